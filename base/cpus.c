@@ -81,8 +81,8 @@ int qr_cpus_parse(struct qr_cpus *out, const char *text, struct qr_err *err)
     QR_ASSERT(err != NULL);
     *out = (struct qr_cpus){.n_nodes = 1};
     if (!walk_ranges(text, add_once, out))
-        return qr_err_set(err, QR_E_USAGE, "\"%.80s\" is no list of processors; expected numbers and ranges below %d, each processor once, such as 0-3,8",
-                          text, QR_CPUS_MAX);
+        return qr_err_set(err, QR_E_USAGE, "expected a list of processors such as 0-3,8 (numbers below %d, each once), found '%.80s'", QR_CPUS_MAX,
+                          text);
     out->n_cores = out->n;
     return 0;
 }

@@ -47,6 +47,13 @@ int qr_err_at(struct qr_err *err, enum qr_code code, const char *param, const ch
     return code;
 }
 
+int qr_err_range(struct qr_err *err, const char *what, const char *low, const char *high, const char *found)
+{
+    QR_ASSERT(what != NULL && found != NULL);
+    QR_ASSERT(low != NULL && high != NULL);
+    return qr_err_set(err, QR_E_USAGE, "%.300s must be from %s to %s, found %.80s", what, low, high, found);
+}
+
 int qr_err_prefix(struct qr_err *err, const char *fmt, ...)
 {
     QR_ASSERT(err != NULL);

@@ -39,6 +39,9 @@ int qr_err_set(struct qr_err *err, enum qr_code code, const char *fmt, ...) __at
 int qr_err_at(struct qr_err *err, enum qr_code code, const char *param, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 
+/* The one wording for a number out of range: "--port must be from 0 to 65535, found 99999" (QR_E_USAGE). */
+int qr_err_range(struct qr_err *err, const char *what, const char *low, const char *high, const char *found);
+
 /* Puts formatted context in front of err->msg ("model.safetensors: ..."), keeps code and param, returns the code. */
 int qr_err_prefix(struct qr_err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

@@ -395,7 +395,7 @@ static int place_tensors(struct reader *r)
                           alignment);
         if (base > g->n_bytes || t->offset > g->n_bytes - base || t->n_bytes > g->n_bytes - base - t->offset)
             return refuse(r, QR_E_DAMAGED, r->at, "tensor %s has %" PRIu64 " bytes from %" PRIu64 " + %" PRIu64 " on, but the file ends at %zu; "
-                          "when it was cut on its way, fetch it again", shown(name, t->name), t->n_bytes, base, t->offset, g->n_bytes);
+                          "truncated; download it again", shown(name, t->name), t->n_bytes, base, t->offset, g->n_bytes);
         t->offset += base;
     }
     return check_overlap(r);

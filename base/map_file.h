@@ -38,7 +38,7 @@ bool qr_map_file_whole(const struct qr_map_file *f);
 
 /* What a clone has in place of a large file until that is fetched. */
 bool qr_is_lfs_pointer(const void *bytes, size_t n);
-#define QR_LFS_POINTER "is a pointer of git LFS, not the file itself: fetch it (git lfs pull)"
+#define QR_LFS_POINTER "is a pointer of git LFS, not the file itself: download that (git lfs pull)"
 
 /* Maps the pages that hold [offset, offset + n_bytes) now, reading the file where it is not in memory, so that no later read faults. False: later reads do, as
  * before Linux 5.14, and may be a signal (SIGBUS): a file that has become shorter, or a disk that fails. */

@@ -14,7 +14,7 @@
 #define STRINGS_MAX_BYTES ((size_t)64 << 20) /* arguments and environment are a few MiB at most, a file is 1 MiB */
 
 /* Flags that every table has. They are no rows: they say what to do, not how. */
-enum verb { VERB_NONE, VERB_HELP, VERB_PRINT, VERB_CHECK, VERB_CONFIG };
+enum verb { VERB_NONE, VERB_HELP, VERB_BRIEF, VERB_PRINT, VERB_CHECK, VERB_CONFIG };
 static const struct {
     const char *name;
     enum verb verb;
@@ -42,11 +42,13 @@ static void check_row(const struct qr_option *o)
     QR_ASSERT(o->name != NULL && strlen(o->name) > 0 && strlen(o->name) <= QR_OPTION_NAME_MAX);
     QR_ASSERT(o->type != QR_OPT_ENUM || o->choices != NULL);
     QR_ASSERT(o->builtin != NULL || o->type == QR_OPT_STR || o->type == QR_OPT_LIST);
+    QR_ASSERT(o->max != 0 || (o->type != QR_OPT_BYTES && o->type != QR_OPT_TIME)); /* which are never below 0 */
+    QR_ASSERT(o->letter != 'h');                                                   /* the short help's */
     for (int i = 0; i < QR_COUNT(verbs); i++)
         QR_ASSERT(strcmp(o->name, verbs[i].name) != 0);
 }
 
-struct qr_option_set *qr_options_new(const struct qr_option *table, int32_t n, void *target)
+struct qr_option_set *qr_options_new(const struct qr_option *table, int32_t n, const char *command, void *target)
 {
     QR_ASSERT(table != NULL && n > 0);
     QR_ASSERT(target != NULL);
@@ -55,6 +57,7 @@ struct qr_option_set *qr_options_new(const struct qr_option *table, int32_t n, v
     struct qr_option_set *s = qr_alloc(1, sizeof *s);
     s->table = table;
     s->n = n;
+    s->command = command;
     s->target = target;
     s->origin = qr_alloc((size_t)n, sizeof *s->origin);
     qr_arena_init(&s->strings, STRINGS_MAX_BYTES);
@@ -91,15 +94,14 @@ int32_t qr_option_row(const struct qr_option_set *s, const char *name, size_t le
     return -1;
 }
 
-void qr_option_env_name(char out[QR_OPTION_NAME_MAX + 8], const struct qr_option *o)
+void qr_options_variable(char out[QR_OPTION_VARIABLE_MAX], const char *command, const char *name)
 {
-    QR_ASSERT(out != NULL && o != NULL);
-    const char *name = o->variable ? o->variable : o->name;
-    QR_ASSERT(strlen(name) <= QR_OPTION_NAME_MAX);
-    char *p = stpcpy(out, "QUIRE_");
-    for (; *name; name++)
-        *p++ = *name == '-' ? '_' : (char)toupper((unsigned char)*name);
-    *p = 0;
+    QR_ASSERT(out != NULL && name != NULL);
+    const bool plain = !command || strcmp(command, "serve") == 0;
+    const int n = snprintf(out, QR_OPTION_VARIABLE_MAX, "QUIRE_%s%s%s", plain ? "" : command, plain ? "" : "_", name);
+    QR_ASSERT(n < QR_OPTION_VARIABLE_MAX);
+    for (; *out; out++)
+        *out = *out == '-' || *out == ' ' ? '_' : (char)toupper((unsigned char)*out);
 }
 
 const char *qr_option_keep(struct qr_option_set *s, const char *text, size_t n)
@@ -226,8 +228,8 @@ static const char *env_value(const char *name)
 static int read_environment(struct qr_option_set *s, struct qr_err *err)
 {
     for (int32_t i = 0; i < s->n; i++) {
-        char name[QR_OPTION_NAME_MAX + 8];
-        qr_option_env_name(name, &s->table[i]);
+        char name[QR_OPTION_VARIABLE_MAX];
+        qr_options_variable(name, s->command, s->table[i].name);
         const char *text = env_value(name);
         if (!text)
             continue;
@@ -274,7 +276,8 @@ static int take_verb(struct reading *r, enum verb verb, const char *label, const
     }
     if (inline_value)
         return qr_err_set(err, QR_E_USAGE, "%s takes no value", label);
-    r->s->wants_help |= verb == VERB_HELP;
+    r->s->wants_help |= verb == VERB_HELP || verb == VERB_BRIEF;
+    r->s->wants_brief |= verb == VERB_BRIEF;
     r->s->wants_print |= verb == VERB_PRINT;
     r->s->wants_check |= verb == VERB_CHECK;
     return 0;
@@ -299,7 +302,7 @@ static int read_long(struct reading *r, const char *arg, struct qr_err *err)
     if (row < 0 && len > 3 && (strncmp(name, "no-", 3) == 0 || strncmp(name, "no_", 3) == 0)) {
         row = qr_option_row(r->s, name + 3, len - 3);
         if (row >= 0 && r->s->table[row].type != QR_OPT_FLAG)
-            return qr_err_set(err, QR_E_USAGE, "%s: --%s is no switch that could be turned off", label, r->s->table[row].name);
+            return qr_err_set(err, QR_E_USAGE, "%s: --%s takes a value and cannot be turned off", label, r->s->table[row].name);
         if (row >= 0 && value)
             return qr_err_set(err, QR_E_USAGE, "%s takes no value", label);
         value = "false";
@@ -322,7 +325,7 @@ static int read_short(struct reading *r, const char *arg, struct qr_err *err)
         row++;
     const char *label = qr_option_keep(r->s, arg, 2), *value = arg[2] ? arg + 2 : NULL;
     if (row == r->s->n && arg[1] == 'h' && !value)
-        return take_verb(r, VERB_HELP, label, NULL, err);
+        return take_verb(r, VERB_BRIEF, label, NULL, err);
     if (row == r->s->n)
         return unknown_flag(r, arg, arg + 1, err);
     bool is_switch = r->s->table[row].type == QR_OPT_FLAG;
@@ -461,6 +464,11 @@ bool qr_options_wants_help(const struct qr_option_set *s)
     return s->wants_help;
 }
 
+bool qr_options_wants_brief(const struct qr_option_set *s)
+{
+    return s->wants_brief;
+}
+
 bool qr_options_wants_print(const struct qr_option_set *s)
 {
     return s->wants_print;
@@ -479,16 +487,34 @@ int32_t qr_options_args(const struct qr_option_set *s, const char *const **args)
     return s->n_args;
 }
 
-int qr_options_take_arg(struct qr_option_set *s, const char *name, struct qr_err *err)
+/* The first of the rows in `names` that no flag has set, or -1. */
+static int32_t open_row(const struct qr_option_set *s, const char *names)
 {
-    QR_ASSERT(s != NULL && name != NULL);
+    for (size_t len; *names; names += len + (names[len] == ' ')) {
+        len = strcspn(names, " ");
+        const int32_t row = qr_option_row(s, names, len);
+        QR_ASSERT(row >= 0 && s->table[row].type == QR_OPT_STR);
+        if (s->origin[row].source != QR_FROM_FLAG)
+            return row;
+    }
+    return -1;
+}
+
+int qr_options_take_args(struct qr_option_set *s, const char *names, struct qr_err *err)
+{
+    QR_ASSERT(s != NULL && names != NULL);
     QR_ASSERT(err != NULL);
-    const int32_t row = qr_option_row(s, name, strlen(name));
-    if (row < 0 || s->n_args != 1 || s->origin[row].source == QR_FROM_FLAG)
-        return 0;
-    QR_ASSERT(s->table[row].type == QR_OPT_STR);
+    const struct qr_option_origin origin = {QR_FROM_FLAG, "argument"};
+    for (int32_t i = 0; i < s->n_args; i++) {
+        const char *arg = s->args[i];
+        const int32_t row = open_row(s, names);
+        int rc = row < 0 ? qr_err_set(err, QR_E_USAGE, "unexpected argument '%.200s'", arg)
+                         : qr_option_assign(s, row, qr_option_keep(s, arg, strlen(arg)), origin, err);
+        if (rc)
+            return rc;
+    }
     s->n_args = 0;
-    return qr_option_assign(s, row, qr_option_keep(s, s->args[0], strlen(s->args[0])), (struct qr_option_origin){QR_FROM_FLAG, "argument"}, err);
+    return 0;
 }
 
 enum qr_option_source qr_options_source(const struct qr_option_set *s, const char *name)

@@ -31,35 +31,35 @@ struct qr_str_list {
 };
 
 /* A name with dots, as "optimizer.lr", is nested in the file: `optimizer: {lr: 1}`, or written out: `optimizer.lr: 1`.
- * name "max-tokens" gives flag --max-tokens, environment QUIRE_MAX_TOKENS, YAML key max-tokens (max_tokens is read as the same). */
+ * name "max-tokens" gives flag --max-tokens, YAML key max-tokens (max_tokens is read as the same) and a variable (qr_options_variable). */
 struct qr_option {
     const char *name;
     char letter; /* short flag, or 0 */
     enum qr_option_type type;
     size_t offset;            /* of the field in the caller's struct */
     const char *builtin;      /* as one would type it; NULL: unset (only STR and LIST) */
-    double min, max;          /* inclusive, for INT, BYTES, TIME (microseconds) and FLOAT; both 0: unbounded */
+    double min, max;          /* inclusive, for INT, BYTES, TIME (microseconds) and FLOAT; both 0: unbounded (INT and FLOAT only) */
     const char *choices;      /* ENUM only */
     const char *arg;          /* what --help shows for the value: "DIR", "N", "HOST" */
-    const char *help;         /* one or two sentences */
+    const char *help;         /* one or two sentences; -h shows the first one, up to "; " where it has that */
     const char *group;        /* heading in --help */
-    const char *variable;     /* what the variable is made of instead of the name, where another command's of that name means something else; or NULL */
+    bool brief;               /* one of the few that -h shows */
 };
 
 enum qr_option_source { QR_FROM_BUILTIN, QR_FROM_FILE, QR_FROM_ENV, QR_FROM_FLAG };
 
 struct qr_option_set; /* opaque: the table, the target, where each value came from, the strings */
 
-/* `table` has n rows and is borrowed for the set's life; `target` is the caller's struct, filled by qr_options_read. */
-struct qr_option_set *qr_options_new(const struct qr_option *table, int32_t n, void *target);
+/* `table` has n rows and is borrowed for the set's life; `target` is the caller's struct, filled by qr_options_read. Variables are those of `command`. */
+struct qr_option_set *qr_options_new(const struct qr_option *table, int32_t n, const char *command, void *target);
 void qr_options_free(struct qr_option_set *s);
 
 /* Reads built-ins, then the YAML file named by --config or QUIRE_CONFIG, then the environment, then argv[1..argc).
  * Positional arguments are collected (see qr_options_args). "--" ends flags. The last flag wins. Checks type, range and
  * choice of every value, also of those that another source overrules, and names the source ("--port", "QUIRE_PORT",
  * "server.yaml:3:7") in errors (QR_E_USAGE). A variable that is empty counts as not set; variables that no row names are
- * left alone (other subcommands and tests have theirs). In the file a plain `null` unsets a string or list. --help ends
- * the reading at once, so that it works beside a wrong file. Read once per set.
+ * left alone. In the file a plain `null` unsets a string or list. --help and -h end the reading at once, so that they
+ * work beside a wrong file. Read once per set.
  * --help, --print-config, --check-config and --config are known to every table; see the next functions. */
 int qr_options_read(struct qr_option_set *s, int argc, char **argv, struct qr_err *err);
 
@@ -68,14 +68,15 @@ int qr_options_read(struct qr_option_set *s, int argc, char **argv, struct qr_er
  * Once per set. */
 int qr_options_read_settings(struct qr_option_set *s, const char *path, const char *const *setting, int32_t n, struct qr_err *err);
 
-bool qr_options_wants_help(const struct qr_option_set *s);
+bool qr_options_wants_help(const struct qr_option_set *s);  /* --help or -h */
+bool qr_options_wants_brief(const struct qr_option_set *s); /* -h */
 bool qr_options_wants_print(const struct qr_option_set *s);
 bool qr_options_wants_check(const struct qr_option_set *s);
 int32_t qr_options_args(const struct qr_option_set *s, const char *const **args); /* positional arguments */
 
-/* Takes the one positional argument as the value of the string `name`, as its flag would, where there is exactly one and that flag was not given; else, and
- * in a table without `name`, leaves everything as it is. Behind qr_options_read. */
-int qr_options_take_arg(struct qr_option_set *s, const char *name, struct qr_err *err);
+/* Gives the positional arguments, in their order, to those strings among `names` ("model prompt") whose flags were not given, as these flags would. After
+ * qr_options_read. Errors: QR_E_USAGE for an argument that is left over. */
+int qr_options_take_args(struct qr_option_set *s, const char *names, struct qr_err *err);
 
 enum qr_option_source qr_options_source(const struct qr_option_set *s, const char *name);
 const char *qr_options_label(const struct qr_option_set *s, const char *name); /* its source in words: "server.yaml:3:7", "--port", "built-in" */
@@ -89,8 +90,16 @@ void qr_options_help_text(struct qr_buf *out, const char *text, int32_t columns)
 /* Appends one entry: `text` beside `head`, wrapped. Requires more than 30 columns. */
 void qr_options_help_entry(struct qr_buf *out, const char *head, const char *text, int32_t columns);
 
-/* Appends help text: groups, flags, defaults, ranges, environment names, wrapped at `columns`. */
-void qr_options_help(struct qr_buf *out, const struct qr_option *table, int32_t n, int32_t columns);
+/* The variable that sets `name` of a command: QUIRE_BENCH_LOAD_MAX_TOKENS for "bench load" and "max-tokens". Those of "serve" (and of no command, NULL) are
+ * without its name: QUIRE_MAX_TOKENS. */
+#define QR_OPTION_VARIABLE_MAX 112
+void qr_options_variable(char out[QR_OPTION_VARIABLE_MAX], const char *command, const char *name);
+
+/* Appends help text: groups, flags, defaults, ranges, variables of `command`, wrapped at `columns`. */
+void qr_options_help(struct qr_buf *out, const struct qr_option *table, int32_t n, const char *command, int32_t columns);
+
+/* The same of the rows marked `brief` only: flags, first sentences, defaults. */
+void qr_options_help_brief(struct qr_buf *out, const struct qr_option *table, int32_t n, int32_t columns);
 
 /* The same for a table that is read by qr_options_read_settings: names as in the file. */
 void qr_options_help_settings(struct qr_buf *out, const struct qr_option *table, int32_t n, int32_t columns);

@@ -96,11 +96,9 @@ static const char *default_arg(enum qr_option_type type)
     return (int)type < QR_COUNT(arg) ? arg[type] : NULL;
 }
 
-/* "[default 8000, 1 to 65535, QUIRE_PORT]"; the last one where it is a flag. */
-static void put_facts(struct qr_buf *out, const struct qr_option *o, bool is_flag)
+/* "[default 8000, 1 to 65535, QUIRE_PORT]"; the last one where it has a variable. */
+static void put_facts(struct qr_buf *out, const struct qr_option *o, const char *variable)
 {
-    char env[QR_OPTION_NAME_MAX + 8];
-    qr_option_env_name(env, o);
     size_t start = out->len;
     qr_buf_put_str(out, " [");
     if (o->builtin)
@@ -115,20 +113,21 @@ static void put_facts(struct qr_buf *out, const struct qr_option *o, bool is_fla
         qr_option_format_bound(out, o, o->max);
         qr_buf_put_str(out, ", ");
     }
-    if (is_flag)
-        qr_buf_printf(out, "%s]", env);
+    if (variable)
+        qr_buf_printf(out, "%s]", variable);
     else if (out->len == start + 2)
         out->data[out->len = start] = 0; /* no fact */
     else
         out->data[out->len -= 2] = 0, qr_buf_put_byte(out, ']');
 }
 
-static void put_setting_row(struct qr_buf *out, const struct qr_option *o, int32_t columns)
+static void put_setting_row(struct qr_buf *out, const struct qr_option *o, const char *command, int32_t columns)
 {
+    (void)command;
     struct qr_buf text = {0};
     size_t start = out->len;
     qr_buf_put_str(&text, o->help ? o->help : "");
-    put_facts(&text, o, false);
+    put_facts(&text, o, NULL);
     qr_buf_printf(out, "  %s", o->name);
     if (o->type != QR_OPT_FLAG)
         qr_buf_printf(out, " %s", o->arg ? o->arg : default_arg(o->type));
@@ -136,17 +135,34 @@ static void put_setting_row(struct qr_buf *out, const struct qr_option *o, int32
     qr_buf_release(&text);
 }
 
-static void put_row(struct qr_buf *out, const struct qr_option *o, int32_t columns)
+static const char *arg_of(const struct qr_option *o)
 {
-    struct qr_buf text, spelling;
-    qr_buf_init(&text);
-    qr_buf_init(&spelling);
+    return o->type == QR_OPT_FLAG ? NULL : o->arg ? o->arg : default_arg(o->type);
+}
+
+static void put_row(struct qr_buf *out, const struct qr_option *o, const char *command, int32_t columns)
+{
+    struct qr_buf text = {0};
+    char variable[QR_OPTION_VARIABLE_MAX], spelling[QR_OPTION_NAME_MAX + 8];
+    qr_options_variable(variable, command, o->name);
     qr_buf_put_str(&text, o->help ? o->help : "");
-    put_facts(&text, o, true);
-    qr_buf_printf(&spelling, "%s%s", o->type == QR_OPT_FLAG ? "[no-]" : "", o->name);
-    put_entry(out, o->letter, spelling.data, o->type == QR_OPT_FLAG ? NULL : o->arg ? o->arg : default_arg(o->type), text.data,
-              columns);
-    qr_buf_release(&spelling);
+    put_facts(&text, o, variable);
+    snprintf(spelling, sizeof spelling, "%s%s", o->type == QR_OPT_FLAG ? "[no-]" : "", o->name);
+    put_entry(out, o->letter, spelling, arg_of(o), text.data, columns);
+    qr_buf_release(&text);
+}
+
+static void put_brief_row(struct qr_buf *out, const struct qr_option *o, int32_t columns)
+{
+    struct qr_buf text = {0};
+    size_t n = strlen(o->help);
+    for (size_t i = n; i > 0; i--)
+        if (strchr(".;", o->help[i - 1]) && (o->help[i] == ' ' || o->help[i] == 0))
+            n = i - 1;
+    qr_buf_put(&text, o->help, n);
+    if (o->builtin && *o->builtin && o->type != QR_OPT_FLAG)
+        qr_buf_printf(&text, " [default %s]", o->builtin);
+    put_entry(out, o->letter, o->name, arg_of(o), text.data, columns);
     qr_buf_release(&text);
 }
 
@@ -164,8 +180,8 @@ static bool is_first_of_group(const struct qr_option *table, int32_t row)
 }
 
 /* Group by group. */
-static void put_rows(struct qr_buf *out, const struct qr_option *table, int32_t n, int32_t columns,
-                     void (*put)(struct qr_buf *, const struct qr_option *, int32_t))
+static void put_rows(struct qr_buf *out, const struct qr_option *table, int32_t n, const char *command, int32_t columns,
+                     void (*put)(struct qr_buf *, const struct qr_option *, const char *, int32_t))
 {
     for (int32_t g = 0; g < n; g++) {
         if (!is_first_of_group(table, g))
@@ -173,9 +189,14 @@ static void put_rows(struct qr_buf *out, const struct qr_option *table, int32_t 
         qr_buf_printf(out, "%s:\n", group_of(&table[g]));
         for (int32_t i = g; i < n; i++)
             if (strcmp(group_of(&table[i]), group_of(&table[g])) == 0)
-                put(out, &table[i], columns);
+                put(out, &table[i], command, columns);
         qr_buf_put_byte(out, '\n');
     }
+}
+
+static int32_t wide_enough(int32_t columns)
+{
+    return columns < LEFT_COLUMN + TEXT_MIN ? LEFT_COLUMN + TEXT_MIN : columns;
 }
 
 int32_t qr_options_columns(void)
@@ -236,25 +257,55 @@ void qr_options_help_settings(struct qr_buf *out, const struct qr_option *table,
 {
     QR_ASSERT(out != NULL);
     QR_ASSERT(table != NULL && n > 0);
-    put_rows(out, table, n, columns < LEFT_COLUMN + TEXT_MIN ? LEFT_COLUMN + TEXT_MIN : columns, put_setting_row);
+    put_rows(out, table, n, NULL, wide_enough(columns), put_setting_row);
 }
 
-void qr_options_help(struct qr_buf *out, const struct qr_option *table, int32_t n, int32_t columns)
+void qr_options_help_brief(struct qr_buf *out, const struct qr_option *table, int32_t n, int32_t columns)
 {
     QR_ASSERT(out != NULL);
     QR_ASSERT(table != NULL && n > 0);
-    if (columns < LEFT_COLUMN + TEXT_MIN)
-        columns = LEFT_COLUMN + TEXT_MIN;
-    bool letter_h = false;
     for (int32_t i = 0; i < n; i++)
-        letter_h |= table[i].letter == 'h';
-    put_rows(out, table, n, columns, put_row);
+        if (table[i].brief)
+            put_brief_row(out, &table[i], wide_enough(columns));
+}
+
+/* The units of those kinds of numbers that the table has. */
+static void put_units(struct qr_buf *out, const struct qr_option *table, int32_t n, int32_t columns)
+{
+    static const struct {
+        enum qr_option_type type;
+        const char *head, *text;
+    } kind[] = {{QR_OPT_INT, "  Whole numbers", "4096, 4k (4000) or 4ki (4096): k, m, g are powers of 1000, ki, mi, gi of 1024."},
+                {QR_OPT_BYTES, "  Sizes in bytes",
+                 "512, 64k (64000), 64KiB (65536) or 8GiB: k, MB, GB, TB are powers of 1000, KiB, MiB, GiB, TiB of 1024."},
+                {QR_OPT_TIME, "  Times", "250ms, 30s, 2m or 1h; without a unit seconds."}};
+    bool any = false;
+    for (int k = 0; k < QR_COUNT(kind); k++) {
+        int32_t i = 0;
+        while (i < n && table[i].type != kind[k].type)
+            i++;
+        if (i == n)
+            continue;
+        qr_buf_put_str(out, any ? "" : "Numbers:\n");
+        qr_options_help_entry(out, kind[k].head, kind[k].text, columns);
+        any = true;
+    }
+    qr_buf_put_str(out, any ? "\n" : "");
+}
+
+void qr_options_help(struct qr_buf *out, const struct qr_option *table, int32_t n, const char *command, int32_t columns)
+{
+    QR_ASSERT(out != NULL);
+    QR_ASSERT(table != NULL && n > 0);
+    columns = wide_enough(columns);
+    put_rows(out, table, n, command, columns, put_row);
+    put_units(out, table, n, columns);
     qr_buf_put_str(out, "Configuration:\n");
     put_entry(out, 0, "config", "FILE", "Read settings from a YAML file. Flags win over the environment, the environment over the "
               "file. [QUIRE_CONFIG]", columns);
     put_entry(out, 0, "print-config", NULL, "Print every setting with its source, as a configuration file, and exit.", columns);
     put_entry(out, 0, "check-config", NULL, "Check the settings and exit.", columns);
-    put_entry(out, letter_h ? 0 : 'h', "help", NULL, "Print this and exit.", columns);
+    put_entry(out, 0, "help", NULL, "Print this and exit. -h is the short form: the most used options.", columns);
 }
 
 /* ---- --print-config ---- */

@@ -17,19 +17,17 @@ struct qr_option_origin {
 struct qr_option_set {
     const struct qr_option *table; /* borrowed [n] */
     int32_t n;
+    const char *command;             /* borrowed: whose variables are read */
     void *target;                    /* borrowed */
     struct qr_option_origin *origin; /* owned [n] */
     const char **args;               /* owned */
     int32_t n_args;
-    bool wants_help, wants_print, wants_check;
+    bool wants_help, wants_brief, wants_print, wants_check;
     struct qr_arena strings; /* labels, values and lists */
 };
 
 /* The row with this name, '_' and '-' being the same, or -1. */
 int32_t qr_option_row(const struct qr_option_set *s, const char *name, size_t len);
-
-/* "QUIRE_MAX_TOKENS" for "max-tokens", or the row's own. */
-void qr_option_env_name(char out[QR_OPTION_NAME_MAX + 8], const struct qr_option *o);
 
 /* A terminated copy in the set's arena. */
 const char *qr_option_keep(struct qr_option_set *s, const char *text, size_t n);

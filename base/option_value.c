@@ -42,11 +42,11 @@ static const struct unit *units_of(enum qr_option_type type, int *n)
 static const char *what_is_expected(enum qr_option_type type)
 {
     switch (type) {
-    case QR_OPT_BYTES: return "a number of bytes such as 512, 64k or 8GiB";
+    case QR_OPT_BYTES: return "a size in bytes such as 512, 64k (64000), 64KiB (65536) or 8GiB";
     case QR_OPT_TIME: return "a time such as 250ms, 30s, 2m or 1h";
     case QR_OPT_FLOAT: return "a number";
     case QR_OPT_FLAG: return "true or false";
-    default: return "a whole number";
+    default: return "a whole number such as 4096, 4k (4000) or 4ki (4096)";
     }
 }
 
@@ -93,17 +93,14 @@ static bool parse_scaled(const struct qr_option *o, const char *text, int64_t *o
 
 static int check_range(const struct qr_option *o, long double v, const char *text, const char *where, struct qr_err *err)
 {
-    bool bounded = o->min != 0 || o->max != 0;
-    bool natural = o->type == QR_OPT_BYTES || o->type == QR_OPT_TIME; /* below zero only where the row says so */
-    bool low = bounded ? v < o->min : natural && v < 0, high = bounded && v > o->max;
-    if (!low && !high)
+    if ((o->min == 0 && o->max == 0) || (v >= o->min && v <= o->max))
         return 0;
-    struct qr_buf bound;
-    qr_buf_init(&bound);
-    qr_option_format_bound(&bound, o, low ? o->min : o->max);
-    int rc = qr_err_set(err, QR_E_USAGE, "%s: %.80s is %s %s", where, text,
-                        low ? "below the smallest value allowed," : "above the largest value allowed,", bound.data);
-    qr_buf_release(&bound);
+    struct qr_buf low = {0}, high = {0};
+    qr_option_format_bound(&low, o, o->min);
+    qr_option_format_bound(&high, o, o->max);
+    int rc = qr_err_range(err, where, low.data, high.data, text);
+    qr_buf_release(&low);
+    qr_buf_release(&high);
     return rc;
 }
 

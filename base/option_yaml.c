@@ -225,7 +225,7 @@ static int read_pair(struct reader *r)
         char what[400];
         const char *near = qr_option_nearest(r->s, name);
         if (near && strcmp(near, name) == 0) /* --config and its like */
-            snprintf(what, sizeof what, "'%.80s' is no setting of a file: it belongs on the command line", name);
+            snprintf(what, sizeof what, "'%.80s' cannot be set in a file: give it on the command line", name);
         else
             snprintf(what, sizeof what, near ? "unknown setting '%.80s'; did you mean '%s'?" : "unknown setting '%.80s'", name, near);
         return fail_here(r, what);

@@ -15,6 +15,9 @@ struct qr_source; /* opaque */
 /* `model`: a directory or a file. What is not there is no error yet: its readers say what they miss. Errors: those of qr_gguf_file_open. */
 int qr_source_open(struct qr_source **out, const char *model, struct qr_err *err);
 
+/* 0 when `model` exists; else QR_E_NOT_FOUND, with a path that is nearly so, or the command that downloads it. */
+int qr_source_find(const char *model, struct qr_err *err);
+
 /* Before a whole model is wanted of `model`: a directory that cannot be one is an error that says what it is instead (an adapter, several GGUF files, a part of
  * one, ...) and what to do; so is a *.gguf that cannot be read, is none, or is a later part of one. 0 otherwise, also where there is nothing of that name, or
  * a tokenizer.json. */

@@ -1,5 +1,7 @@
 /* source_explain.c - what somebody named who named no model. */
 #include <dirent.h>
+#include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +10,7 @@
 #include "base/assert.h"
 #include "base/gguf_file.h"
 #include "base/json.h"
+#include "base/option.h"
 #include "base/source.h"
 
 #define EXPECTED "expected config.json, tokenizer.json and model.safetensors, or a *.gguf file"
@@ -62,7 +65,7 @@ static int explain_gguf(const char *path, struct qr_err *err)
     int rc = qr_map_file_open(&f, path, SIZE_MAX, err);
     if (rc)
         return rc;
-    rc = qr_gguf_is(f.data, f.n_bytes) ? 0 : qr_err_set(err, QR_E_DAMAGED, "%s: byte 0: does not begin with \"GGUF\"; fetch the file again", path);
+    rc = qr_gguf_is(f.data, f.n_bytes) ? 0 : qr_err_set(err, QR_E_DAMAGED, "%s: byte 0: does not begin with \"GGUF\"; download the file again", path);
     qr_map_file_close(&f);
     return rc;
 }
@@ -118,13 +121,92 @@ static int explain_directory(const char *dir, const struct listing *l, struct qr
     if (l->n_gguf == 1)
         return explain_gguf(path, err);
     if (l->later[0])
-        return qr_err_set(err, QR_E_NOT_FOUND, "%s: holds %s, but not the first part of it: fetch all parts into this directory", dir, l->later);
+        return qr_err_set(err, QR_E_NOT_FOUND, "%s: holds %s, but not the first part of it: download all parts into this directory", dir, l->later);
     if (l->pickle[0])
         return qr_err_set(err, QR_E_UNSUPPORTED, "%s: there is no config.json, and %s may be pickle, which can run code and is never read: " EXPECTED, dir,
                           l->pickle);
     if (l->snapshots)
         return explain_cache(dir, err);
     return qr_err_set(err, QR_E_NOT_FOUND, "%s: %s; " EXPECTED, dir, l->n_files ? "there is no config.json" : "the directory is empty");
+}
+
+#define NAMES_MAX 1000
+
+static int is_candidate(const struct dirent *e)
+{
+    return e->d_name[0] != '.' && (e->d_type != DT_REG || ends_with(e->d_name, ".gguf"));
+}
+
+/* The directory or GGUF file of `dir` that is called most like `name`, in `near`. */
+static bool nearest_in(char near[NAME_MAX + 1], const char *dir, const char *name)
+{
+    struct dirent **entry;
+    const char *known[NAMES_MAX];
+    const int n = scandir(dir, &entry, is_candidate, alphasort);
+    for (int i = 0; i < n && i < NAMES_MAX; i++)
+        known[i] = entry[i]->d_name;
+    const char *found = qr_nearest(name, known, n < 0 ? 0 : n < NAMES_MAX ? n : NAMES_MAX);
+    snprintf(near, NAME_MAX + 1, "%s", found ? found : "");
+    for (int i = 0; i < n; i++)
+        free(entry[i]);
+    if (n >= 0)
+        free(entry);
+    return found != NULL;
+}
+
+/* A path that exists and is nearly `model`: its last name is spelt otherwise, or (deeper) the one before it. */
+static bool nearest_path(char near[QR_GGUF_PATH_MAX], const char *model, bool deeper)
+{
+    char parent[QR_GGUF_PATH_MAX], name[NAME_MAX + 1], found[NAME_MAX + 1];
+    struct stat st;
+    size_t n = strlen(model), start;
+    while (n > 1 && model[n - 1] == '/')
+        n--;
+    for (start = n; start > 0 && model[start - 1] != '/';)
+        start--;
+    if (n == start || n - start > NAME_MAX || n >= QR_GGUF_PATH_MAX)
+        return false;
+    snprintf(name, sizeof name, "%.*s", (int)(n - start), model + start);
+    snprintf(parent, sizeof parent, "%.*s", (int)start, model);
+    if (nearest_in(found, start ? parent : ".", name))
+        return snprintf(near, QR_GGUF_PATH_MAX, "%s%s", parent, found) < QR_GGUF_PATH_MAX;
+    if (!deeper || start == 0 || !nearest_path(near, parent, false))
+        return false;
+    n = strlen(near);
+    return snprintf(near + n, QR_GGUF_PATH_MAX - n, "/%s", name) < (int)(QR_GGUF_PATH_MAX - n) && stat(near, &st) == 0;
+}
+
+/* ORG/NAME, as models are called where they are published, and no directory ORG here. */
+static bool is_hub_name(const char *model)
+{
+    char org[128];
+    struct stat st;
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    const size_t n = strspn(model, allowed), m = model[n] == '/' ? strspn(model + n + 1, allowed) : 0;
+    if (n == 0 || n >= sizeof org || m == 0 || model[0] == '.' || model[n + 1 + m] != 0 || ends_with(model, ".gguf"))
+        return false;
+    snprintf(org, sizeof org, "%.*s", (int)n, model);
+    return stat(org, &st) != 0;
+}
+
+int qr_source_find(const char *model, struct qr_err *err)
+{
+    char near[QR_GGUF_PATH_MAX], what[1200];
+    struct stat st;
+    QR_ASSERT(model != NULL);
+    QR_ASSERT(err != NULL);
+    if (stat(model, &st) == 0)
+        return 0;
+    const int number = errno;
+    snprintf(what, sizeof what, "model not found: '%.200s' (%s)", model, strerror(number));
+    if (number != ENOENT)
+        return qr_err_set(err, QR_E_NOT_FOUND, "%s", what);
+    if (nearest_path(near, model, true))
+        return qr_err_set(err, QR_E_NOT_FOUND, "%s; did you mean '%.200s'?", what, near);
+    if (is_hub_name(model))
+        return qr_err_set(err, QR_E_NOT_FOUND, "%s; to download it (pip install huggingface_hub): hf download %.100s --local-dir %.100s", what, model,
+                          strchr(model, '/') + 1);
+    return qr_err_set(err, QR_E_NOT_FOUND, "%s; nothing is downloaded: name a directory or GGUF file of this machine", what);
 }
 
 int qr_source_explain(const char *model, struct qr_err *err)

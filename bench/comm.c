@@ -164,11 +164,14 @@ struct comm_options {
 #define AT(field) offsetof(struct comm_options, field)
 
 static const struct qr_option table[] = {
-    {.name = "ranks", .type = QR_OPT_INT, .offset = AT(ranks), .builtin = "0", .min = 0, .max = QR_COMM_RANKS_MAX, .arg = "N",
+    {.name = "ranks", .brief = true, .type = QR_OPT_INT, .offset = AT(ranks), .builtin = "0", .min = 0, .max = QR_COMM_RANKS_MAX, .arg = "N",
      .help = "Ranks to start; 0: those of mpirun, else two."},
-    {.name = "mib", .type = QR_OPT_FLOAT, .offset = AT(mib), .builtin = "64", .min = 0.001, .max = 16384, .arg = "X", .help = "MiB of every rank's array."},
-    {.name = "rounds", .type = QR_OPT_INT, .offset = AT(rounds), .builtin = "9", .min = 1, .max = 64, .arg = "N", .help = "Rounds; medians are printed."},
-    {.name = "threads", .type = QR_OPT_FLAG, .offset = AT(threads), .builtin = "false", .help = "Ranks are threads of this process instead of processes."}};
+    {.name = "mib", .brief = true, .type = QR_OPT_FLOAT, .offset = AT(mib), .builtin = "64", .min = 0.001, .max = 16384, .arg = "X",
+     .help = "MiB of every rank's array."},
+    {.name = "rounds", .brief = true, .type = QR_OPT_INT, .offset = AT(rounds), .builtin = "9", .min = 1, .max = 64, .arg = "N",
+     .help = "Rounds; medians are printed."},
+    {.name = "threads", .brief = true, .type = QR_OPT_FLAG, .offset = AT(threads), .builtin = "false",
+     .help = "Ranks are threads of this process instead of processes."}};
 
 struct member {
     struct qr_comm *c;
@@ -229,8 +232,13 @@ static int run_command(const void *options, int *status, struct qr_err *err)
 
 int qr_bench_comm_main(int argc, char **argv)
 {
-    static const struct qr_bench_command command = {.name = "comm", .usage = "quire bench comm, or mpirun -n 2 quire bench comm",
-                                                    .table = table, .n_options = QR_COUNT(table), .run = run_command};
     struct comm_options o = {0};
-    return qr_bench_command_main(&command, &o, argc, argv);
+    return qr_bench_command_main(&qr_bench_comm_command, run_command, &o, argc, argv);
 }
+
+const struct qr_command qr_bench_comm_command = {
+    .name = "bench comm", .purpose = "sums and copies between ranks: threads, processes, mpirun",
+    .usage = "quire bench comm [flags]\nmpirun -n 2 quire bench comm [flags]",
+    .examples = "quire bench comm --ranks 2 --mib 16",
+    .args = "", .table = table, .n_options = QR_COUNT(table), .main = qr_bench_comm_main,
+};

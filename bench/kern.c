@@ -33,27 +33,27 @@ struct options {
 
 static const struct qr_option table[] = {
     {"device", 0, QR_OPT_STR, offsetof(struct options, device), "cpu", 0, 0, NULL, "NAME",
-     "cpu: every level and both numbers of threads; cuda, cuda:N: the kernels of a GPU at its own shapes, forward and backward.", "Kernels", NULL},
+     "cpu: every level and both numbers of threads; cuda, cuda:N: the kernels of a GPU at its own shapes, forward and backward.", "Kernels", true},
     {"isa", 0, QR_OPT_STR, offsetof(struct options, isa), NULL, 0, 0, NULL, "LEVEL", "Only this instruction-set level (ref, avx2, avx512, amx).",
-     "Kernels", NULL},
+     "Kernels", false},
     {"threads", 't', QR_OPT_INT, offsetof(struct options, threads), "0", 0, 1024, NULL, "N", "Only this many threads; 0: one, and all processors.",
-     "Kernels", NULL},
+     "Kernels", true},
     {"only", 0, QR_OPT_STR, offsetof(struct options, only), NULL, 0, 0, NULL, "NAME",
      "Only some: read (the probes), linear, attention, rows (all others), head (a vocabulary's product, and packing), back (gradients of rows), or fused "
      "(several in one go against the same apart).",
-     "Kernels", NULL},
+     "Kernels", true},
     {"check", 0, QR_OPT_FLAG, offsetof(struct options, check), "false", 0, 0, NULL, NULL,
      "Measure nothing; compare every kernel of the device with the plainest one (--only linear, attention or rows). Exit status 7 when one is wrong.",
-     "Kernels", NULL},
-    {"time", 0, QR_OPT_TIME, offsetof(struct options, time_us), "300ms", 1000, 60e6, NULL, "TIME", "How long to repeat each case.", "Kernels", NULL},
+     "Kernels", true},
+    {"time", 0, QR_OPT_TIME, offsetof(struct options, time_us), "300ms", 1000, 60e6, NULL, "TIME", "How long to repeat each case.", "Kernels", true},
     {"memory", 0, QR_OPT_BYTES, offsetof(struct options, memory_bytes), "512MiB", 128 << 20, 64e9, NULL, "BYTES",
-     "Operands of successive calls are spread over this much memory, so that they come from there and not from a cache.", "Kernels", NULL},
+     "Operands of successive calls are spread over this much memory, so that they come from there and not from a cache.", "Kernels", false},
     {"json", 0, QR_OPT_STR, offsetof(struct options, json), NULL, 0, 0, NULL, "FILE", "Also write the rows as JSON, to be a later run's baseline.",
-     "Comparison", NULL},
+     "Comparison", true},
     {"baseline", 0, QR_OPT_STR, offsetof(struct options, baseline), NULL, 0, 0, NULL, "FILE",
-     "Compare with the rows of this file (written by --json). Exit status 6 when a kernel is slower by more than the threshold.", "Comparison", NULL},
+     "Compare with the rows of this file (written by --json). Exit status 6 when a kernel is slower by more than the threshold.", "Comparison", true},
     {"threshold", 0, QR_OPT_STR, offsetof(struct options, threshold), "10%", 0, 0, NULL, "PERCENT",
-     "How much longer a kernel's best time may be than the baseline's.", "Comparison", NULL},
+     "How much longer a kernel's best time may be than the baseline's.", "Comparison", false},
 };
 
 /* Median seconds of a call, and the least: what the kernel takes when nothing else wants the machine. */
@@ -413,8 +413,14 @@ static int run(const void *options, int *status, struct qr_err *err)
 
 int qr_bench_kern_main(int argc, char **argv)
 {
-    static const struct qr_bench_command command = {.name = "kern", .usage = "quire bench kern",
-                                                    .table = table, .n_options = QR_COUNT(table), .run = run};
     struct options o = {0};
-    return qr_bench_command_main(&command, &o, argc, argv);
+    return qr_bench_command_main(&qr_bench_kern_command, run, &o, argc, argv);
 }
+
+const struct qr_command qr_bench_kern_command = {
+    .name = "bench kern", .purpose = "time the kernels against the machine's limits",
+    .usage = "quire bench kern [flags]",
+    .examples = "quire bench kern --only linear\n"
+                "quire bench kern --json today.json --baseline before.json",
+    .args = "", .table = table, .n_options = QR_COUNT(table), .main = qr_bench_kern_main,
+};

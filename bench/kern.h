@@ -6,8 +6,11 @@
 #ifndef QR_BENCH_KERN_H
 #define QR_BENCH_KERN_H
 
+#include "base/command.h"
+
 /* argv[0] is the subcommand's name. Returns the exit status: 0; 2 usage; 4 no such baseline, or none of its kernels was
  * measured; 6 a kernel is slower than the baseline by more than the threshold. */
 int qr_bench_kern_main(int argc, char **argv);
+extern const struct qr_command qr_bench_kern_command;
 
 #endif

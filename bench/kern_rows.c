@@ -153,7 +153,7 @@ int qr_kern_threshold_parse(double *share, const char *text, struct qr_err *err)
     char *end;
     double v = strtod(text, &end);
     if (end == text || (strcmp(end, "") != 0 && strcmp(end, "%") != 0 && strcmp(end, " %") != 0) || !(v >= 0 && v <= 1e4))
-        return qr_err_set(err, QR_E_USAGE, "--threshold: '%.40s' is no percentage, as 10%%", text);
+        return qr_err_set(err, QR_E_USAGE, "--threshold: expected a percentage such as 10%%, found '%.40s'", text);
     *share = v / 100;
     return 0;
 }

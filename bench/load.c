@@ -15,20 +15,6 @@
 #include "bench/load_sweep.h"
 #include "client/ask.h"
 
-static const char intro[] =
-    "usage: quire bench load [options]\n\n"
-    "Drives an OpenAI-compatible server and measures its answers. vLLM's flag names (--request-rate, --max-concurrency,\n"
-    "--num-prompts, --random-input-len, --random-output-len, ...) are understood too.\n"
-    "    quire bench load --users 16 --num-requests 200 --input-len 64:512 --output-len 128\n"
-    "    quire bench load --rate 20 --duration 60s --json result.json\n"
-    "    quire bench load --trace azure_llm_2023_conv.csv --trace-scale 0.5 --duration 5m\n"
-    "    quire bench load --sweep --slo ttft:200ms,tpot:50ms --report sweep.html\n"
-    "    quire bench load --users 8 --fail-if 'p99_ttft_ms>250' --fail-if 'failed>0'\n\n";
-
-static const char outro[] =
-    "\nExit status: 0 measured; 1 no request succeeded; 2 wrong usage; 3 no connection; 4 no such model or file; 6 a --fail-if\n"
-    "condition holds; 130 stopped by Ctrl-C (what was measured until then is printed).\n";
-
 #define EXIT_CONDITION 6
 
 struct bench {
@@ -110,8 +96,7 @@ static int conclude(struct bench *b, const struct qr_buf *json, struct qr_load_p
     if (rc == 0 && b->opt.report != NULL)
         rc = write_page(b, page, qr_buf_text(&held), &err);
     if (rc != 0) {
-        fprintf(stderr, "quire bench load: %s\n", err.msg);
-        status = qr_err_exit_status(err.code);
+        status = qr_command_fail(qr_bench_load_command.name, &err);
     }
     qr_buf_release(&held);
     return status;
@@ -226,8 +211,7 @@ static int bench_load(struct bench *b)
     b->loop = qr_loop_new();
     int status, rc = set_up(b, &err);
     if (rc != 0) {
-        fprintf(stderr, "quire bench load: %s\n", err.msg);
-        status = qr_err_exit_status(err.code);
+        status = qr_command_fail(qr_bench_load_command.name, &err);
     } else {
         qr_term_open(&b->term, QR_COLOUR_NEVER);
         status = measure(b, &err);
@@ -240,41 +224,21 @@ static int bench_load(struct bench *b)
     return status;
 }
 
-static void print_buf(struct qr_buf *out)
-{
-    qr_term_write(1, out->data, out->len);
-    qr_buf_release(out);
-}
-
 int qr_bench_load_main(int argc, char **argv)
 {
     QR_ASSERT(argc >= 1);
     QR_ASSERT(argv != NULL);
     signal(SIGPIPE, SIG_IGN);
     struct bench b = {0};
-    struct qr_err err;
-    struct qr_buf out = {0}, text = {0};
+    struct qr_buf text = {0};
     char **args = qr_alloc((size_t)argc + 1, sizeof *args);
-    int n_args = qr_load_rename_flags(args, argc, argv, &text), status = 0;
-    struct qr_option_set *set = qr_options_new(qr_load_option_table, qr_load_n_options, &b.opt);
-    const char *const *positional;
-    int rc = qr_options_read(set, n_args, args, &err);
-    if (rc == 0 && qr_options_args(set, &positional) > 0)
-        rc = qr_err_set(&err, QR_E_USAGE, "unexpected argument '%.60s'. See quire bench load --help", positional[0]);
-    if (rc != 0) {
-        fprintf(stderr, "quire bench load: %s\n", err.msg);
-        status = qr_err_exit_status(err.code);
-    } else if (qr_options_wants_help(set)) {
-        qr_options_help_text(&out, intro, qr_options_columns());
-        qr_options_help(&out, qr_load_option_table, qr_load_n_options, qr_options_columns());
-        qr_options_help_text(&out, outro, qr_options_columns());
-        print_buf(&out);
-    } else if (qr_options_wants_print(set)) {
-        qr_options_print(&out, set);
-        print_buf(&out);
-    } else if (!qr_options_wants_check(set))
+    struct qr_option_set *set;
+    const int n_args = qr_load_rename_flags(args, argc, argv, &text);
+    int status = qr_command_read(&set, &qr_bench_load_command, &b.opt, n_args, args);
+    if (status < 0) {
         status = bench_load(&b);
-    qr_options_free(set);
+        qr_options_free(set);
+    }
     qr_free(args);
     qr_buf_release(&text);
     return status;

@@ -5,14 +5,15 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "bench/load.h"
 #include "bench/load_parts.h"
 
 #define AT(field) offsetof(struct qr_load_options, field)
 
-const struct qr_option qr_load_option_table[] = {
-    {.name = "url", .type = QR_OPT_STR, .offset = AT(url), .builtin = "http://127.0.0.1:8000", .arg = "URL", .group = "Server",
-     .help = "Base URL of an OpenAI-compatible server; /v1 is added when it has no path."},
-    {.name = "model", .variable = "model-name", .type = QR_OPT_STR, .offset = AT(model), .arg = "NAME", .group = "Server",
+static const struct qr_option table[] = {
+    {.name = "url", .brief = true, .type = QR_OPT_STR, .offset = AT(url), .builtin = "http://127.0.0.1:8000", .arg = "URL", .group = "Server",
+     .help = "Base URL of the server; /v1 is added when it has no path."},
+    {.name = "model", .brief = true, .type = QR_OPT_STR, .offset = AT(model), .arg = "NAME", .group = "Server",
      .help = "Model to ask. Default: the first one that the server lists."},
     {.name = "api-key", .type = QR_OPT_STR, .offset = AT(api_key), .arg = "KEY", .group = "Server",
      .help = "Sent as bearer token. OPENAI_API_KEY is used when this is not given."},
@@ -21,11 +22,11 @@ const struct qr_option qr_load_option_table[] = {
      .help = "completions sends prompts as token ids (exact lengths); chat sends words."},
     {.name = "timeout", .type = QR_OPT_TIME, .offset = AT(timeout_us), .builtin = "10m", .min = 1e5, .max = 86400e6, .arg = "TIME",
      .group = "Server", .help = "A request fails when the server sends nothing for so long."},
-    {.name = "users", .letter = 'u', .type = QR_OPT_STR, .offset = AT(users_text), .arg = "N[,N...]",
-     .group = "Load", .help = "Closed loop: this many users, each of whom asks again when its answer is complete (8 when neither this nor "
-                              "--rate nor --trace is given). With --rate or --trace: at most this many requests at once; 0: no limit. "
+    {.name = "users", .brief = true, .letter = 'u', .type = QR_OPT_STR, .offset = AT(users_text), .arg = "N[,N...]",
+     .group = "Load", .help = "Closed loop: this many users, each of whom asks again when its answer is complete; 8 when neither this nor "
+                              "--rate nor --trace is given. With --rate or --trace: at most this many requests at once; 0: no limit. "
                               "With --sweep: the greatest number of users (256 when not given), or a list of numbers."},
-    {.name = "rate", .letter = 'r', .type = QR_OPT_STR, .offset = AT(rate_text), .arg = "X[,X...]",
+    {.name = "rate", .brief = true, .letter = 'r', .type = QR_OPT_STR, .offset = AT(rate_text), .arg = "X[,X...]",
      .group = "Load", .help = "Open loop: requests per second, whether answers come or not. 0: closed loop; 1e6: all at once (with --users: "
                               "closed loop). With --sweep: a list of rates."},
     {.name = "burstiness", .type = QR_OPT_FLOAT, .offset = AT(burstiness), .builtin = "1", .min = 0.01, .max = 1e6, .arg = "X",
@@ -34,9 +35,9 @@ const struct qr_option qr_load_option_table[] = {
      .help = "Arrival times and lengths from an Azure CSV or a Mooncake JSONL file."},
     {.name = "trace-scale", .type = QR_OPT_FLOAT, .offset = AT(trace_scale), .builtin = "1", .min = 0, .max = 1e6, .arg = "X",
      .group = "Load", .help = "Multiplies the trace's times: 0.5 is twice as fast, 0 is all at once."},
-    {.name = "num-requests", .letter = 'n', .type = QR_OPT_INT, .offset = AT(n_requests), .builtin = "0", .min = 0, .max = 1e9,
+    {.name = "num-requests", .brief = true, .letter = 'n', .type = QR_OPT_INT, .offset = AT(n_requests), .builtin = "0", .min = 0, .max = 1e9,
      .arg = "N", .group = "Load", .help = "Requests in all. 0: until --duration, or the whole trace, or 100."},
-    {.name = "duration", .letter = 'd', .type = QR_OPT_TIME, .offset = AT(duration_us), .builtin = "0", .min = 0, .max = 7 * 86400e6,
+    {.name = "duration", .brief = true, .letter = 'd', .type = QR_OPT_TIME, .offset = AT(duration_us), .builtin = "0", .min = 0, .max = 7 * 86400e6,
      .arg = "TIME", .group = "Load", .help = "Send for so long, then wait for what is running. 0: no limit."},
     {.name = "warmups", .type = QR_OPT_INT, .offset = AT(n_warmups), .builtin = "0", .min = 0, .max = 1e6, .arg = "N", .group = "Load",
      .help = "Requests sent one after the other before the clock starts, not counted."},
@@ -54,9 +55,9 @@ const struct qr_option qr_load_option_table[] = {
                                "or of E2E grows by more than a tenth."},
     {.name = "sweep-time", .type = QR_OPT_TIME, .offset = AT(sweep_time_us), .builtin = "15m", .min = 1e5, .max = 7 * 86400e6, .arg = "TIME",
      .group = "Sweep", .help = "No step begins after so long."},
-    {.name = "input-len", .letter = 'i', .type = QR_OPT_STR, .offset = AT(input_len), .builtin = "128", .arg = "N|LOW:HIGH",
+    {.name = "input-len", .brief = true, .letter = 'i', .type = QR_OPT_STR, .offset = AT(input_len), .builtin = "128", .arg = "N|LOW:HIGH",
      .group = "Requests", .help = "Prompt tokens; a range is drawn from evenly."},
-    {.name = "output-len", .letter = 'o', .type = QR_OPT_STR, .offset = AT(output_len), .builtin = "64", .arg = "N|LOW:HIGH",
+    {.name = "output-len", .brief = true, .letter = 'o', .type = QR_OPT_STR, .offset = AT(output_len), .builtin = "64", .arg = "N|LOW:HIGH",
      .group = "Requests", .help = "Output tokens asked for; a range is drawn from evenly."},
     {.name = "prefix-len", .type = QR_OPT_INT, .offset = AT(prefix_len), .builtin = "0", .min = 0, .max = 1 << 24, .arg = "N",
      .group = "Requests", .help = "The first N tokens of every prompt are the same (for prefix caches)."},
@@ -77,17 +78,30 @@ const struct qr_option qr_load_option_table[] = {
      .help = "The sweep ends when less than this part of a step's requests met the --slo."},
     {.name = "fail-if", .type = QR_OPT_LIST, .offset = AT(fail_if), .arg = "CONDITION", .group = "Report",
      .help = "Exit with 6 when it holds: a key of the JSON report, one of < > <= >=, and a number, as p99_ttft_ms>250. Repeatable."},
-    {.name = "report", .type = QR_OPT_STR, .offset = AT(report), .arg = "FILE", .group = "Report",
-     .help = "Also write a page with tables and charts: one HTML file that loads nothing else."},
-    {.name = "json", .type = QR_OPT_STR, .offset = AT(json), .arg = "FILE", .group = "Report",
-     .help = "Also write the figures as JSON with vLLM's key names; '-' is stdout, and the table then goes to stderr."},
+    {.name = "report", .brief = true, .type = QR_OPT_STR, .offset = AT(report), .arg = "FILE", .group = "Report",
+     .help = "Also write a page with tables and charts; one HTML file that loads nothing else."},
+    {.name = "json", .brief = true, .type = QR_OPT_STR, .offset = AT(json), .arg = "FILE", .group = "Report",
+     .help = "Also write the figures as JSON; with vLLM's key names. '-' is stdout, and the table then goes to stderr."},
     {.name = "detailed", .type = QR_OPT_FLAG, .offset = AT(detailed), .builtin = "false", .group = "Report",
      .help = "The JSON also holds every request's lengths and times."},
     {.name = "progress", .type = QR_OPT_FLAG, .offset = AT(progress), .builtin = "true", .group = "Report",
      .help = "A live line on stderr when that is a terminal."},
 };
 
-const int32_t qr_load_n_options = QR_COUNT(qr_load_option_table);
+const struct qr_command qr_bench_load_command = {
+    .name = "bench load", .purpose = "drive a server over HTTP: latencies, throughput, errors",
+    .usage = "quire bench load [flags]",
+    .examples = "quire bench load --users 16 -n 200 --input-len 64:512 --output-len 128\n"
+                "quire bench load --rate 20 --duration 60s --json result.json\n"
+                "quire bench load --sweep --slo ttft:200ms,tpot:50ms --report sweep.html",
+    .text = "Drives an OpenAI-compatible server and measures its answers. vLLM's flag names (--request-rate, --max-concurrency,\n"
+            "--num-prompts, --random-input-len, --random-output-len, ...) are understood too.\n"
+            "    quire bench load --trace azure_llm_2023_conv.csv --trace-scale 0.5 --duration 5m\n"
+            "    quire bench load --users 8 --fail-if 'p99_ttft_ms>250' --fail-if 'failed>0'\n\n"
+            "Exit status: 0 measured; 1 no request succeeded; 2 wrong usage; 3 no connection; 4 no such model or file; 6 a --fail-if\n"
+            "condition holds; 130 stopped by Ctrl-C (what was measured until then is printed).",
+    .args = "", .table = table, .n_options = QR_COUNT(table), .main = qr_bench_load_main,
+};
 
 static const char *const renamed[][2] = {
     {"--base-url", "--url"},
@@ -158,8 +172,8 @@ static int parse_points(struct qr_load_points *p, const char *flag, const char *
         char *end;
         double v = strtod(at, &end);
         if (end == at || !(v >= 0 && v <= max) || (whole && v != floor(v)) || (*end != '\0' && *end != ','))
-            return qr_err_set(err, QR_E_USAGE, "%s: '%.60s' is no %s from 0 to %g, nor a list of them with commas between", flag, text,
-                              whole ? "whole number" : "number", max);
+            return qr_err_set(err, QR_E_USAGE, "%s: expected a %s from 0 to %.16g, or several with commas between, found '%.60s'", flag,
+                              whole ? "whole number" : "number", max, text);
         if (p->n > 0 && v <= p->v[p->n - 1])
             return qr_err_set(err, QR_E_USAGE, "%s: the numbers of '%.60s' must grow", flag, text);
         if (p->n == QR_LOAD_POINTS_MAX)

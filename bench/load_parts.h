@@ -27,9 +27,6 @@ struct qr_load_options {
     struct qr_str_list slo, fail_if;
 };
 
-extern const struct qr_option qr_load_option_table[];
-extern const int32_t qr_load_n_options;
-
 /* --rate at this value means "all at once", or, with --users, a closed loop: what vLLM calls inf. */
 #define QR_LOAD_RATE_INF 1e6
 

@@ -28,8 +28,8 @@ static int parse_range(const char *text, const char *flag, int32_t *lo, int32_t 
         ok = end != second;
     }
     if (!ok || *end != '\0' || a < 1 || b < a || b > LEN_MAX)
-        return qr_err_set(err, QR_E_USAGE, "%s: '%.60s' is no length N or range LOW:HIGH with 1 <= LOW <= HIGH <= %d", flag, text,
-                          LEN_MAX);
+        return qr_err_set(err, QR_E_USAGE, "%s: expected a length from 1 to %d, or a range LOW:HIGH of them, found '%.60s'", flag, LEN_MAX,
+                          text);
     *lo = (int32_t)a;
     *hi = (int32_t)b;
     return 0;

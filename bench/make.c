@@ -42,15 +42,16 @@ struct make_options {
 };
 
 static const struct qr_option table[] = {
-    {.name = "like", .type = QR_OPT_STR, .offset = offsetof(struct make_options, like), .arg = "NAME",
+    {.name = "like", .brief = true, .type = QR_OPT_STR, .offset = offsetof(struct make_options, like), .arg = "NAME",
      .help = "110m, smollm2-135m, qwen2.5-0.5b, qwen3-0.6b, llama-3.2-1b, llama-3.1-8b, qwen3-8b, qwen1.5-moe-a2.7b, qwen3-30b-a3b or mixtral-8x7b."},
-    {.name = "out", .letter = 'o', .type = QR_OPT_STR, .offset = offsetof(struct make_options, out), .arg = "DIR",
-     .help = "The directory to make, which is there when all of it is. One that is there already is an error."},
-    {.name = "store", .type = QR_OPT_ENUM, .offset = offsetof(struct make_options, store), .builtin = "bf16", .choices = "bf16|f32|f16",
+    {.name = "out", .brief = true, .letter = 'o', .type = QR_OPT_STR, .offset = offsetof(struct make_options, out), .arg = "DIR",
+     .help = "The directory to make; it must not exist. It appears when it is complete."},
+    {.name = "store", .brief = true, .type = QR_OPT_ENUM, .offset = offsetof(struct make_options, store), .builtin = "bf16", .choices = "bf16|f32|f16",
      .arg = "TYPE", .help = "Type of the stored weights."},
-    {.name = "layers", .type = QR_OPT_INT, .offset = offsetof(struct make_options, layers), .builtin = "0", .min = 0, .max = QR_LAYERS_MAX, .arg = "N",
+    {.name = "layers", .brief = true, .type = QR_OPT_INT, .offset = offsetof(struct make_options, layers), .builtin = "0", .min = 0, .max = QR_LAYERS_MAX,
+     .arg = "N",
      .help = "So many layers instead of all: a large model's kernels in little room. 0: all."},
-    {.name = "seed", .type = QR_OPT_INT, .offset = offsetof(struct make_options, seed), .builtin = "1", .min = 0, .max = 9e15, .arg = "N",
+    {.name = "seed", .brief = true, .type = QR_OPT_INT, .offset = offsetof(struct make_options, seed), .builtin = "1", .min = 0, .max = 9e15, .arg = "N",
      .help = "Same seed, same bytes."}};
 
 /* The character that stands for a byte in byte-level vocabularies: printable Latin-1 for itself, the rest from U+0100 on. */
@@ -206,8 +207,13 @@ static int make(const void *options, int *status, struct qr_err *err)
 
 int qr_bench_make_main(int argc, char **argv)
 {
-    static const struct qr_bench_command command = {.name = "make-model", .usage = "quire bench make-model --like NAME --out DIR",
-                                                    .table = table, .n_options = QR_COUNT(table), .run = make};
     struct make_options o = {0};
-    return qr_bench_command_main(&command, &o, argc, argv);
+    return qr_bench_command_main(&qr_bench_make_command, make, &o, argc, argv);
 }
+
+const struct qr_command qr_bench_make_command = {
+    .name = "bench make-model", .purpose = "a random-weight model directory of a published shape",
+    .usage = "quire bench make-model --like NAME --out DIR [flags]",
+    .examples = "quire bench make-model --like smollm2-135m --out m135",
+    .args = "", .table = table, .n_options = QR_COUNT(table), .main = qr_bench_make_main,
+};

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/source.h"
 #include "bench/command.h"
 #include "bench/samples.h"
 #include "kernels/cpu/pool.h"
@@ -27,18 +28,21 @@ struct open_options {
 };
 
 static const struct qr_option table[] = {
-    {.name = "model", .letter = 'm', .type = QR_OPT_STR, .offset = offsetof(struct open_options, model), .arg = "DIR", .help = "Model directory or GGUF file."},
+    {.name = "model", .brief = true, .letter = 'm', .type = QR_OPT_STR, .offset = offsetof(struct open_options, model), .arg = "DIR",
+     .help = "Model directory or GGUF file."},
     {.name = "dtype", .type = QR_OPT_ENUM, .offset = offsetof(struct open_options, dtype), .builtin = "auto", .choices = "auto|f32|bf16",
      .arg = "TYPE", .help = "Compute type of unquantized weights."},
-    {.name = "quantize", .type = QR_OPT_ENUM, .offset = offsetof(struct open_options, quantize), .builtin = "none", .choices = QR_QUANTIZE_CHOICES,
+    {.name = "quantize", .brief = true, .type = QR_OPT_ENUM,
+     .offset = offsetof(struct open_options, quantize), .builtin = "none", .choices = QR_QUANTIZE_CHOICES,
      .arg = "TYPE", .help = "Round the matrices to integers while loading."},
     {.name = "isa", .type = QR_OPT_STR, .offset = offsetof(struct open_options, isa), .arg = "LEVEL", .help = "Instruction-set level."},
-    {.name = "threads", .letter = 't', .type = QR_OPT_INT, .offset = offsetof(struct open_options, threads), .builtin = "0", .min = 0, .max = 1024,
+    {.name = "threads", .brief = true, .letter = 't', .type = QR_OPT_INT, .offset = offsetof(struct open_options, threads), .builtin = "0",
+     .min = 0, .max = 1024,
      .arg = "N", .help = "Worker threads; 0 means one per usable core."},
     {.name = "cpus", .type = QR_OPT_STR, .offset = offsetof(struct open_options, cpus), .arg = "LIST", .help = "Processors for them."},
-    {.name = "repeats", .type = QR_OPT_INT, .offset = offsetof(struct open_options, repeats), .builtin = "5", .min = 1, .max = 1000, .arg = "N",
+    {.name = "repeats", .brief = true, .type = QR_OPT_INT, .offset = offsetof(struct open_options, repeats), .builtin = "5", .min = 1, .max = 1000, .arg = "N",
      .help = "Rounds; medians are shown. The first one is left out when there are more."},
-    {.name = "json", .type = QR_OPT_FLAG, .offset = offsetof(struct open_options, json), .builtin = "false", .help = "One JSON object."}};
+    {.name = "json", .brief = true, .type = QR_OPT_FLAG, .offset = offsetof(struct open_options, json), .builtin = "false", .help = "One JSON object."}};
 
 struct files {
     int *fd;         /* owned [n] */
@@ -196,7 +200,8 @@ static int run(const void *options, int *status, struct qr_err *err)
     struct files f = {0};
     if (!o->model)
         return qr_err_set(err, QR_E_USAGE, "no model named: add --model DIR (quire bench make-model makes one)");
-    int rc = open_files(&f, o->model, err);
+    int rc = qr_source_find(o->model, err);
+    rc = rc ? rc : open_files(&f, o->model, err);
     if (rc == 0)
         rc = qr_backend_open(&be, &bo, err);
     if (rc == 0)
@@ -208,8 +213,14 @@ static int run(const void *options, int *status, struct qr_err *err)
 
 int qr_bench_open_main(int argc, char **argv)
 {
-    static const struct qr_bench_command command = {.name = "open", .usage = "quire bench open --model DIR",
-                                                    .table = table, .n_options = QR_COUNT(table), .run = run};
     struct open_options o = {0};
-    return qr_bench_command_main(&command, &o, argc, argv);
+    return qr_bench_command_main(&qr_bench_open_command, run, &o, argc, argv);
 }
+
+const struct qr_command qr_bench_open_command = {
+    .name = "bench open", .purpose = "open a model, against the speed of reading its files",
+    .usage = "quire bench open MODEL [flags]",
+    .examples = "quire bench open models/quire-tiny\n"
+                "quire bench open model.gguf --repeats 3",
+    .args = "model", .table = table, .n_options = QR_COUNT(table), .main = qr_bench_open_main,
+};

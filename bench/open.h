@@ -6,7 +6,10 @@
 #ifndef QR_BENCH_OPEN_H
 #define QR_BENCH_OPEN_H
 
+#include "base/command.h"
+
 /* argv[0] is the subcommand's name. Returns the exit status: 0, or that of the error (2 usage, 4 model, 5 memory). */
 int qr_bench_open_main(int argc, char **argv);
+extern const struct qr_command qr_bench_open_command;
 
 #endif

@@ -6,6 +6,7 @@
 
 #include <stdint.h>
 
+#include "base/command.h"
 #include "base/err.h"
 #include "engine/stats.h"
 
@@ -31,5 +32,6 @@ int qr_bench_step(struct qr_step_figures *out, const struct qr_step_case *c, str
 
 /* argv[0] is the subcommand's name. Exit status 0; 6 when --max-us is exceeded; else that of the error. */
 int qr_bench_step_main(int argc, char **argv);
+extern const struct qr_command qr_bench_step_command;
 
 #endif

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "base/source.h"
 #include "bench/command.h"
 #include "bench/probe.h"
 #include "bench/samples.h"
@@ -31,10 +32,11 @@ struct throughput_options {
 };
 
 static const struct qr_option table[] = {
-    {.name = "model", .letter = 'm', .type = QR_OPT_STR, .offset = offsetof(struct throughput_options, model), .arg = "DIR", .help = "Model directory."},
+    {.name = "model", .brief = true, .letter = 'm', .type = QR_OPT_STR, .offset = offsetof(struct throughput_options, model), .arg = "DIR",
+     .help = "Model directory."},
     {.name = "dtype", .type = QR_OPT_ENUM, .offset = offsetof(struct throughput_options, dtype), .builtin = "auto", .choices = "auto|f32|bf16",
      .arg = "TYPE", .help = "Compute type of unquantized weights."},
-    {.name = "quantize", .type = QR_OPT_ENUM, .offset = offsetof(struct throughput_options, quantize), .builtin = "none",
+    {.name = "quantize", .brief = true, .type = QR_OPT_ENUM, .offset = offsetof(struct throughput_options, quantize), .builtin = "none",
      .choices = QR_QUANTIZE_ALL_CHOICES, .arg = "TYPE", .help = "Round the matrices to integers while loading."},
     {.name = "kv-cache-dtype", .type = QR_OPT_ENUM, .offset = offsetof(struct throughput_options, kv_cache), .builtin = "auto",
      .choices = "auto|f32|bf16|int8|fp8", .arg = "TYPE", .help = "Type of cached keys and values."},
@@ -42,15 +44,16 @@ static const struct qr_option table[] = {
      .help = "Where to compute: cpu, cuda, cuda:N (several ranks: cuda:N,M), or auto: a GPU where there is one, else the processor."},
     {.name = "isa", .type = QR_OPT_STR, .offset = offsetof(struct throughput_options, isa), .arg = "LEVEL",
      .help = "Instruction-set level; the best one otherwise."},
-    {.name = "threads", .letter = 't', .type = QR_OPT_INT, .offset = offsetof(struct throughput_options, threads), .builtin = "0", .min = 0, .max = 1024,
+    {.name = "threads", .brief = true, .letter = 't', .type = QR_OPT_INT, .offset = offsetof(struct throughput_options, threads), .builtin = "0",
+     .min = 0, .max = 1024,
      .arg = "N", .help = "Worker threads; 0 means one per usable core."},
     {.name = "tensor-parallel", .type = QR_OPT_INT, .offset = offsetof(struct throughput_options, tensor_parallel), .builtin = "1", .min = 1,
      .max = QR_COMM_RANKS_MAX, .arg = "N", .help = "Share the model out to N processes, each with its part of the processors and threads of its own."},
-    {.name = "prefill", .type = QR_OPT_STR, .offset = offsetof(struct throughput_options, prefill), .builtin = "128,512", .arg = "LIST",
+    {.name = "prefill", .brief = true, .type = QR_OPT_STR, .offset = offsetof(struct throughput_options, prefill), .builtin = "128,512", .arg = "LIST",
      .help = "Prompt lengths."},
-    {.name = "batch", .type = QR_OPT_STR, .offset = offsetof(struct throughput_options, batch), .builtin = "1,8,32", .arg = "LIST",
+    {.name = "batch", .brief = true, .type = QR_OPT_STR, .offset = offsetof(struct throughput_options, batch), .builtin = "1,8,32", .arg = "LIST",
      .help = "Sequences decoded at once."},
-    {.name = "depth", .type = QR_OPT_STR, .offset = offsetof(struct throughput_options, depth), .builtin = "0", .arg = "LIST",
+    {.name = "depth", .brief = true, .type = QR_OPT_STR, .offset = offsetof(struct throughput_options, depth), .builtin = "0", .arg = "LIST",
      .help = "Tokens already in the cache of each sequence, for prompts and for decoding. Less, which is said, where the model's context ends before."},
     {.name = "steps", .type = QR_OPT_INT, .offset = offsetof(struct throughput_options, steps), .builtin = "16", .min = 1, .max = 100000, .arg = "N",
      .help = "Decode steps of one measurement."},
@@ -74,7 +77,8 @@ static const struct qr_option table[] = {
      .help = "On a GPU: a row's bits do not depend on what is computed beside it, at what that costs."},
     {.name = "untuned", .type = QR_OPT_FLAG, .offset = offsetof(struct throughput_options, untuned), .builtin = "false",
      .help = "Each case also without it, taking turns."},
-    {.name = "json", .type = QR_OPT_FLAG, .offset = offsetof(struct throughput_options, json), .builtin = "false", .help = "One JSON object per case."}};
+    {.name = "json", .brief = true, .type = QR_OPT_FLAG, .offset = offsetof(struct throughput_options, json), .builtin = "false",
+     .help = "One JSON object per case."}};
 
 struct int_list {
     int32_t v[LIST_MAX], n;
@@ -499,6 +503,7 @@ static int run(const void *options, int *status, struct qr_err *err)
         rc = parse_list(&batch, o->batch, "batch", 1, err);
     if (rc == 0)
         rc = parse_list(&depth, o->depth, "depth", 0, err);
+    rc = rc ? rc : qr_source_find(o->model, err);
     if (rc != 0)
         return rc;
     if (o->apart && o->isa && strcmp(o->isa, "ref") == 0 && o->quantize != QR_QUANTIZE_NONE)
@@ -532,8 +537,14 @@ static int run(const void *options, int *status, struct qr_err *err)
 
 int qr_bench_throughput_main(int argc, char **argv)
 {
-    static const struct qr_bench_command command = {.name = "throughput", .usage = "quire bench throughput --model DIR",
-                                                    .table = table, .n_options = QR_COUNT(table), .run = run};
     struct throughput_options o = {0};
-    return qr_bench_command_main(&command, &o, argc, argv);
+    return qr_bench_command_main(&qr_bench_throughput_command, run, &o, argc, argv);
 }
+
+const struct qr_command qr_bench_throughput_command = {
+    .name = "bench throughput", .purpose = "prompts and decode steps at batch sizes and depths",
+    .usage = "quire bench throughput MODEL [flags]",
+    .examples = "quire bench throughput models/quire-tiny\n"
+                "quire bench throughput qwen --prefill 512 --batch 1,32 --quantize int8",
+    .args = "model", .table = table, .n_options = QR_COUNT(table), .main = qr_bench_throughput_main,
+};

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "base/size.h"
 #include "bench/command.h"
 #include "bench/probe.h"
 #include "bench/samples.h"
@@ -39,19 +40,23 @@ static const struct qr_option table[] = {
     SIZE(batch, "4", 1, 4096, "Documents of a step."),
     SIZE(tokens, "64", 1, 65536, "Tokens of a document."),
     SIZE(steps, "5", 1, 100000, "Steps measured, behind one that is not; medians are shown."),
-    {.name = "dtype", .type = QR_OPT_ENUM, .offset = offsetof(struct train_options, dtype), .builtin = "bf16", .choices = "f32|bf16", .arg = "TYPE",
+    {.name = "dtype", .brief = true, .type = QR_OPT_ENUM, .offset = offsetof(struct train_options, dtype), .builtin = "bf16", .choices = "f32|bf16",
+     .arg = "TYPE",
      .help = "What matrices are computed with; masters and moments are f32."},
-    {.name = "recompute", .type = QR_OPT_ENUM, .offset = offsetof(struct train_options, recompute), .builtin = "none", .choices = "none|selective|full",
+    {.name = "recompute", .brief = true, .type = QR_OPT_ENUM,
+     .offset = offsetof(struct train_options, recompute), .builtin = "none", .choices = "none|selective|full",
      .arg = "WHAT", .help = "What is computed again on the way back instead of kept."},
-    {.name = "optimizer", .type = QR_OPT_ENUM, .offset = offsetof(struct train_options, optimizer), .builtin = "adamw", .choices = "adamw|muon", .arg = "NAME",
+    {.name = "optimizer", .brief = true, .type = QR_OPT_ENUM, .offset = offsetof(struct train_options, optimizer), .builtin = "adamw", .choices = "adamw|muon",
+     .arg = "NAME",
      .help = "Muon moves the matrices of layers, AdamW the rest."},
     {.name = "isa", .type = QR_OPT_STR, .offset = offsetof(struct train_options, isa), .arg = "LEVEL",
      .help = "Instruction-set level; the best one otherwise."},
-    {.name = "threads", .letter = 't', .type = QR_OPT_INT, .offset = offsetof(struct train_options, threads), .builtin = "0", .min = 0, .max = 1024,
+    {.name = "threads", .brief = true, .letter = 't', .type = QR_OPT_INT, .offset = offsetof(struct train_options, threads), .builtin = "0",
+     .min = 0, .max = 1024,
      .arg = "N", .help = "Worker threads; 0 means one per usable core."},
-    {.name = "kern", .type = QR_OPT_FLAG, .offset = offsetof(struct train_options, kern), .builtin = "false",
+    {.name = "kern", .brief = true, .type = QR_OPT_FLAG, .offset = offsetof(struct train_options, kern), .builtin = "false",
      .help = "Also the time of each kind of kernel, against what the machine can do at most."},
-    {.name = "json", .type = QR_OPT_FLAG, .offset = offsetof(struct train_options, json), .builtin = "false", .help = "One JSON object."}};
+    {.name = "json", .brief = true, .type = QR_OPT_FLAG, .offset = offsetof(struct train_options, json), .builtin = "false", .help = "One JSON object."}};
 
 static int shape_of(struct qr_model_config *c, const struct train_options *o, struct qr_err *err)
 {
@@ -86,9 +91,10 @@ static double parameter_bytes(const struct qr_model_config *c, enum qr_dtype com
 static int check_room(const struct qr_model_config *c, enum qr_dtype compute, struct qr_err *err)
 {
     const double need = parameter_bytes(c, compute), have = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    char t[2][QR_SIZE_TEXT];
     if (need > have)
-        return qr_err_set(err, QR_E_NO_ROOM, "parameters, gradients and moments take %.0f MiB, this machine has %.0f MiB of memory", need / 0x1p20,
-                          have / 0x1p20);
+        return qr_err_set(err, QR_E_NO_ROOM, "parameters, gradients and moments take %s, this machine has %s of memory",
+                          qr_size_text(t[0], (int64_t)need), qr_size_text(t[1], (int64_t)have));
     return 0;
 }
 
@@ -216,8 +222,14 @@ static int run(const void *options, int *status, struct qr_err *err)
 
 int qr_bench_train_main(int argc, char **argv)
 {
-    static const struct qr_bench_command command = {.name = "train", .usage = "quire bench train",
-                                                    .table = table, .n_options = QR_COUNT(table), .run = run};
     struct train_options o = {0};
-    return qr_bench_command_main(&command, &o, argc, argv);
+    return qr_bench_command_main(&qr_bench_train_command, run, &o, argc, argv);
 }
+
+const struct qr_command qr_bench_train_command = {
+    .name = "bench train", .purpose = "training steps of any shape: tokens/s, where the time goes",
+    .usage = "quire bench train [flags]",
+    .examples = "quire bench train --dim 256 --layers 4 --heads 4 --vocab 4096\n"
+                "quire bench train --recompute selective --kern",
+    .args = "", .table = table, .n_options = QR_COUNT(table), .main = qr_bench_train_main,
+};

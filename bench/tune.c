@@ -6,6 +6,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/source.h"
 #include "bench/command.h"
 #include "model/tune.h"
 
@@ -17,25 +18,29 @@ struct tune_options {
 };
 
 static const struct qr_option table[] = {
-    {.name = "model", .letter = 'm', .type = QR_OPT_STR, .offset = offsetof(struct tune_options, model), .arg = "DIR", .help = "Model directory."},
+    {.name = "model", .brief = true, .letter = 'm', .type = QR_OPT_STR, .offset = offsetof(struct tune_options, model), .arg = "DIR",
+     .help = "Model directory."},
     {.name = "dtype", .type = QR_OPT_ENUM, .offset = offsetof(struct tune_options, dtype), .builtin = "auto", .choices = "auto|f32|bf16",
      .arg = "TYPE", .help = "Compute type of unquantized weights."},
-    {.name = "quantize", .type = QR_OPT_ENUM, .offset = offsetof(struct tune_options, quantize), .builtin = "none", .choices = QR_QUANTIZE_CHOICES,
+    {.name = "quantize", .brief = true, .type = QR_OPT_ENUM,
+     .offset = offsetof(struct tune_options, quantize), .builtin = "none", .choices = QR_QUANTIZE_CHOICES,
      .arg = "TYPE", .help = "Round the matrices to integers while loading."},
     {.name = "kv-cache-dtype", .type = QR_OPT_ENUM, .offset = offsetof(struct tune_options, kv_cache), .builtin = "auto",
      .choices = "auto|f32|bf16|int8", .arg = "TYPE", .help = "Type of cached keys and values."},
     {.name = "isa", .type = QR_OPT_STR, .offset = offsetof(struct tune_options, isa), .arg = "LEVEL",
      .help = "Instruction-set level; the best one otherwise."},
-    {.name = "threads", .letter = 't', .type = QR_OPT_INT, .offset = offsetof(struct tune_options, threads), .builtin = "0", .min = 0, .max = 1024,
+    {.name = "threads", .brief = true, .letter = 't', .type = QR_OPT_INT, .offset = offsetof(struct tune_options, threads), .builtin = "0",
+     .min = 0, .max = 1024,
      .arg = "N", .help = "Worker threads; 0 means one per usable core. Tables belong to a number of threads."},
     {.name = "cpus", .type = QR_OPT_STR, .offset = offsetof(struct tune_options, cpus), .arg = "LIST", .help = "Processors for them."},
-    {.name = "rows", .type = QR_OPT_STR, .offset = offsetof(struct tune_options, rows), .arg = "LIST",
+    {.name = "rows", .brief = true, .type = QR_OPT_STR, .offset = offsetof(struct tune_options, rows), .arg = "LIST",
      .help = "Rows of a step, such as 1,32,512, to measure what stands for them; all kinds of steps otherwise."},
     {.name = "chunk", .type = QR_OPT_INT, .offset = offsetof(struct tune_options, chunk), .builtin = "512", .min = 1, .max = 65536, .arg = "N",
      .help = "Rows of the largest step."},
     {.name = "save", .type = QR_OPT_FLAG, .offset = offsetof(struct tune_options, save), .builtin = "true",
      .help = "Keep what was found in ${XDG_CACHE_HOME:-~/.cache}/quire."},
-    {.name = "json", .type = QR_OPT_FLAG, .offset = offsetof(struct tune_options, json), .builtin = "false", .help = "One JSON object per shape."}};
+    {.name = "json", .brief = true, .type = QR_OPT_FLAG, .offset = offsetof(struct tune_options, json), .builtin = "false",
+     .help = "One JSON object per shape."}};
 
 struct report {
     bool json;
@@ -126,6 +131,7 @@ static int run(const void *options, int *status, struct qr_err *err)
     if (!o->model)
         return qr_err_set(err, QR_E_USAGE, "no model named: add --model DIR (quire bench make-model makes one)");
     int rc = read_rows(&buckets, o->rows, err);
+    rc = rc ? rc : qr_source_find(o->model, err);
     if (rc == 0)
         rc = qr_backend_open(&be, &bo, err);
     if (rc == 0)
@@ -139,8 +145,14 @@ static int run(const void *options, int *status, struct qr_err *err)
 
 int qr_bench_tune_main(int argc, char **argv)
 {
-    static const struct qr_bench_command command = {.name = "tune", .usage = "quire bench tune --model DIR", .table = table, .n_options = QR_COUNT(table),
-                                                    .run = run};
     struct tune_options o = {0};
-    return qr_bench_command_main(&command, &o, argc, argv);
+    return qr_bench_command_main(&qr_bench_tune_command, run, &o, argc, argv);
 }
+
+const struct qr_command qr_bench_tune_command = {
+    .name = "bench tune", .purpose = "measure how a model's work is cut best here, and keep it",
+    .usage = "quire bench tune MODEL [flags]",
+    .examples = "quire bench tune models/quire-tiny\n"
+                "quire bench tune qwen --quantize int8 --rows 1,32,512",
+    .args = "model", .table = table, .n_options = QR_COUNT(table), .main = qr_bench_tune_main,
+};

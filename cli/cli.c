@@ -18,95 +18,28 @@
 
 #define LINE_BYTES_MAX ((size_t)64 << 20)
 
-int qr_cli_fail(const char *command, const struct qr_err *err)
+int qr_cli_group(const struct qr_command *group, int argc, char **argv)
 {
-    fflush(stdout);
-    fprintf(stderr, "quire %s: %s\n", command, err->msg);
-    return qr_err_exit_status(err->code);
-}
-
-int qr_cli_group(const struct qr_cli_command *command, int32_t n, int argc, char **argv)
-{
-    const char *names[32];
-    char path[64];
-    QR_ASSERT(command != NULL && argc >= 1);
-    QR_ASSERT(n > 0 && n <= QR_COUNT(names));
-    for (int32_t i = 0; i < n; i++) {
-        names[i] = command[i].name;
-        if (argc > 1 && strcmp(argv[1], names[i]) == 0) {
-            snprintf(path, sizeof path, "%s %s", argv[0], names[i]);
-            argv[1] = path;
-            return command[i].run(argc - 1, argv + 1);
-        }
+    QR_ASSERT(group != NULL && argc >= 1);
+    QR_ASSERT(group->n_sub > 0 && group->n_sub <= 32);
+    const struct qr_command *c = argc > 1 ? qr_command_find(group->sub, group->n_sub, argv[1]) : NULL;
+    if (c) {
+        qr_cli_warn_variables(c);
+        return c->main(argc - 1, argv + 1);
     }
-    const bool help = argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0);
+    const bool brief = argc > 1 && strcmp(argv[1], "-h") == 0, help = brief || (argc > 1 && strcmp(argv[1], "--help") == 0);
     if (argc > 1 && !help) {
-        const char *near = qr_nearest(argv[1], names, n);
-        fprintf(stderr, "quire %s: unknown command '%s'%s%s%s\n", argv[0], argv[1], near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+        const char *names[32];
+        for (int32_t i = 0; i < group->n_sub; i++)
+            names[i] = strrchr(group->sub[i]->name, ' ') + 1;
+        const char *near = qr_nearest(argv[1], names, group->n_sub);
+        fprintf(stderr, "quire %s: unknown command '%s'%s%s%s\n", group->name, argv[1], near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
     }
-    struct qr_buf text;
-    qr_buf_init(&text);
-    for (int32_t i = 0; i < n; i++) {
-        snprintf(path, sizeof path, "  quire %s %s", argv[0], names[i]);
-        qr_options_help_entry(&text, path, command[i].help, qr_options_columns());
-    }
+    struct qr_buf text = {0};
+    qr_command_help(&text, group, brief, qr_options_columns());
     fwrite(text.data, 1, text.len, help ? stdout : stderr);
     qr_buf_release(&text);
     return help ? 0 : 2;
-}
-
-static int read_command(struct qr_option_set **out, const struct qr_option *table, int32_t n, void *target, int argc, char **argv, const char *usage,
-                        bool takes_args, bool checks_args)
-{
-    QR_ASSERT(out != NULL && table != NULL && target != NULL);
-    QR_ASSERT(argc >= 1 && usage != NULL);
-    struct qr_err err;
-    struct qr_buf text;
-    const char *const *args;
-    qr_buf_init(&text);
-    struct qr_option_set *set = qr_options_new(table, n, target);
-    int status = -1, rc = qr_options_read(set, argc, argv, &err);
-    if (rc == 0 && !takes_args)
-        rc = qr_options_take_arg(set, "model", &err);
-    const int32_t left = rc == 0 && !takes_args ? qr_options_args(set, &args) : 0;
-    if (left > 0)
-        rc = qr_err_set(&err, QR_E_USAGE, "unexpected argument '%.200s': it takes one model and flags", args[left - 1]);
-    if (rc == 0 && qr_options_wants_help(set)) {
-        qr_options_help_text(&text, usage, qr_options_columns());
-        qr_options_help(&text, table, n, qr_options_columns());
-        status = 0;
-    } else if (rc == 0 && qr_options_wants_print(set)) {
-        qr_options_print(&text, set);
-        status = 0;
-    } else if (rc == 0 && qr_options_wants_check(set) && !(checks_args && qr_options_args(set, &args) > 0)) {
-        status = 0;
-    } else if (rc != 0) {
-        status = qr_cli_fail(argv[0], &err);
-        fprintf(stderr, "See: quire %s --help\n", argv[0]);
-    }
-    if (text.len > 0)
-        fwrite(text.data, 1, text.len, stdout);
-    qr_buf_release(&text);
-    if (status >= 0)
-        qr_options_free(set);
-    else
-        *out = set;
-    return status;
-}
-
-int qr_cli_read(struct qr_option_set **out, const struct qr_option *table, int32_t n, void *target, int argc, char **argv, const char *usage)
-{
-    return read_command(out, table, n, target, argc, argv, usage, false, false);
-}
-
-int qr_cli_read_args(struct qr_option_set **out, const struct qr_option *table, int32_t n, void *target, int argc, char **argv, const char *usage)
-{
-    return read_command(out, table, n, target, argc, argv, usage, true, false);
-}
-
-int qr_cli_read_checked(struct qr_option_set **out, const struct qr_option *table, int32_t n, void *target, int argc, char **argv, const char *usage)
-{
-    return read_command(out, table, n, target, argc, argv, usage, true, true);
 }
 
 int qr_cli_need_model(const struct qr_cli_model *m, struct qr_err *err)
@@ -114,15 +47,13 @@ int qr_cli_need_model(const struct qr_cli_model *m, struct qr_err *err)
     struct stat st;
     if (!m->model)
         return qr_err_set(err, QR_E_USAGE, "no model named: add --model DIR (a directory with config.json, *.safetensors and tokenizer.json, or a GGUF file)");
-    if (stat(m->model, &st) != 0)
-        return qr_err_set(err, QR_E_NOT_FOUND, "model not found: '%s' (%s)%s", m->model, strerror(errno),
-                          errno == ENOENT ? "; nothing is downloaded: name a directory or GGUF file of this machine" : "");
     char gguf[QR_GGUF_PATH_MAX];
-    int rc = qr_source_explain(m->model, err);
+    int rc = qr_source_find(m->model, err);
+    rc = rc ? rc : qr_source_explain(m->model, err);
     if (rc)
         return rc;
-    if (!S_ISDIR(st.st_mode) && !qr_gguf_find_file(gguf, m->model))
-        return qr_err_set(err, QR_E_NOT_FOUND, "'%s' is a file, and no GGUF; --model wants the directory that holds config.json, or a GGUF file", m->model);
+    if (stat(m->model, &st) == 0 && !S_ISDIR(st.st_mode) && !qr_gguf_find_file(gguf, m->model))
+        return qr_err_set(err, QR_E_NOT_FOUND, "'%s' is a file, but not a GGUF; --model takes the directory that holds config.json, or a GGUF file", m->model);
     return 0;
 }
 

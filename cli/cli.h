@@ -1,5 +1,5 @@
 /* cli.h - what the subcommands share: option rows for a model and an engine, JSON lines in and out, exit statuses.
- * Every command is `int qr_cmd_x(int argc, char **argv)`; argv[0] is the subcommand's name; the result is the exit status.
+ * Every command is one `struct qr_command`, which says what it is called, takes and does.
  */
 #ifndef QR_CLI_CLI_H
 #define QR_CLI_CLI_H
@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "base/buf.h"
+#include "base/command.h"
 #include "base/err.h"
 #include "base/json.h"
 #include "base/option.h"
@@ -16,26 +17,20 @@
 #include "kernels/backend.h"
 #include "model/model.h"
 
-struct qr_cli_command {
-    const char *name;
-    int (*run)(int argc, char **argv);
-    const char *help; /* one line */
-};
+/* The commands, in the order of --help (main.c). */
+extern const struct qr_command *const qr_cli_commands[];
+extern const int32_t qr_cli_n_commands;
+extern const struct qr_command qr_cmd_serve, qr_cmd_generate, qr_cmd_score, qr_cmd_tokenize, qr_cmd_detokenize, qr_cmd_template, qr_cmd_check, qr_cmd_plan,
+    qr_cmd_data, qr_cmd_data_tokenizer, qr_cmd_train, qr_cmd_lora, qr_cmd_quantize, qr_cmd_bench;
 
-int qr_cmd_tokenize(int argc, char **argv);
-int qr_cmd_detokenize(int argc, char **argv);
-int qr_cmd_template(int argc, char **argv);
-int qr_cmd_score(int argc, char **argv);
-int qr_cmd_generate(int argc, char **argv);
-int qr_cmd_check(int argc, char **argv);
-int qr_cmd_plan(int argc, char **argv);
-int qr_cmd_bench(int argc, char **argv);
-int qr_cmd_serve(int argc, char **argv);
-int qr_cmd_train(int argc, char **argv);
-int qr_cmd_lora(int argc, char **argv);
-int qr_cmd_quantize(int argc, char **argv);
-int qr_cmd_data(int argc, char **argv);
-int qr_data_tokenizer_main(int argc, char **argv); /* of quire data */
+/* serve's settings: rows (owned by the caller, qr_free) and their number; the server's own rows stand in server/options.c. */
+struct qr_option *qr_cli_serve_rows(int32_t *n);
+
+/* Runs the command of a group that argv[1] names; without one prints the group's help. Returns the exit status. */
+int qr_cli_group(const struct qr_command *group, int argc, char **argv);
+
+/* A line on stderr for each variable QUIRE_* that looks as if it were one of this command's and is none. */
+void qr_cli_warn_variables(const struct qr_command *c);
 
 /* ---- options ---- */
 
@@ -71,14 +66,14 @@ struct qr_cli_lora {
 
 /* Rows of an option table for a struct T with members `m` (struct qr_cli_model) and `e` (struct qr_cli_engine). */
 #define QR_CLI_MODEL_ROWS(T, m)                                                                                                   \
-    {.name = "model", .letter = 'm', .type = QR_OPT_STR, .offset = offsetof(T, m.model), .arg = "DIR", .group = "Model",           \
-     .help = "Model directory (config.json, *.safetensors, tokenizer.json) or GGUF file. DIR alone, without the flag's name, is the same."}, \
+    {.name = "model", .letter = 'm', .type = QR_OPT_STR, .offset = offsetof(T, m.model), .arg = "DIR", .group = "Model", .brief = true, \
+     .help = "Model directory or GGUF file; may be given without the flag. A directory holds config.json, *.safetensors and tokenizer.json."}, \
     {.name = "dtype", .type = QR_OPT_ENUM, .offset = offsetof(T, m.dtype), .builtin = "auto", .choices = "auto|f32|bf16",          \
      .arg = "TYPE", .group = "Model",                                                                                             \
      .help = "Compute type of unquantized weights; auto is what the file stores (f16: bf16 when that loses nothing, else f32)."}, \
     {.name = "quantize", .type = QR_OPT_ENUM, .offset = offsetof(T, m.quantize), .builtin = "none", .choices = QR_QUANTIZE_ALL_CHOICES, \
-     .arg = "TYPE", .group = "Model",                                                                                             \
-     .help = "Round the matrices to integers while loading: int8 with a scale per output, int4 in groups of 32 (head int8); -gN: groups of N; " \
+     .arg = "TYPE", .group = "Model", .brief = true,                                                                              \
+     .help = "Round the matrices to integers while loading. int8 with a scale per output, int4 in groups of 32 (head int8); -gN: groups of N; " \
              "w8a16, w4a16: the same weights, activations not rounded to 8 bits; fp8 (GPUs): E4M3 weights and activations."},     \
     {.name = "kv-cache-dtype", .type = QR_OPT_ENUM, .offset = offsetof(T, m.kv_cache), .builtin = "auto", .choices = "auto|f32|bf16|int8|fp8", \
      .arg = "TYPE", .group = "Model",                                                                                             \
@@ -91,7 +86,8 @@ struct qr_cli_lora {
     {.name = "isa", .type = QR_OPT_STR, .offset = offsetof(T, m.isa), .arg = "LEVEL", .group = "Model",                            \
      .help = "Force an instruction-set level (ref, avx2, avx512, amx); the best one is taken otherwise."},                        \
     {.name = "threads", .letter = 't', .type = QR_OPT_INT, .offset = offsetof(T, m.threads), .builtin = "0", .min = 0, .max = 1024, \
-     .arg = "N", .group = "Model", .help = "Worker threads; 0 means one per usable core, within the container's quota."},            \
+     .arg = "N", .group = "Model", .brief = true,                                                                                 \
+     .help = "Worker threads; 0 means one per usable core. A container's quota counts."},                                         \
     {.name = "tensor-parallel", .type = QR_OPT_INT, .offset = offsetof(T, m.tensor_parallel), .builtin = "1", .min = 1,            \
      .max = QR_COMM_RANKS_MAX, .arg = "N", .group = "Model",                                                                      \
      .help = "Share the model out to N processes, which compute every step together: of this machine, each with its part of the processors and "  \
@@ -109,7 +105,8 @@ struct qr_cli_lora {
 
 #define QR_CLI_ENGINE_ROWS(T, e)                                                                                                  \
     {.name = "max-len", .type = QR_OPT_INT, .offset = offsetof(T, e.max_len), .builtin = "0", .min = 0, .max = 16777216, .arg = "N", \
-     .group = "Limits", .help = "Tokens of one sequence, prompt and output; 0 means the model's maximum, or what fits."},         \
+     .group = "Limits", .brief = true,                                                                                            \
+     .help = "Tokens of one sequence, prompt and output; 0 means the model's maximum, or what fits."},                            \
     {.name = "max-running", .type = QR_OPT_INT, .offset = offsetof(T, e.max_running), .builtin = "64", .min = 1, .max = 4096,      \
      .arg = "N", .group = "Limits", .help = "Sequences computed at once."},                                                       \
     {.name = "max-waiting", .type = QR_OPT_INT, .offset = offsetof(T, e.max_waiting), .builtin = "256", .min = 1, .max = 65536,    \
@@ -136,24 +133,6 @@ struct qr_cli_lora {
      .help = "Gap between a sequence's tokens to aim at: prompts beside running sequences are cut so that a step takes about so long. "  \
              "0: steps are as large as --max-step-tokens allows."}
 
-/* Reads argv into `target` by the table; one argument that is no flag is --model. Returns -1 to go on, or the exit status: after --help, --print-config,
- * --check-config or an error, such as a second argument. */
-int qr_cli_read(struct qr_option_set **out, const struct qr_option *table, int32_t n, void *target, int argc, char **argv,
-                const char *usage);
-
-/* The same for commands that have such arguments: qr_options_args(*out, ..). */
-int qr_cli_read_args(struct qr_option_set **out, const struct qr_option *table, int32_t n, void *target, int argc, char **argv, const char *usage);
-
-/* The same where an argument is a file of settings: --check-config beside one is left to the command (qr_options_wants_check). */
-int qr_cli_read_checked(struct qr_option_set **out, const struct qr_option *table, int32_t n, void *target, int argc, char **argv, const char *usage);
-
-/* Runs the command of a group ("quire bench kern") that argv[1] names, as argv[0] = "bench kern", which its messages begin with; else lists them. Returns
- * the exit status. */
-int qr_cli_group(const struct qr_cli_command *command, int32_t n, int argc, char **argv);
-
-/* Prints "quire CMD: message" to stderr; returns the exit status for the code. */
-int qr_cli_fail(const char *command, const struct qr_err *err);
-
 /* QR_E_USAGE unless --model was given and is a directory. */
 int qr_cli_need_model(const struct qr_cli_model *m, struct qr_err *err);
 
@@ -174,6 +153,9 @@ void qr_cli_progress_open(struct qr_cli_progress *p, const char *what);
 void qr_cli_progress_show(void *progress, uint64_t done, uint64_t total); /* where it is a terminal */
 void qr_cli_progress_begin(struct qr_cli_progress *p, struct qr_model_options *mo); /* of a model's loading, in bytes */
 void qr_cli_progress_end(struct qr_cli_progress *p); /* the line is taken away */
+
+/* What a start of an engine with these settings would be refused for, as far as can be known without reading weights. */
+int qr_cli_foresee(const struct qr_cli_model *m, const struct qr_cli_engine *e, const struct qr_cli_lora *l, struct qr_err *err);
 
 void qr_cli_model_options(struct qr_model_options *mo, struct qr_backend_options *bo, const struct qr_cli_model *m);
 void qr_cli_engine_config(struct qr_engine_config *c, const struct qr_cli_engine *e);

@@ -13,21 +13,21 @@
 #endif
 #include "cli/cli.h"
 
-static const struct qr_cli_command benches[] = {
+static const struct qr_command *const sub[] = {
 #ifdef QUIRE_SERVER
-    {"load", qr_bench_load_main, "drive a server over HTTP: latencies, throughput, errors"},
+    &qr_bench_load_command,
 #endif
-    {"kern", qr_bench_kern_main, "time the kernels against the machine's limits"},
-    {"throughput", qr_bench_throughput_main, "prompts and decode steps offline, at batch sizes and depths"},
-    {"step", qr_bench_step_main, "the engine's own work per step, with kernels that compute nothing"},
-    {"train", qr_bench_train_main, "training steps of a model of any shape: tokens per second and where the time goes"},
-    {"tune", qr_bench_tune_main, "measure how a model's work is cut best here, and keep it"},
-    {"comm", qr_bench_comm_main, "sums and copies between ranks: threads, processes, mpirun"},
-    {"open", qr_bench_open_main, "open a model directory, against the speed of reading its files"},
-    {"make-model", qr_bench_make_main, "a random-weight model directory of a published shape"},
+    &qr_bench_kern_command, &qr_bench_throughput_command, &qr_bench_step_command, &qr_bench_train_command, &qr_bench_tune_command,
+    &qr_bench_comm_command, &qr_bench_open_command, &qr_bench_make_command,
 };
 
-int qr_cmd_bench(int argc, char **argv)
+static int bench_main(int argc, char **argv)
 {
-    return qr_cli_group(benches, QR_COUNT(benches), argc, argv);
+    return qr_cli_group(&qr_cmd_bench, argc, argv);
 }
+
+const struct qr_command qr_cmd_bench = {
+    .name = "bench", .purpose = "measure: load, kern, throughput, ..; make models to measure",
+    .usage = "quire bench COMMAND ...",
+    .main = bench_main, .sub = sub, .n_sub = QR_COUNT(sub),
+};

@@ -32,27 +32,23 @@ static void look_at_tokenizer(struct qr_check_tokenizer *t, const char *path)
     qr_source_unref(source);
 }
 
-int qr_cmd_check(int argc, char **argv)
+static const struct qr_option table[] = {
+    {.name = "model", .brief = true, .letter = 'm', .type = QR_OPT_STR, .offset = offsetof(struct check_options, model), .arg = "PATH",
+     .help = "Model or adapter: directory, *.safetensors or GGUF file; may also be given without the flag."},
+    {.name = "all", .brief = true, .letter = 'a', .type = QR_OPT_FLAG, .offset = offsetof(struct check_options, all), .builtin = "false",
+     .help = "Every tensor with its place in the file, and the keys of a GGUF file."},
+    {.name = "hash", .brief = true, .type = QR_OPT_FLAG, .offset = offsetof(struct check_options, hash), .builtin = "false",
+     .help = "Hashes (XXH3, 64 bits) of the files, and of each tensor with --all or --json; reads all of them."},
+    {.name = "json", .brief = true, .type = QR_OPT_FLAG, .offset = offsetof(struct check_options, json), .builtin = "false", .help = "One JSON object."}};
+
+static int check_main(int argc, char **argv)
 {
-    static const struct qr_option table[] = {
-        {.name = "model", .letter = 'm', .type = QR_OPT_STR, .offset = offsetof(struct check_options, model), .arg = "PATH",
-         .help = "Model or adapter: directory, *.safetensors or GGUF file; may also be given without the flag."},
-        {.name = "all", .letter = 'a', .type = QR_OPT_FLAG, .offset = offsetof(struct check_options, all), .builtin = "false",
-         .help = "Every tensor with its place in the file, and the keys of a GGUF file."},
-        {.name = "hash", .type = QR_OPT_FLAG, .offset = offsetof(struct check_options, hash), .builtin = "false",
-         .help = "Hashes (XXH3, 64 bits) of the files, and of each tensor with --all or --json; reads all of them."},
-        {.name = "json", .type = QR_OPT_FLAG, .offset = offsetof(struct check_options, json), .builtin = "false", .help = "One JSON object."}};
     struct check_options o = {0};
     struct qr_option_set *set;
-    int status = qr_cli_read_args(&set, table, QR_COUNT(table), &o, argc, argv,
-                                  "quire check PATH\n\nExplains a model or an adapter, a directory or a file, without loading it: configuration, tensors,\n"
-                                  "problems with byte offsets, what is never read or run, whether and how it would run. Exit status 0\n"
-                                  "when it would run, 4 when it would not.");
+    int status = qr_command_read(&set, &qr_cmd_check, &o, argc, argv);
     if (status >= 0)
         return status;
-    const char *const *args;
-    int32_t n = qr_options_args(set, &args);
-    const char *path = o.model ? o.model : n == 1 ? args[0] : NULL;
+    const char *path = o.model;
     struct qr_err err;
     struct qr_buf out;
     qr_buf_init(&out);
@@ -62,10 +58,22 @@ int qr_cmd_check(int argc, char **argv)
     int rc = path ? qr_model_check(&out, path, &co, &err) : qr_err_set(&err, QR_E_USAGE, "name one model directory or file: quire check PATH");
     if (out.len > 0)
         fwrite(out.data, 1, out.len, stdout);
-    status = rc == 0 ? 0 : qr_cli_fail(argv[0], &err);
+    status = rc == 0 ? 0 : out.len > 0 ? qr_err_exit_status(err.code) : qr_command_fail(qr_cmd_check.name, &err); /* the report names its problems */
     if (path && status == qr_err_exit_status(QR_E_USAGE)) /* what it names is wrong, not the command */
         status = qr_err_exit_status(QR_E_NOT_FOUND);
     qr_buf_release(&out);
     qr_options_free(set);
     return status;
 }
+
+const struct qr_command qr_cmd_check = {
+    .name = "check", .purpose = "explain a model file or directory",
+    .usage = "quire check PATH [--all] [--hash] [--json]",
+    .examples = "quire check models/quire-tiny\n"
+                "quire check model.gguf --all",
+    .text = "Explains a model or an adapter, a directory or a file, without loading it: configuration, tensors,\n"
+            "problems with byte offsets, what is never read or run, whether and how it would run. Exit status 0\n"
+            "when it would run, 4 when it would not.",
+    .args = "model",
+    .table = table, .n_options = QR_COUNT(table), .main = check_main,
+};

@@ -81,50 +81,61 @@ static int prepare(const struct prepare_options *o, const char *const *files, in
     return rc;
 }
 
+static const struct qr_option prepare_table[] = {
+    {.name = "model", .brief = true, .letter = 'm', .type = QR_OPT_STR, .offset = offsetof(struct prepare_options, model), .arg = "DIR",
+     .help = "Whose tokenizer and chat template: a model directory, or one made by quire data train-tokenizer."},
+    {.name = "out", .brief = true, .letter = 'o', .type = QR_OPT_STR, .offset = offsetof(struct prepare_options, out), .arg = "DIR",
+     .help = "The directory to make. It appears when it is complete."},
+    {.name = "replace", .brief = true, .type = QR_OPT_FLAG, .offset = offsetof(struct prepare_options, replace), .builtin = "false",
+     .help = "Replace prepared data if DIR already exists."},
+    {.name = "format", .brief = true, .type = QR_OPT_ENUM, .offset = offsetof(struct prepare_options, kind), .builtin = "auto", .choices = "auto|text|jsonl",
+     .arg = "KIND",
+     .help = "text: a file is a document; jsonl: a line is one, {\"text\": ...} or {\"messages\": [...]}; auto: by the name (.jsonl, .ndjson).",
+     .group = "Input"},
+    {.name = "separator", .brief = true, .type = QR_OPT_STR, .offset = offsetof(struct prepare_options, separator), .arg = "LINE", .group = "Input",
+     .help = "Text files: documents end at lines that say this, such as <|endoftext|>; '' means empty lines."},
+    {.name = "skip-bad", .type = QR_OPT_FLAG, .offset = offsetof(struct prepare_options, skip_bad), .builtin = "false", .group = "Input",
+     .help = "Leave out documents that cannot be read (no JSON, no UTF-8, refused by the template) instead of stopping at the first."},
+    {.name = "eval-fraction", .brief = true, .type = QR_OPT_FLOAT, .offset = offsetof(struct prepare_options, eval_fraction), .builtin = "0",
+     .min = 0, .max = 0.99,
+     .arg = "F", .group = "Output", .help = "So much of the documents, chosen by a hash of their text, goes to DIR/eval."},
+    {.name = "loss", .brief = true, .type = QR_OPT_ENUM, .offset = offsetof(struct prepare_options, loss), .builtin = "assistant", .choices = "assistant|all",
+     .arg = "WHAT", .group = "Output", .help = "What of a conversation counts as a target."},
+    {.name = "eos", .type = QR_OPT_FLAG, .offset = offsetof(struct prepare_options, eos), .builtin = "true", .group = "Output",
+     .help = "Put the tokenizer's end-of-text token behind each text."},
+    {.name = "parse-special", .type = QR_OPT_FLAG, .offset = offsetof(struct prepare_options, parse_special), .builtin = "false", .group = "Output",
+     .help = "Read special tokens that are written in texts as such, not as plain text."}};
+
+static const struct qr_command prepare_command;
+
 static int prepare_main(int argc, char **argv)
 {
-    static const struct qr_option table[] = {
-        {.name = "model", .letter = 'm', .type = QR_OPT_STR, .offset = offsetof(struct prepare_options, model), .arg = "DIR",
-         .help = "Whose tokenizer and chat template: a model directory, or one made by quire data train-tokenizer."},
-        {.name = "out", .letter = 'o', .type = QR_OPT_STR, .offset = offsetof(struct prepare_options, out), .arg = "DIR",
-         .help = "The directory to make. It appears when it is complete."},
-        {.name = "replace", .type = QR_OPT_FLAG, .offset = offsetof(struct prepare_options, replace), .builtin = "false",
-         .help = "Replace prepared data that is there already."},
-        {.name = "format", .type = QR_OPT_ENUM, .offset = offsetof(struct prepare_options, kind), .builtin = "auto", .choices = "auto|text|jsonl",
-         .arg = "KIND",
-         .help = "text: a file is a document; jsonl: a line is one, {\"text\": ...} or {\"messages\": [...]}; auto: by the name (.jsonl, .ndjson).",
-         .group = "Input"},
-        {.name = "separator", .type = QR_OPT_STR, .offset = offsetof(struct prepare_options, separator), .arg = "LINE", .group = "Input",
-         .help = "Text files: documents end at lines that say this, such as <|endoftext|>; '' means empty lines."},
-        {.name = "skip-bad", .type = QR_OPT_FLAG, .offset = offsetof(struct prepare_options, skip_bad), .builtin = "false", .group = "Input",
-         .help = "Leave out documents that cannot be read (no JSON, no UTF-8, refused by the template) instead of stopping at the first."},
-        {.name = "eval-fraction", .type = QR_OPT_FLOAT, .offset = offsetof(struct prepare_options, eval_fraction), .builtin = "0", .min = 0, .max = 0.99,
-         .arg = "F", .group = "Output", .help = "So much of the documents, chosen by a hash of their text, goes to DIR/eval."},
-        {.name = "loss", .type = QR_OPT_ENUM, .offset = offsetof(struct prepare_options, loss), .builtin = "assistant", .choices = "assistant|all",
-         .arg = "WHAT", .group = "Output", .help = "What of a conversation counts as a target."},
-        {.name = "eos", .type = QR_OPT_FLAG, .offset = offsetof(struct prepare_options, eos), .builtin = "true", .group = "Output",
-         .help = "Put the tokenizer's end-of-text token behind each text."},
-        {.name = "parse-special", .type = QR_OPT_FLAG, .offset = offsetof(struct prepare_options, parse_special), .builtin = "false", .group = "Output",
-         .help = "Read special tokens that are written in texts as such, not as plain text."}};
     struct prepare_options o = {0};
     struct qr_option_set *set;
     struct qr_err err;
     const char *const *args;
-    int status = qr_cli_read_args(&set, table, QR_COUNT(table), &o, argc, argv,
-                                  "quire data prepare --model DIR --out DIR FILES...\n\n"
-                                  "Tokenizes text files and conversations into shards that quire train reads: attention stays within a document, and in\n"
-                                  "conversations only what the assistant says (and the token that ends its turn) is learnt. Pipes are read too.");
+    int status = qr_command_read(&set, &prepare_command, &o, argc, argv);
     if (status >= 0)
         return status;
     const int32_t n = qr_options_args(set, &args);
     status = 0;
     if (prepare(&o, args, n, &status, &err) != 0) {
-        const int failed = qr_cli_fail("data prepare", &err);
+        const int failed = qr_command_fail("data prepare", &err);
         status = status > 0 ? status : failed;
     }
     qr_options_free(set);
     return status;
 }
+
+static const struct qr_command prepare_command = {
+    .name = "data prepare", .purpose = "text files and conversations to shards of token ids",
+    .usage = "quire data prepare --model DIR --out DIR FILES...",
+    .examples = "quire data prepare --model models/quire-tiny --out data/book book.txt\n"
+                "quire data prepare -m qwen -o data/chats chats.jsonl --eval-fraction 0.05",
+    .text = "Tokenizes text files and conversations into shards that quire train reads: attention stays within a document, and in\n"
+            "conversations only what the assistant says (and the token that ends its turn) is learnt. Pipes are read too.",
+    .table = prepare_table, .n_options = QR_COUNT(prepare_table), .main = prepare_main,
+};
 
 /* ---- show ---- */
 
@@ -232,42 +243,58 @@ static int show(const struct show_options *o, const char *dir, struct qr_err *er
     return rc;
 }
 
+static const struct qr_option show_table[] = {
+    {.name = "first", .brief = true, .type = QR_OPT_INT, .offset = offsetof(struct show_options, first), .builtin = "0", .min = 0, .max = 9e15, .arg = "N",
+     .help = "The first document to show."},
+    {.name = "docs", .brief = true, .letter = 'n', .type = QR_OPT_INT, .offset = offsetof(struct show_options, n_docs), .builtin = "3", .min = 0, .max = 1e6,
+     .arg = "N",
+     .help = "How many documents to show."},
+    {.name = "tokens", .brief = true, .type = QR_OPT_INT, .offset = offsetof(struct show_options, n_tokens), .builtin = "400", .min = 0, .max = 1e9, .arg = "N",
+     .help = "Tokens of a document to show at most; 0: all."},
+    {.name = "ids", .brief = true, .type = QR_OPT_FLAG, .offset = offsetof(struct show_options, ids), .builtin = "false",
+     .help = "Show token ids instead of text."},
+    {.name = "model", .brief = true, .letter = 'm', .type = QR_OPT_STR, .offset = offsetof(struct show_options, model), .arg = "DIR",
+     .help = "Another place of the tokenizer than the data directory itself."},
+    {.name = "json", .brief = true, .type = QR_OPT_FLAG, .offset = offsetof(struct show_options, json), .builtin = "false",
+     .help = "The totals as one JSON object."}};
+
+static const struct qr_command show_command;
+
 static int show_main(int argc, char **argv)
 {
-    static const struct qr_option table[] = {
-        {.name = "first", .type = QR_OPT_INT, .offset = offsetof(struct show_options, first), .builtin = "0", .min = 0, .max = 9e15, .arg = "N",
-         .help = "The first document to show."},
-        {.name = "docs", .letter = 'n', .type = QR_OPT_INT, .offset = offsetof(struct show_options, n_docs), .builtin = "3", .min = 0, .max = 1e6, .arg = "N",
-         .help = "How many documents to show."},
-        {.name = "tokens", .type = QR_OPT_INT, .offset = offsetof(struct show_options, n_tokens), .builtin = "400", .min = 0, .max = 1e9, .arg = "N",
-         .help = "Tokens of a document to show at most; 0: all."},
-        {.name = "ids", .type = QR_OPT_FLAG, .offset = offsetof(struct show_options, ids), .builtin = "false", .help = "Show token ids instead of text."},
-        {.name = "model", .letter = 'm', .type = QR_OPT_STR, .offset = offsetof(struct show_options, model), .arg = "DIR",
-         .help = "Another place of the tokenizer than the data directory itself."},
-        {.name = "json", .type = QR_OPT_FLAG, .offset = offsetof(struct show_options, json), .builtin = "false", .help = "The totals as one JSON object."}};
     struct show_options o = {0};
     struct qr_option_set *set;
     struct qr_err err;
     const char *const *args;
-    int status = qr_cli_read_args(&set, table, QR_COUNT(table), &o, argc, argv,
-                                  "quire data show DIR\n\n"
-                                  "Checks prepared data and shows documents as the model will see them. What counts as a target is in [[ ]], or in colour on\n"
-                                  "a terminal.");
+    int status = qr_command_read(&set, &show_command, &o, argc, argv);
     if (status >= 0)
         return status;
     const int32_t n = qr_options_args(set, &args);
     const int rc = n == 1 ? show(&o, args[0], &err) : qr_err_set(&err, QR_E_USAGE, "expected one directory: quire data show DIR");
-    status = rc == 0 ? 0 : qr_cli_fail("data show", &err);
+    status = rc == 0 ? 0 : qr_command_fail("data show", &err);
     qr_options_free(set);
     return status;
 }
 
-int qr_cmd_data(int argc, char **argv)
+static const struct qr_command show_command = {
+    .name = "data show", .purpose = "documents of prepared data as the model sees them",
+    .usage = "quire data show DIR [flags]",
+    .examples = "quire data show data/book\n"
+                "quire data show data/chats --first 10 -n 1 --ids",
+    .text = "Checks prepared data and shows documents as the model will see them. What counts as a target is in [[ ]], or in colour on\n"
+            "a terminal.",
+    .table = show_table, .n_options = QR_COUNT(show_table), .main = show_main,
+};
+
+static const struct qr_command *const sub[] = {&prepare_command, &qr_cmd_data_tokenizer, &show_command};
+
+static int data_main(int argc, char **argv)
 {
-    static const struct qr_cli_command commands[] = {
-        {"prepare", prepare_main, "text files and conversations to shards of token ids"},
-        {"train-tokenizer", qr_data_tokenizer_main, "learn a byte-level BPE vocabulary"},
-        {"show", show_main, "documents of prepared data as the model sees them"},
-    };
-    return qr_cli_group(commands, QR_COUNT(commands), argc, argv);
+    return qr_cli_group(&qr_cmd_data, argc, argv);
 }
+
+const struct qr_command qr_cmd_data = {
+    .name = "data", .purpose = "data to train on: prepare, show, train-tokenizer",
+    .usage = "quire data COMMAND ...",
+    .main = data_main, .sub = sub, .n_sub = QR_COUNT(sub),
+};

@@ -92,11 +92,11 @@ static int read_prompts(struct generator *g, struct qr_err *err)
 {
     const struct generate_options *o = g->o;
     if (!!o->prompt + !!o->prompt_ids + !!o->prompts != 1)
-        return qr_err_set(err, QR_E_USAGE, "name one of --prompt TEXT, --prompt-ids 1,2,3 and --prompts FILE.jsonl");
+        return qr_err_set(err, QR_E_USAGE, "expected one prompt: quire generate MODEL PROMPT, --prompt-ids 1,2,3 or --prompts FILE.jsonl");
     if (o->min_tokens > o->max_tokens)
         return qr_err_set(err, QR_E_USAGE, "--min-tokens %lld is more than --max-tokens (-n) %lld allows", (long long)o->min_tokens, (long long)o->max_tokens);
     if (o->prompt && !qr_utf8_is_valid(o->prompt, strlen(o->prompt)))
-        return qr_err_set(err, QR_E_USAGE, "--prompt is no UTF-8");
+        return qr_err_set(err, QR_E_USAGE, "--prompt is not valid UTF-8");
     if (o->prompt)
         return add_text(g, o->prompt, strlen(o->prompt), err);
     if (o->prompt_ids)
@@ -310,41 +310,40 @@ static int generate(struct generator *g, struct qr_err *err)
 
 #define ROW(field, kind, text, ...) {.name = text, .type = kind, .offset = offsetof(struct generate_options, field), __VA_ARGS__}
 
-int qr_cmd_generate(int argc, char **argv)
+static const struct qr_option table[] = {
+    QR_CLI_MODEL_ROWS(struct generate_options, m), QR_CLI_ENGINE_ROWS(struct generate_options, e),
+    ROW(lora, QR_OPT_STR, "lora", .arg = "PATH", .group = "Model",
+        .help = "With the LoRA adapter in PATH (a directory of PEFT's or quire train's, or a GGUF file); NAME=PATH, as quire serve has it, is "
+                "understood, too."),
+    ROW(prompt, QR_OPT_STR, "prompt", .brief = true, .letter = 'p', .arg = "TEXT", .group = "Input", .help = "The prompt."),
+    ROW(prompt_ids, QR_OPT_STR, "prompt-ids", .arg = "IDS", .group = "Input", .help = "The prompt as token ids: 1,2,3."),
+    ROW(prompts, QR_OPT_STR, "prompts", .brief = true, .arg = "FILE", .group = "Input",
+        .help = "JSON lines, each a string, {\"prompt\": text} or {\"prompt_ids\": [...]}; - is stdin."),
+    ROW(add_special, QR_OPT_FLAG, "add-special", .builtin = "true", .group = "Input", .help = "Let the tokenizer add BOS to text."),
+    ROW(max_tokens, QR_OPT_INT, "max-tokens", .brief = true, .letter = 'n', .builtin = "128", .min = 0, .max = 1e9, .arg = "N", .group = "Sampling",
+        .help = "At most so many new tokens."),
+    ROW(min_tokens, QR_OPT_INT, "min-tokens", .builtin = "0", .min = 0, .max = 1e9, .arg = "N", .group = "Sampling",
+        .help = "No end before so many new tokens."),
+    ROW(temperature, QR_OPT_FLOAT, "temperature", .brief = true, .builtin = "0", .min = 0, .max = 100, .arg = "T", .group = "Sampling", .help = "0 is greedy."),
+    ROW(top_k, QR_OPT_INT, "top-k", .builtin = "0", .min = 0, .max = 1e9, .arg = "K", .group = "Sampling", .help = "0 is off."),
+    ROW(top_p, QR_OPT_FLOAT, "top-p", .builtin = "1", .min = 1e-6, .max = 1, .arg = "P", .group = "Sampling", .help = "1 is off."),
+    ROW(min_p, QR_OPT_FLOAT, "min-p", .builtin = "0", .min = 0, .max = 1, .arg = "P", .group = "Sampling", .help = "0 is off."),
+    ROW(presence, QR_OPT_FLOAT, "presence-penalty", .builtin = "0", .min = -2, .max = 2, .arg = "X", .group = "Sampling", .help = "0 is off."),
+    ROW(frequency, QR_OPT_FLOAT, "frequency-penalty", .builtin = "0", .min = -2, .max = 2, .arg = "X", .group = "Sampling", .help = "0 is off."),
+    ROW(repetition, QR_OPT_FLOAT, "repetition-penalty", .builtin = "1", .min = QR_REPETITION_MIN, .max = QR_REPETITION_MAX, .arg = "X",
+        .group = "Sampling", .help = "1 is off."),
+    ROW(seed, QR_OPT_INT, "seed", .builtin = "0", .min = 0, .max = 9e15, .arg = "N", .group = "Sampling", .help = "Same seed, same answer."),
+    ROW(stop, QR_OPT_LIST, "stop", .arg = "TEXT", .group = "Sampling", .help = "End before this text; may be repeated."),
+    ROW(ignore_eos, QR_OPT_FLAG, "ignore-eos", .builtin = "false", .group = "Sampling", .help = "Go on behind the model's end token."),
+    ROW(json, QR_OPT_FLAG, "json", .brief = true, .builtin = "false", .group = "Output", .help = "JSON lines {prompt_ids, ids, text, finish_reason}."),
+    ROW(stats, QR_OPT_FLAG, "stats", .builtin = "false", .group = "Output", .help = "A line of timing on stderr.")};
+
+static int generate_main(int argc, char **argv)
 {
-    static const struct qr_option table[] = {
-        QR_CLI_MODEL_ROWS(struct generate_options, m), QR_CLI_ENGINE_ROWS(struct generate_options, e),
-        ROW(lora, QR_OPT_STR, "lora", .arg = "PATH", .group = "Model",
-            .help = "With the LoRA adapter in PATH (a directory of PEFT's or quire train's, or a GGUF file); NAME=PATH, as quire serve has it, is "
-                    "understood, too."),
-        ROW(prompt, QR_OPT_STR, "prompt", .letter = 'p', .arg = "TEXT", .group = "Input", .help = "The prompt."),
-        ROW(prompt_ids, QR_OPT_STR, "prompt-ids", .arg = "IDS", .group = "Input", .help = "The prompt as token ids: 1,2,3."),
-        ROW(prompts, QR_OPT_STR, "prompts", .arg = "FILE", .group = "Input",
-            .help = "JSON lines, each a string, {\"prompt\": text} or {\"prompt_ids\": [...]}; - is stdin."),
-        ROW(add_special, QR_OPT_FLAG, "add-special", .builtin = "true", .group = "Input", .help = "Let the tokenizer add BOS to text."),
-        ROW(max_tokens, QR_OPT_INT, "max-tokens", .letter = 'n', .builtin = "128", .min = 0, .max = 1e9, .arg = "N", .group = "Sampling",
-            .help = "At most so many new tokens."),
-        ROW(min_tokens, QR_OPT_INT, "min-tokens", .builtin = "0", .min = 0, .max = 1e9, .arg = "N", .group = "Sampling",
-            .help = "No end before so many new tokens."),
-        ROW(temperature, QR_OPT_FLOAT, "temperature", .builtin = "0", .min = 0, .max = 100, .arg = "T", .group = "Sampling", .help = "0 is greedy."),
-        ROW(top_k, QR_OPT_INT, "top-k", .builtin = "0", .min = 0, .max = 1e9, .arg = "K", .group = "Sampling", .help = "0 is off."),
-        ROW(top_p, QR_OPT_FLOAT, "top-p", .builtin = "1", .min = 1e-6, .max = 1, .arg = "P", .group = "Sampling", .help = "1 is off."),
-        ROW(min_p, QR_OPT_FLOAT, "min-p", .builtin = "0", .min = 0, .max = 1, .arg = "P", .group = "Sampling", .help = "0 is off."),
-        ROW(presence, QR_OPT_FLOAT, "presence-penalty", .builtin = "0", .min = -2, .max = 2, .arg = "X", .group = "Sampling", .help = "0 is off."),
-        ROW(frequency, QR_OPT_FLOAT, "frequency-penalty", .builtin = "0", .min = -2, .max = 2, .arg = "X", .group = "Sampling", .help = "0 is off."),
-        ROW(repetition, QR_OPT_FLOAT, "repetition-penalty", .builtin = "1", .min = QR_REPETITION_MIN, .max = QR_REPETITION_MAX, .arg = "X",
-            .group = "Sampling", .help = "1 is off."),
-        ROW(seed, QR_OPT_INT, "seed", .builtin = "0", .min = 0, .max = 9e15, .arg = "N", .group = "Sampling", .help = "Same seed, same answer."),
-        ROW(stop, QR_OPT_LIST, "stop", .arg = "TEXT", .group = "Sampling", .help = "End before this text; may be repeated."),
-        ROW(ignore_eos, QR_OPT_FLAG, "ignore-eos", .builtin = "false", .group = "Sampling", .help = "Go on behind the model's end token."),
-        ROW(json, QR_OPT_FLAG, "json", .builtin = "false", .group = "Output", .help = "JSON lines {prompt_ids, ids, text, finish_reason}."),
-        ROW(stats, QR_OPT_FLAG, "stats", .builtin = "false", .group = "Output", .help = "A line of timing on stderr.")};
     struct generate_options o = {0};
     struct qr_option_set *set;
     struct qr_err err;
-    int status = qr_cli_read(&set, table, QR_COUNT(table), &o, argc, argv,
-                             "quire generate --model DIR --prompt TEXT | --prompt-ids IDS | --prompts FILE [--json]\n\n"
-                             "Generates without a server. Many prompts run together; the answers come in the order of the prompts.");
+    int status = qr_command_read(&set, &qr_cmd_generate, &o, argc, argv);
     if (status >= 0)
         return status;
     struct generator g = {.o = &o};
@@ -355,8 +354,19 @@ int qr_cmd_generate(int argc, char **argv)
     } else {
         rc = rc ? rc : generate(&g, &err);
         release(&g);
-        status = qr_comm_team_end(&g.team, rc, &err) == 0 ? 0 : qr_cli_fail(argv[0], &err);
+        status = qr_comm_team_end(&g.team, rc, &err) == 0 ? 0 : qr_command_fail(qr_cmd_generate.name, &err);
     }
     qr_options_free(set);
     return status;
 }
+
+const struct qr_command qr_cmd_generate = {
+    .name = "generate", .purpose = "generate offline, one prompt or many",
+    .usage = "quire generate MODEL PROMPT [flags]\nquire generate MODEL --prompts FILE [--json] [flags]",
+    .examples = "quire generate models/quire-tiny 'Once upon a time'\n"
+                "quire generate model.gguf 'The sky is' -n 32 --temperature 0.7\n"
+                "quire generate models/quire-tiny --prompts prompts.jsonl --json",
+    .text = "Generates without a server. Many prompts run together; the answers come in the order of the prompts.",
+    .args = "model prompt",
+    .table = table, .n_options = QR_COUNT(table), .main = generate_main,
+};

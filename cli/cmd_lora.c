@@ -23,19 +23,19 @@ static int merge(const char *base, const char *adapter, const char *out, struct 
     return rc ? rc : qr_lora_merge(base, adapter, out, err);
 }
 
+static const struct qr_option table[] = {
+    {.name = "quiet", .brief = true, .letter = 'q', .type = QR_OPT_FLAG, .offset = offsetof(struct merge_options, quiet), .builtin = "false",
+     .help = "Say nothing when all is well."}};
+
+static const struct qr_command merge_command;
+
 static int merge_main(int argc, char **argv)
 {
-    static const struct qr_option table[] = {
-        {.name = "quiet", .letter = 'q', .type = QR_OPT_FLAG, .offset = offsetof(struct merge_options, quiet), .builtin = "false",
-         .help = "Say nothing when all is well."}};
     struct merge_options o = {0};
     struct qr_option_set *set;
     struct qr_err err;
     const char *const *args;
-    int status = qr_cli_read_args(&set, table, QR_COUNT(table), &o, argc, argv,
-                                  "quire lora merge BASE ADAPTER OUT\n\nAdds LoRA adapters (a directory with adapter_config.json and\n"
-                                  "adapter_model.safetensors, as quire train and PEFT write them, or a GGUF file) to the\n"
-                                  "matrices of the model directory BASE. OUT, which must not be there, is an ordinary model\ndirectory.");
+    int status = qr_command_read(&set, &merge_command, &o, argc, argv);
     if (status >= 0)
         return status;
     const int32_t n = qr_options_args(set, &args);
@@ -43,13 +43,31 @@ static int merge_main(int argc, char **argv)
                     : qr_err_set(&err, QR_E_USAGE, "%d arguments, expected three: quire lora merge BASE ADAPTER OUT", n);
     if (rc == 0 && !o.quiet)
         printf("the model is in %s: quire serve --model %s\n", args[2], args[2]);
-    status = rc ? qr_cli_fail("lora merge", &err) : 0;
+    status = rc ? qr_command_fail("lora merge", &err) : 0;
     qr_options_free(set);
     return status;
 }
 
-int qr_cmd_lora(int argc, char **argv)
+static const struct qr_command merge_command = {
+    .name = "lora merge", .purpose = "a model with adapters added, to be served",
+    .usage = "quire lora merge BASE ADAPTER OUT",
+    .examples = "quire lora merge qwen runs/my-adapter/final qwen-merged\n"
+                "quire serve qwen-merged",
+    .text = "Adds LoRA adapters (a directory with adapter_config.json and adapter_model.safetensors, as quire train and PEFT\n"
+            "write them, or a GGUF file) to the matrices of the model directory BASE. OUT, which must not exist, becomes an\n"
+            "ordinary model directory.",
+    .table = table, .n_options = QR_COUNT(table), .main = merge_main,
+};
+
+static const struct qr_command *const sub[] = {&merge_command};
+
+static int lora_main(int argc, char **argv)
 {
-    static const struct qr_cli_command table[] = {{"merge", merge_main, "a model with adapters added, to be served"}};
-    return qr_cli_group(table, QR_COUNT(table), argc, argv);
+    return qr_cli_group(&qr_cmd_lora, argc, argv);
 }
+
+const struct qr_command qr_cmd_lora = {
+    .name = "lora", .purpose = "adapters of a training run: merge them into their model",
+    .usage = "quire lora COMMAND ...",
+    .main = lora_main, .sub = sub, .n_sub = QR_COUNT(sub),
+};

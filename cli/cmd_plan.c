@@ -5,6 +5,7 @@
 
 #include "base/assert.h"
 #include "base/mem.h"
+#include "base/size.h"
 #include "base/thread.h"
 #include "cli/cli.h"
 #include "engine/adapters.h"
@@ -47,14 +48,6 @@ struct memory_plan {
     int64_t kv_tokens_max; /* were all that is free given to the cache and its records, but for SYSTEM_SHARE */
 };
 
-static const char *size_text(char text[32], int64_t n)
-{
-    const char *unit = n >= 1 << 30 ? "GiB" : n >= 1 << 20 ? "MiB" : "KiB";
-    double by = n >= 1 << 30 ? 0x1p30 : n >= 1 << 20 ? 0x1p20 : 0x1p10;
-    snprintf(text, 32, "%.1f %s", (double)n / by, unit);
-    return text;
-}
-
 static void print_json(const struct memory_plan *p)
 {
     const struct qr_engine_limits *l = &p->limits;
@@ -71,32 +64,32 @@ static void print_json(const struct memory_plan *p)
 static void print_text(const struct memory_plan *p)
 {
     const struct qr_engine_limits *l = &p->limits;
-    char t[PART_COUNT][32], a[32], b[32];
+    char t[PART_COUNT][QR_SIZE_TEXT], a[QR_SIZE_TEXT], b[QR_SIZE_TEXT];
     for (int i = 0; i < PART_COUNT; i++)
-        size_text(t[i], p->part[i]);
+        qr_size_text(t[i], p->part[i]);
     printf("weights    %s (%s)", t[PART_WEIGHTS], qr_dtype_name(p->model.weight_dtype));
     if (p->model.table_bytes)
-        printf("; embedding rows %s of it stay in the file's pages", size_text(a, (int64_t)p->model.table_bytes));
+        printf("; embedding rows %s of it stay in the file's pages", qr_size_text(a, (int64_t)p->model.table_bytes));
     if (p->stage_bytes)
-        printf("; stages behind it, for embeddings, %s of it (f32)", size_text(a, p->stage_bytes));
+        printf("; stages behind it, for embeddings, %s of it (f32)", qr_size_text(a, p->stage_bytes));
     printf("\ncache      %s = %d blocks of %d tokens, %s a token (%s)\n", t[PART_CACHE], l->n_blocks, l->block_tokens,
-           size_text(a, (int64_t)p->model.kv_token_bytes), qr_dtype_name(p->model.kv_dtype));
+           qr_size_text(a, (int64_t)p->model.kv_token_bytes), qr_dtype_name(p->model.kv_dtype));
     if (l->n_host_blocks > 0)
-        printf("host tier  %s = %d blocks %s\n", size_text(a, l->kv_host_bytes), l->n_host_blocks,
+        printf("host tier  %s = %d blocks %s\n", qr_size_text(a, l->kv_host_bytes), l->n_host_blocks,
                p->host_is_device ? "of the same memory: of use on a GPU only" : p->n_ranks > 1 ? "of the host's memory, pinned, beside the rest, for each rank"
                                                                               : "of the host's memory, pinned, beside the rest");
     printf("step       %s for %d rows, %s of it logits of %d rows\n", t[PART_STEP], l->step_tokens_max,
-           size_text(a, (int64_t)p->logit_rows * l->vocab * (int64_t)sizeof(float)), p->logit_rows);
+           qr_size_text(a, (int64_t)p->logit_rows * l->vocab * (int64_t)sizeof(float)), p->logit_rows);
     if (l->lora_slots > 0)
         printf("adapters   %s: %d slots of %s for ranks up to %d (%s)\n", t[PART_LORA], l->lora_slots,
-               size_text(a, qr_lora_slot_bytes(&p->model.own, p->model.weight_dtype, l->lora_rank_max)), l->lora_rank_max,
+               qr_size_text(a, qr_lora_slot_bytes(&p->model.own, p->model.weight_dtype, l->lora_rank_max)), l->lora_rank_max,
                qr_dtype_name(qr_lora_dtype(p->model.weight_dtype)));
     printf("scratch    %s of the kernels, %d threads\n", t[PART_SCRATCH], p->n_threads);
     printf("tables     %s: records of blocks, queues, sampling, events\n", t[PART_TABLES]);
     printf("tokenizer  %s\n", t[PART_TOKENIZER]);
     printf("http       %s for %d calls in flight, about\n", t[PART_HTTP], l->running_max);
     printf("program    %s\n", t[PART_PROGRAM]);
-    printf("total      %s of %s available; what is not used is not taken\n", size_text(a, p->total), size_text(b, p->available));
+    printf("total      %s of %s available; what is not used is not taken\n", qr_size_text(a, p->total), qr_size_text(b, p->available));
     if (p->total > p->available / p->n_sharing)
         printf("note       that is more than there is: a server may start with these settings, and be ended by the system once it has used them\n");
     if (p->n_ranks > 1)
@@ -252,21 +245,36 @@ static int64_t blocks_that_fit(const struct memory_plan *p, const struct qr_engi
     return least;
 }
 
+/* All that a start with these settings looks at before it reads weights; also what --check-config asks. */
+static int foresee(struct memory_plan *p, struct qr_engine_config *ec, struct qr_tokenizer **t, const struct plan_options *o, struct qr_err *err)
+{
+    int rc = qr_cli_need_model(&o->m, err);
+    rc = rc ? rc : plan_as_opened(p, o, ec, err);
+    return rc ? rc : plan_text(p, t, o->m.model, ec, err);
+}
+
+int qr_cli_foresee(const struct qr_cli_model *m, const struct qr_cli_engine *e, const struct qr_cli_lora *l, struct qr_err *err)
+{
+    QR_ASSERT(m != NULL && e != NULL);
+    QR_ASSERT(l != NULL && err != NULL);
+    struct memory_plan p = {.available = qr_memory_available()};
+    struct qr_engine_config ec;
+    struct qr_tokenizer *tokenizer = NULL;
+    const int rc = foresee(&p, &ec, &tokenizer, &(struct plan_options){.m = *m, .e = *e, .l = *l}, err);
+    qr_tokenizer_close(tokenizer);
+    return rc;
+}
+
 static int plan(const struct plan_options *o, struct qr_err *err)
 {
     struct memory_plan p = {.available = qr_memory_available()};
     struct qr_engine_config ec;
     struct qr_tokenizer *tokenizer = NULL;
-    int rc = qr_cli_need_model(&o->m, err);
     use_program();
     p.part[PART_PROGRAM] = qr_memory_of_process("RssAnon");
-    if (rc == 0)
-        rc = plan_as_opened(&p, o, &ec, err);
-    if (rc == 0)
-        rc = plan_text(&p, &tokenizer, o->m.model, &ec, err);
-    if (rc != 0) {
+    if (foresee(&p, &ec, &tokenizer, o, err) != 0) {
         qr_tokenizer_close(tokenizer);
-        return rc;
+        return err->code;
     }
     p.part[PART_PROGRAM] += qr_memory_of_process("RssFile"); /* libraries' pages, too, most of which have been used by now; the model's files are closed */
     p.part[PART_WEIGHTS] = p.limits.weight_bytes + p.stage_bytes;
@@ -286,21 +294,31 @@ static int plan(const struct plan_options *o, struct qr_err *err)
     return 0;
 }
 
-int qr_cmd_plan(int argc, char **argv)
+static const struct qr_option table[] = {
+    QR_CLI_MODEL_ROWS(struct plan_options, m), QR_CLI_ENGINE_ROWS(struct plan_options, e), QR_CLI_LORA_ROWS(struct plan_options, l),
+    {.name = "json", .brief = true, .type = QR_OPT_FLAG, .offset = offsetof(struct plan_options, json), .builtin = "false", .group = "Output",
+     .help = "One JSON object."}};
+
+static int plan_main(int argc, char **argv)
 {
-    static const struct qr_option table[] = {
-        QR_CLI_MODEL_ROWS(struct plan_options, m), QR_CLI_ENGINE_ROWS(struct plan_options, e), QR_CLI_LORA_ROWS(struct plan_options, l),
-        {.name = "json", .type = QR_OPT_FLAG, .offset = offsetof(struct plan_options, json), .builtin = "false", .group = "Output",
-         .help = "One JSON object."}};
     struct plan_options o = {0};
     struct qr_option_set *set;
     struct qr_err err;
-    int status = qr_cli_read(&set, table, QR_COUNT(table), &o, argc, argv,
-                             "quire plan --model DIR\n\nThe memory that serving this model with these settings takes, part by part, without loading it.\n"
-                             "Exit status 5 when it does not fit.");
+    int status = qr_command_read(&set, &qr_cmd_plan, &o, argc, argv);
     if (status >= 0)
         return status;
-    status = plan(&o, &err) == 0 ? 0 : qr_cli_fail(argv[0], &err);
+    status = plan(&o, &err) == 0 ? 0 : qr_command_fail(qr_cmd_plan.name, &err);
     qr_options_free(set);
     return status;
 }
+
+const struct qr_command qr_cmd_plan = {
+    .name = "plan", .purpose = "memory plan of a model, without loading it",
+    .usage = "quire plan MODEL [flags]",
+    .examples = "quire plan models/quire-tiny\n"
+                "quire plan llama-3.1-8b --quantize int4 --max-len 8ki",
+    .text = "The memory that serving this model with these settings takes, part by part, without loading it.\n"
+            "Exit status 5 when it does not fit.",
+    .args = "model",
+    .table = table, .n_options = QR_COUNT(table), .main = plan_main,
+};

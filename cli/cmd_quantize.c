@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/size.h"
 #include "base/source.h"
 #include "cli/cli.h"
 #include "cli/quantize_files.h"
@@ -85,6 +86,8 @@ static int open_model(struct quantizer *q, struct qr_err *err)
     if (rc == 0 && qr_source_gguf(q->source))
         qr_quantize_fit(&q->config);
     rc = rc ? rc : choose_type(q, err);
+    if (rc == 0 && !q->o->replace && access(q->out, F_OK) == 0)
+        rc = qr_err_set(err, QR_E_IO, "'%s' already exists; name another directory, or replace a model that quire quantize wrote with --replace", q->out);
     rc = rc ? rc : qr_export_paths(q->path, q->spare, q->out, q->o->replace, err);
     rc = rc ? rc : qr_quantize_files_replaceable(q->path, err);
     rc = rc ? rc : qr_tensor_files_open_from(&q->st, q->source, NULL, err);
@@ -199,7 +202,8 @@ static void put_kept(struct qr_buf *out, const struct qr_quantize_report *r)
     static const char *const why[QR_KEPT_COUNT] = {[QR_KEPT_EMBEDDING] = "embedding, of which a token reads a row",
                                                    [QR_KEPT_HEAD] = "head, which decides between tokens",
                                                    [QR_KEPT_ROUTER] = "routers, which decide between experts"};
-    qr_buf_printf(out, "unrounded    %.1f MiB:", (double)r->kept_bytes / 0x1p20);
+    char size[QR_SIZE_TEXT];
+    qr_buf_printf(out, "unrounded    %s:", qr_size_text(size, (int64_t)r->kept_bytes));
     for (int i = 0, n = 0; i < QR_KEPT_COUNT; i++)
         if (r->n_kept[i] > 0)
             qr_buf_printf(out, "%s %s", n++ ? ";" : "", why[i]);
@@ -211,6 +215,7 @@ static void put_text(struct qr_buf *out, const struct quantizer *q)
     const struct qr_quantize_report *r = &q->report;
     const struct qr_quantize_text *t = &q->text;
     const char *why = unsmoothed(q);
+    char size[2][QR_SIZE_TEXT];
     qr_buf_printf(out, "written      %s: %s\n", q->path, q->files.names.data);
     if (qr_rounding_is_int4(q->how.type))
         qr_buf_printf(out, "matrices     %d to int4, a scale%s for %lld inputs\n", r->n_matrices, q->how.type == QR_ROUNDING_INT4Z ? " and a zero" : "",
@@ -227,8 +232,8 @@ static void put_text(struct qr_buf *out, const struct quantizer *q)
                       r->n_smoothed < r->n_smoothable ? "; the others are as good without" : "");
     if (r->n_left_out)
         qr_buf_printf(out, "left out     %d tensors that nothing here uses\n", r->n_left_out);
-    qr_buf_printf(out, "size         %.1f MiB before, %.1f MiB after (%.0f %%)\n", (double)q->bytes_before / 0x1p20, (double)r->bytes / 0x1p20,
-                  100 * (double)r->bytes / (double)q->bytes_before);
+    qr_buf_printf(out, "size         %s before, %s after (%.0f %%)\n", qr_size_text(size[0], (int64_t)q->bytes_before),
+                  qr_size_text(size[1], (int64_t)r->bytes), 100 * (double)r->bytes / (double)q->bytes_before);
     if (q->o->text)
         qr_buf_printf(out, "perplexity   %.4f before, %.4f after (%+.2f %%), on %d tokens from %d on, held out from calibration\n", q->before, q->after,
                       100 * (q->after / q->before - 1), t->n_held * t->step, (t->n_windows - t->n_held) * t->step);
@@ -258,32 +263,33 @@ static int quantize(struct quantizer *q, struct qr_err *err)
     return rc;
 }
 
-int qr_cmd_quantize(int argc, char **argv)
+static const struct qr_option table[] = {
+    {.name = "type", .brief = true, .type = QR_OPT_ENUM, .offset = offsetof(struct quantize_options, type), .builtin = "int8", .choices = "int8|int4|fp8",
+     .arg = "TYPE",
+     .help = "int8 and fp8: a scale for each output; int4: one for each group of inputs."},
+    {.name = "group", .brief = true, .type = QR_OPT_INT, .offset = offsetof(struct quantize_options, group), .builtin = "0", .min = 0, .max = 128, .arg = "N",
+     .help = "Inputs that share a scale in int4: 32, 64 or 128; 0 is the largest of these that divides every matrix."},
+    {.name = "asymmetric", .type = QR_OPT_FLAG, .offset = offsetof(struct quantize_options, asymmetric), .builtin = "false",
+     .help = "int4: each group has a zero, too, where that is finer. A little slower."},
+    {.name = "text", .brief = true, .type = QR_OPT_STR, .offset = offsetof(struct quantize_options, text), .arg = "FILE",
+     .help = "Calibrate with this text, all but its last part, and measure perplexity before and after on that part."},
+    {.name = "smooth", .type = QR_OPT_FLAG, .offset = offsetof(struct quantize_options, smooth), .builtin = "true",
+     .help = "Let norms take up factors of their outputs where that makes rounding finer. Adapters made for IN do not fit OUT then."},
+    {.name = "replace", .brief = true, .type = QR_OPT_FLAG, .offset = offsetof(struct quantize_options, replace), .builtin = "false",
+     .help = "Replace OUT if it already exists: an empty directory, or a model that this command has written."},
+    {.name = "json", .brief = true, .type = QR_OPT_FLAG, .offset = offsetof(struct quantize_options, json), .builtin = "false",
+     .help = "The report as one JSON object."},
+    {.name = "threads", .brief = true, .letter = 't', .type = QR_OPT_INT, .offset = offsetof(struct quantize_options, threads), .builtin = "0",
+     .min = 0, .max = 1024,
+     .arg = "N", .help = "Worker threads; 0 means one per usable core."}};
+
+static int quantize_main(int argc, char **argv)
 {
-    static const struct qr_option table[] = {
-        {.name = "type", .type = QR_OPT_ENUM, .offset = offsetof(struct quantize_options, type), .builtin = "int8", .choices = "int8|int4|fp8", .arg = "TYPE",
-         .help = "int8 and fp8: a scale for each output; int4: one for each group of inputs."},
-        {.name = "group", .type = QR_OPT_INT, .offset = offsetof(struct quantize_options, group), .builtin = "0", .min = 0, .max = 128, .arg = "N",
-         .help = "Inputs that share a scale in int4: 32, 64 or 128; 0 is the largest of these that divides every matrix."},
-        {.name = "asymmetric", .type = QR_OPT_FLAG, .offset = offsetof(struct quantize_options, asymmetric), .builtin = "false",
-         .help = "int4: each group has a zero, too, where that is finer. A little slower."},
-        {.name = "text", .type = QR_OPT_STR, .offset = offsetof(struct quantize_options, text), .arg = "FILE",
-         .help = "Calibrate with this text, all but its last part, and measure perplexity before and after on that part."},
-        {.name = "smooth", .type = QR_OPT_FLAG, .offset = offsetof(struct quantize_options, smooth), .builtin = "true",
-         .help = "Let norms take up factors of their outputs where that makes rounding finer. Adapters made for IN do not fit OUT then."},
-        {.name = "replace", .type = QR_OPT_FLAG, .offset = offsetof(struct quantize_options, replace), .builtin = "false",
-         .help = "OUT may be there already: empty, or a model that this command has written."},
-        {.name = "json", .type = QR_OPT_FLAG, .offset = offsetof(struct quantize_options, json), .builtin = "false", .help = "The report as one JSON object."},
-        {.name = "threads", .letter = 't', .type = QR_OPT_INT, .offset = offsetof(struct quantize_options, threads), .builtin = "0", .min = 0, .max = 1024,
-         .arg = "N", .help = "Worker threads; 0 means one per usable core."}};
     struct quantize_options o = {0};
     struct qr_option_set *set;
     struct qr_err err;
     const char *const *args;
-    int status = qr_cli_read_args(&set, table, QR_COUNT(table), &o, argc, argv,
-                                  "quire quantize IN OUT [--type int8|int4|fp8] [--text FILE]\n\n"
-                                  "Writes the model IN (a directory, or a GGUF file) as the directory OUT with the matrices of its layers rounded, in\n"
-                                  "compressed-tensors' layout, which quire serves as it is. Says what was written, its size and, with --text, perplexity.");
+    int status = qr_command_read(&set, &qr_cmd_quantize, &o, argc, argv);
     if (status >= 0)
         return status;
     const int32_t n = qr_options_args(set, &args);
@@ -301,7 +307,17 @@ int qr_cmd_quantize(int argc, char **argv)
         status = rc == QR_E_CLOSED && asked ? 128 + asked : 0;
     }
     if (rc && status <= 0)
-        status = qr_cli_fail(argv[0], &err);
+        status = qr_command_fail(qr_cmd_quantize.name, &err);
     qr_options_free(set);
     return status < 0 ? 0 : status;
 }
+
+const struct qr_command qr_cmd_quantize = {
+    .name = "quantize", .purpose = "write a model with its matrices rounded to 8 or 4 bits",
+    .usage = "quire quantize IN OUT [--type int8|int4|fp8] [--text FILE] [flags]",
+    .examples = "quire quantize qwen qwen-int8\n"
+                "quire quantize qwen qwen-int4 --type int4 --text sample.txt",
+    .text = "Writes the model IN (a directory, or a GGUF file) as the directory OUT with the matrices of its layers rounded, in\n"
+            "compressed-tensors' layout, which quire serves as it is. Says what was written, its size and, with --text, perplexity.",
+    .table = table, .n_options = QR_COUNT(table), .main = quantize_main,
+};

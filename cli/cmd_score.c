@@ -204,26 +204,24 @@ static void close_scorer(struct scorer *s)
     qr_tokenizer_close(s->tokenizer);
 }
 
-int qr_cmd_score(int argc, char **argv)
+static const struct qr_option table[] = {
+    QR_CLI_MODEL_ROWS(struct score_options, m),
+    {.name = "top", .brief = true, .type = QR_OPT_INT, .offset = offsetof(struct score_options, top), .builtin = "0", .min = 0, .max = TOP_MAX,
+     .arg = "K", .group = "Output", .help = "Also the K most likely ids behind every position, with their log-probabilities."},
+    {.name = "lora", .brief = true, .type = QR_OPT_STR, .offset = offsetof(struct score_options, lora), .arg = "PATH", .group = "Model",
+     .help = "Score with the LoRA adapter in PATH (a directory of PEFT's or quire train's, or a GGUF file); NAME=PATH, as quire serve has it, is "
+             "understood, too."},
+    {.name = "logits", .brief = true, .type = QR_OPT_FLAG, .offset = offsetof(struct score_options, logits), .builtin = "false", .group = "Output",
+     .help = "Also the raw logits behind the last position."},
+    {.name = "add-special", .type = QR_OPT_FLAG, .offset = offsetof(struct score_options, add_special), .builtin = "true",
+     .group = "Input", .help = "Let the tokenizer add its special tokens (BOS) to a \"prompt\"."}};
+
+static int score_main(int argc, char **argv)
 {
-    static const struct qr_option table[] = {
-        QR_CLI_MODEL_ROWS(struct score_options, m),
-        {.name = "top", .type = QR_OPT_INT, .offset = offsetof(struct score_options, top), .builtin = "0", .min = 0, .max = TOP_MAX,
-         .arg = "K", .group = "Output", .help = "Also the K most likely ids behind every position, with their log-probabilities."},
-        {.name = "lora", .type = QR_OPT_STR, .offset = offsetof(struct score_options, lora), .arg = "PATH", .group = "Model",
-         .help = "Score with the LoRA adapter in PATH (a directory of PEFT's or quire train's, or a GGUF file); NAME=PATH, as quire serve has it, is "
-                 "understood, too."},
-        {.name = "logits", .type = QR_OPT_FLAG, .offset = offsetof(struct score_options, logits), .builtin = "false", .group = "Output",
-         .help = "Also the raw logits behind the last position."},
-        {.name = "add-special", .type = QR_OPT_FLAG, .offset = offsetof(struct score_options, add_special), .builtin = "true",
-         .group = "Input", .help = "Let the tokenizer add its special tokens (BOS) to a \"prompt\"."}};
     struct score_options o = {0};
     struct qr_option_set *set;
     struct qr_err err;
-    int status = qr_cli_read(&set, table, QR_COUNT(table), &o, argc, argv,
-                             "quire score --model DIR [--top K] [--logits] < lines\n\n"
-                             "Reads JSON lines {\"ids\": [...]} or {\"prompt\": text} and writes per line {\"ids\", \"logprobs\"}: natural logs, null for\n"
-                             "the first token. \"top\"[i] is what the model expects behind token i: [[id, logprob], ...].");
+    int status = qr_command_read(&set, &qr_cmd_score, &o, argc, argv);
     if (status >= 0)
         return status;
     struct scorer s = {.o = &o};
@@ -237,7 +235,18 @@ int qr_cmd_score(int argc, char **argv)
         qr_comm_abort(&s.team.comm, err.msg); /* before anything that others reach is freed */
     close_scorer(&s);
     rc = qr_comm_team_end(&s.team, rc, &err);
-    status = rc == 0 ? 0 : first ? qr_cli_fail(argv[0], &err) : qr_err_exit_status(err.code);
+    status = rc == 0 ? 0 : first ? qr_command_fail(qr_cmd_score.name, &err) : qr_err_exit_status(err.code);
     qr_options_free(set);
     return status;
 }
+
+const struct qr_command qr_cmd_score = {
+    .name = "score", .purpose = "log-probabilities of given tokens",
+    .usage = "quire score MODEL [--top K] [--logits] [flags] < lines",
+    .examples = "echo '{\"prompt\": \"Once upon a time\"}' | quire score models/quire-tiny\n"
+                "quire score models/quire-tiny --top 5 < lines.jsonl",
+    .text = "Reads JSON lines {\"ids\": [...]} or {\"prompt\": text} and writes per line {\"ids\", \"logprobs\"}: natural logs, null for\n"
+            "the first token. \"top\"[i] is what the model expects after token i: [[id, logprob], ...].",
+    .args = "model",
+    .table = table, .n_options = QR_COUNT(table), .main = score_main,
+};

@@ -12,13 +12,15 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/size.h"
 #include "base/thread.h"
 #include "cli/cli.h"
 #include "engine/adapters.h"
 #include "server/server.h"
 #include "tokenizer/chat.h"
 
-#define LORA_MORE 4 /* slots for adapters that come while the server runs */
+#define LORA_MORE 4            /* slots for adapters that come while the server runs */
+#define CACHE_TOKENS_LEAST 256 /* a cache of fewer holds no prompt worth serving, and is warned of */
 
 struct serve_options {
     struct qr_cli_model m;
@@ -60,56 +62,94 @@ static void print_adapters(const struct serve *s, const struct qr_engine_limits 
     if (l->lora_slots == 0)
         return;
     const char *dir = s->o->s.lora_dir;
-    fprintf(stderr, "lora    %d of %d slots in use, ranks up to %d, %.1f MiB%s%s\n", s->o->l.adapters.n, l->lora_slots, l->lora_rank_max,
-            (double)l->lora_bytes / 0x1p20, dir ? "; more from " : "", dir ? dir : "");
+    char size[QR_SIZE_TEXT];
+    fprintf(stderr, "lora    %d of %d slots in use, ranks up to %d, %s%s%s\n", s->o->l.adapters.n, l->lora_slots, l->lora_rank_max,
+            qr_size_text(size, l->lora_bytes), dir ? "; more from " : "", dir ? dir : "");
+}
+
+/* What is likely not meant, as the last thing that is read. */
+static void print_warnings(const struct serve *s, const struct qr_engine_limits *l, const struct qr_model_config *c)
+{
+    const struct qr_cli_engine *e = &s->o->e;
+    const int32_t n_tokens = l->n_blocks * l->block_tokens, least = c->ctx_max < CACHE_TOKENS_LEAST ? c->ctx_max : CACHE_TOKENS_LEAST;
+    const bool bold = isatty(STDERR_FILENO);
+    const char *begin = bold ? "\033[1mWARNING\033[0m" : "WARNING", *flag = e->kv_bytes > 0 ? "--kv-bytes" : "--kv-tokens";
+    if (n_tokens < least && e->max_len == 0)
+        fprintf(stderr, "%s the cache holds %d tokens, and no prompt with its answer can be longer: raise %s\n", begin, n_tokens, flag);
+    if (qr_server_is_open(s->server))
+        fprintf(stderr, "%s anyone who can reach %s can use this server: set --api-key KEY, or --host 127.0.0.1\n", begin,
+                qr_server_reachable(s->server));
+}
+
+/* Where clients find it. */
+static void print_addresses(const struct serve *s, const char *name, bool headless)
+{
+    const char *to = qr_server_reachable(s->server);
+    fprintf(stderr, "ready   http://%s   api /v1   metrics /metrics   (%.2f s)\n", qr_server_address(s->server),
+            (double)(qr_clock_us() - s->started_us) * 1e-6);
+    if (!headless)
+        fprintf(stderr, "try     %s chat --url http://%s\n", program_invocation_name, to);
+    fprintf(stderr, "%s     curl http://%s/v1/%s -H 'Content-Type: application/json' -d '{\"model\": \"%s\", %s}'\n", headless ? "try" : "   ", to,
+            headless ? "embeddings" : "completions", name,
+            headless ? "\"input\": \"Once upon a time\"" : "\"prompt\": \"Once upon a time\", \"max_tokens\": 64");
 }
 
 static void banner(const struct serve *s, int64_t opened_us)
 {
     const struct qr_engine_limits *l = qr_engine_limits(s->engine);
     const struct qr_model_config *c = qr_engine_model(s->engine);
-    double mib = 0x1p20;
-    const char *name = s->o->s.served_names.n > 0 ? s->o->s.served_names.item[0] : s->name, *at = qr_server_address(s->server);
+    const char *name = s->o->s.served_names.n > 0 ? s->o->s.served_names.item[0] : s->name;
+    char t[4][QR_SIZE_TEXT];
     fprintf(stderr, "quire %s (%s)\n", QUIRE_VERSION, qr_cpu_describe());
     fprintf(stderr, "model   %s  %s, %d layers of %d, vocabulary %d   opened in %.2f s\n", name, c->arch_name, c->n_layers, c->n_embd, c->n_vocab,
             (double)opened_us * 1e-6);
-    fprintf(stderr, "memory  weights %.1f MiB (%s) + cache %.1f MiB + step %.1f MiB + tables %.1f MiB\n", (double)l->weight_bytes / mib,
-            qr_dtype_name(l->weight_dtype), (double)l->kv_bytes / mib, (double)(l->act_bytes + l->scratch_bytes) / mib, (double)l->table_bytes / mib);
+    fprintf(stderr, "memory  weights %s (%s) + cache %s + step %s + tables %s\n", qr_size_text(t[0], l->weight_bytes), qr_dtype_name(l->weight_dtype),
+            qr_size_text(t[1], l->kv_bytes), qr_size_text(t[2], l->act_bytes + l->scratch_bytes), qr_size_text(t[3], l->table_bytes));
     fprintf(stderr, "cache   %d tokens in %d blocks of %d, %s  (%.1fx the context of %d)\n", l->n_blocks * l->block_tokens, l->n_blocks,
             l->block_tokens, qr_dtype_name(l->kv_dtype), (double)l->n_blocks * l->block_tokens / l->ctx_max, l->ctx_max);
     if (l->n_host_blocks > 0)
-        fprintf(stderr, "        and %d blocks, %.1f MiB, in the host's memory%s\n", l->n_host_blocks, (double)l->kv_host_bytes / mib,
+        fprintf(stderr, "        and %d blocks, %s, in the host's memory%s\n", l->n_host_blocks, qr_size_text(t[0], l->kv_host_bytes),
                 l->on_host ? ", where the cache is as well: of use on a GPU only" : "");
-    fprintf(stderr, "limits  %d running, %d waiting, body %.0f MiB, context %d tokens%s\n", l->running_max, l->waiting_max,
-            (double)s->o->s.body_bytes / mib, l->ctx_max, l->ctx_max < c->ctx_max ? " (what fits)" : "");
+    fprintf(stderr, "limits  %d running, %d waiting, body %s, context %d tokens%s\n", l->running_max, l->waiting_max,
+            qr_size_text(t[0], s->o->s.body_bytes), l->ctx_max, l->ctx_max < c->ctx_max ? " (what fits)" : "");
     if (l->n_ranks > 1)
         fprintf(stderr, "ranks   %d processes (%s) share the model; memory is that of each, or less\n", l->n_ranks, qr_comm_name(&s->team.comm));
     print_adapters(s, l);
     if (l->tuned_shapes > 0)
         fprintf(stderr, "tuned   by measurements of %d shapes on this kind of processor\n", l->tuned_shapes);
-    fprintf(stderr, "ready   http://%s   api /v1   metrics /metrics   (%.2f s)\n", at, (double)(qr_clock_us() - s->started_us) * 1e-6);
-    if (!c->headless)
-        fprintf(stderr, "try     %s chat --url http://%s\n", program_invocation_name, at);
-    fprintf(stderr, "%s     curl http://%s/v1/%s -H 'Content-Type: application/json' -d '{\"model\": \"%s\", %s}'\n", c->headless ? "try" : "   ", at,
-            c->headless ? "embeddings" : "completions", name,
-            c->headless ? "\"input\": \"Once upon a time\"" : "\"prompt\": \"Once upon a time\", \"max_tokens\": 64");
+    print_addresses(s, name, c->headless);
+    print_warnings(s, l, c);
 }
 
-/* Adapters of --lora, once the engine is there. */
-static int load_adapters(struct serve *s, struct qr_err *err)
+/* The names of --lora, which must not be what the model is called. */
+static int check_adapters(const struct serve_options *o, const char *own, struct qr_err *err)
 {
-    const struct qr_str_list *list = &s->o->l.adapters, *served = &s->o->s.served_names;
+    const struct qr_str_list *list = &o->l.adapters, *served = &o->s.served_names;
     int rc = 0;
     for (int32_t i = 0; i < list->n && rc == 0; i++) {
         const char *dir;
         char *name = qr_cli_lora_name(list->item[i], &dir, err);
         if (!name)
             return err->code;
-        bool taken = served->n == 0 && strcmp(name, s->name) == 0;
+        bool taken = served->n == 0 && strcmp(name, own) == 0;
         for (int32_t k = 0; k < served->n; k++)
             taken |= strcmp(name, served->item[k]) == 0;
-        rc = taken ? qr_err_set(err, QR_E_USAGE, "that is what the model itself is called")
-                   : qr_engine_load_adapter(s->engine, &(struct qr_adapter_source){.name = name, .dir = dir}, err);
+        rc = taken ? qr_err_set(err, QR_E_USAGE, "--lora %s: that is what the model itself is called", list->item[i]) : 0;
+        qr_free(name);
+    }
+    return rc;
+}
+
+/* Adapters of --lora, once the engine is there. */
+static int load_adapters(struct serve *s, struct qr_err *err)
+{
+    const struct qr_str_list *list = &s->o->l.adapters;
+    int rc = 0;
+    for (int32_t i = 0; i < list->n && rc == 0; i++) {
+        const char *dir;
+        char *name = qr_cli_lora_name(list->item[i], &dir, err);
+        QR_ASSERT(name != NULL); /* check_adapters */
+        rc = qr_engine_load_adapter(s->engine, &(struct qr_adapter_source){.name = name, .dir = dir}, err);
         if (rc)
             qr_err_prefix(err, "--lora %s: ", list->item[i]);
         qr_free(name);
@@ -140,7 +180,8 @@ static int load(struct serve *s, struct qr_err *err)
     if (rc != 0)
         return rc;
     check_lora_dir(s->o->s.lora_dir);
-    rc = qr_cli_lora_config(&ec, &s->o->l, s->o->s.lora_dir ? LORA_MORE : 0, source, err);
+    rc = check_adapters(s->o, s->name, err);
+    rc = rc ? rc : qr_cli_lora_config(&ec, &s->o->l, s->o->s.lora_dir ? LORA_MORE : 0, source, err);
     if (rc != 0) {
         qr_source_unref(source);
         return rc;
@@ -172,9 +213,9 @@ static void *loader(void *arg)
     qr_thread_set_name("quire-loader");
     int64_t t0 = qr_clock_us();
     if (load(s, &err) != 0) {
-        s->status = qr_cli_fail("serve", &err);
+        s->status = qr_command_fail("serve", &err);
         atomic_store(&s->loaded, true);
-        qr_server_set_failed(s->server, err.msg);
+        qr_server_set_failed(s->server);
         return NULL;
     }
     atomic_store(&s->loaded, true);
@@ -190,7 +231,7 @@ static int end_team(struct serve *s, int status, int rc, struct qr_err *err)
 {
     if (qr_comm_team_end(&s->team, rc, err) == 0)
         return status;
-    const int failed = qr_cli_fail("serve", err);
+    const int failed = qr_command_fail("serve", err);
     return status != 0 ? status : failed;
 }
 
@@ -218,7 +259,7 @@ static int serve(const struct serve_options *o)
     if (rc == 0)
         rc = qr_cli_team_begin(&s.team, &o->m, &err);
     if (rc != 0)
-        return qr_cli_fail("serve", &err);
+        return qr_command_fail("serve", &err);
     if (s.team.comm.rank > 0)
         return qr_cli_follow(&s.team, &o->m, &o->e);
     qr_mem_keep_little();
@@ -253,28 +294,60 @@ static int serve(const struct serve_options *o)
 
 static const struct qr_option own_rows[] = {
     QR_CLI_MODEL_ROWS(struct serve_options, m), QR_CLI_ENGINE_ROWS(struct serve_options, e), QR_CLI_LORA_ROWS(struct serve_options, l),
-    {.name = "verbose", .letter = 'v', .type = QR_OPT_FLAG, .offset = offsetof(struct serve_options, verbose), .builtin = "false",
+    {.name = "verbose", .brief = true, .letter = 'v', .type = QR_OPT_FLAG, .offset = offsetof(struct serve_options, verbose), .builtin = "false",
      .group = "Output", .help = "Log what happens, request by request."}};
 
-int qr_cmd_serve(int argc, char **argv)
+struct qr_option *qr_cli_serve_rows(int32_t *n)
 {
-    int32_t n_own = QR_COUNT(own_rows), n = n_own + qr_server_option_count();
-    struct qr_option *table = qr_alloc((size_t)n, sizeof *table);
+    QR_ASSERT(n != NULL);
+    QR_ASSERT(qr_server_option_count() > 0);
+    *n = QR_COUNT(own_rows) + qr_server_option_count();
+    struct qr_option *table = qr_alloc((size_t)*n, sizeof *table);
     memcpy(table, own_rows, sizeof own_rows);
-    qr_server_option_rows(table + n_own, offsetof(struct serve_options, s));
+    qr_server_option_rows(table + QR_COUNT(own_rows), offsetof(struct serve_options, s));
+    return table;
+}
+
+/* --check-config: what a start would refuse. A file of settings may leave the model to a flag. */
+static int check(const struct serve_options *o)
+{
+    struct qr_err err;
+    int rc = qr_server_check(&o->s, &err);
+    if (rc == 0 && o->m.model) {
+        char *own = own_name(o->m.model);
+        rc = qr_cli_foresee(&o->m, &o->e, &o->l, &err);
+        rc = rc ? rc : check_adapters(o, own, &err);
+        qr_free(own);
+    }
+    return rc ? qr_command_fail("serve", &err) : 0;
+}
+
+static int serve_main(int argc, char **argv)
+{
+    struct qr_command c = qr_cmd_serve;
+    struct qr_option *table = qr_cli_serve_rows(&c.n_options);
     struct serve_options o = {0};
     struct qr_option_set *set;
-    int status = qr_cli_read(&set, table, n, &o, argc, argv,
-                             "quire serve --model DIR [--host H] [--port P] [--served-model-name NAME]...\n\n"
-                             "Serves a model over HTTP: /v1/completions, /v1/chat/completions, /v1/embeddings, /v1/models, /tokenize, /health,\n"
-                             "/metrics and more.\n"
-                             "SIGTERM finishes what is running, refuses what is new and exits 0; a second one stops at once. SIGHUP reloads nothing.");
+    c.table = table;
+    int status = qr_command_read(&set, &c, &o, argc, argv);
     if (status < 0) {
         outlive_signals();
         qr_log_set_level(o.verbose ? QR_LOG_DEBUG : QR_LOG_INFO);
-        status = serve(&o);
+        status = qr_options_wants_check(set) ? check(&o) : serve(&o);
         qr_options_free(set);
     }
     qr_free(table);
     return status;
 }
+
+const struct qr_command qr_cmd_serve = {
+    .name = "serve", .purpose = "serve a model over HTTP (OpenAI-style)",
+    .usage = "quire serve MODEL [flags]",
+    .examples = "quire serve models/quire-tiny\n"
+                "quire serve qwen --port 8080 --max-len 8ki --quantize int8\n"
+                "quire serve model.gguf --host 0.0.0.0 --api-key secret",
+    .text = "Serves a model over HTTP: /v1/completions, /v1/chat/completions, /v1/embeddings, /v1/models, /tokenize, /health,\n"
+            "/metrics and more.\n"
+            "SIGTERM finishes what is running, refuses what is new and exits 0; a second one stops at once. SIGHUP reloads nothing.",
+    .args = "model", .checks = true, .main = serve_main,
+};

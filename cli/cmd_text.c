@@ -65,16 +65,17 @@ static int detokenize_line(void *user, const struct qr_json *v, struct qr_buf *o
     return rc;
 }
 
-static int run_with_tokenizer(int argc, char **argv, const char *usage,
+static const struct qr_option tokenizer_table[] = {
+    {.name = "model", .brief = true, .letter = 'm', .type = QR_OPT_STR, .offset = offsetof(struct text_options, m.model), .arg = "DIR",
+     .help = "Directory with tokenizer.json (and tokenizer_config.json)."}};
+
+static int run_with_tokenizer(const struct qr_command *c, int argc, char **argv,
                               int (*each)(void *, const struct qr_json *, struct qr_buf *, struct qr_err *))
 {
-    static const struct qr_option table[] = {
-        {.name = "model", .letter = 'm', .type = QR_OPT_STR, .offset = offsetof(struct text_options, m.model), .arg = "DIR",
-         .help = "Directory with tokenizer.json (and tokenizer_config.json)."}};
     struct text_options o = {0};
     struct qr_option_set *set;
     struct qr_err err;
-    int status = qr_cli_read(&set, table, QR_COUNT(table), &o, argc, argv, usage);
+    int status = qr_command_read(&set, c, &o, argc, argv);
     if (status >= 0)
         return status;
     struct qr_tokenizer *t = NULL;
@@ -83,27 +84,37 @@ static int run_with_tokenizer(int argc, char **argv, const char *usage,
         rc = qr_tokenizer_open(&t, o.m.model, &err);
     if (rc == 0)
         rc = qr_cli_each_line(stdin, each, t, &err);
-    status = rc == 0 ? 0 : qr_cli_fail(argv[0], &err);
+    status = rc == 0 ? 0 : qr_command_fail(c->name, &err);
     qr_tokenizer_close(t);
     qr_options_free(set);
     return status;
 }
 
-int qr_cmd_tokenize(int argc, char **argv)
+static int tokenize_main(int argc, char **argv)
 {
-    return run_with_tokenizer(argc, argv,
-                              "quire tokenize --model DIR < lines\n\n"
-                              "Reads JSON lines {\"text\": ..., \"add_special_tokens\": true|false} and writes {\"ids\": [...]} per line.",
-                              tokenize_line);
+    return run_with_tokenizer(&qr_cmd_tokenize, argc, argv, tokenize_line);
 }
 
-int qr_cmd_detokenize(int argc, char **argv)
+const struct qr_command qr_cmd_tokenize = {
+    .name = "tokenize", .purpose = "text to token ids",
+    .usage = "quire tokenize MODEL < lines",
+    .examples = "echo '{\"text\": \"Hello\"}' | quire tokenize models/quire-tiny",
+    .text = "Reads JSON lines {\"text\": ..., \"add_special_tokens\": true|false} and writes {\"ids\": [...]} per line.",
+    .args = "model", .table = tokenizer_table, .n_options = QR_COUNT(tokenizer_table), .main = tokenize_main,
+};
+
+static int detokenize_main(int argc, char **argv)
 {
-    return run_with_tokenizer(argc, argv,
-                              "quire detokenize --model DIR < lines\n\n"
-                              "Reads JSON lines {\"ids\": [...], \"skip_special_tokens\": true|false} and writes {\"text\": ...} per line.",
-                              detokenize_line);
+    return run_with_tokenizer(&qr_cmd_detokenize, argc, argv, detokenize_line);
 }
+
+const struct qr_command qr_cmd_detokenize = {
+    .name = "detokenize", .purpose = "token ids to text",
+    .usage = "quire detokenize MODEL < lines",
+    .examples = "echo '{\"ids\": [1, 2, 3]}' | quire detokenize models/quire-tiny",
+    .text = "Reads JSON lines {\"ids\": [...], \"skip_special_tokens\": true|false} and writes {\"text\": ...} per line.",
+    .args = "model", .table = tokenizer_table, .n_options = QR_COUNT(tokenizer_table), .main = detokenize_main,
+};
 
 struct template_job {
     const struct qr_template *template;
@@ -168,22 +179,20 @@ static int open_template(struct qr_template **t, struct qr_chat **chat, const st
     return rc;
 }
 
-int qr_cmd_template(int argc, char **argv)
+static const struct qr_option template_table[] = {
+    {.name = "template", .brief = true, .type = QR_OPT_STR, .offset = offsetof(struct text_options, template_file), .arg = "FILE",
+     .help = "A Jinja chat template."},
+    {.name = "model", .brief = true, .letter = 'm', .type = QR_OPT_STR, .offset = offsetof(struct text_options, m.model), .arg = "DIR",
+     .help = "Take the template and the special tokens of this model directory."},
+    {.name = "now", .brief = true, .type = QR_OPT_STR, .offset = offsetof(struct text_options, now), .arg = "TIME",
+     .help = "What strftime_now sees, as 2024-07-26T12:34:56; the clock otherwise."}};
+
+static int template_main(int argc, char **argv)
 {
-    static const struct qr_option table[] = {
-        {.name = "template", .type = QR_OPT_STR, .offset = offsetof(struct text_options, template_file), .arg = "FILE",
-         .help = "A Jinja chat template."},
-        {.name = "model", .letter = 'm', .type = QR_OPT_STR, .offset = offsetof(struct text_options, m.model), .arg = "DIR",
-         .help = "Take the template and the special tokens of this model directory."},
-        {.name = "now", .type = QR_OPT_STR, .offset = offsetof(struct text_options, now), .arg = "TIME",
-         .help = "What strftime_now sees, as 2024-07-26T12:34:56; the clock otherwise."}};
     struct text_options o = {0};
     struct qr_option_set *set;
     struct qr_err err;
-    int status = qr_cli_read(&set, table, QR_COUNT(table), &o, argc, argv,
-                             "quire template --template FILE.jinja | --model DIR [--now TIME] < lines\n\n"
-                             "Reads JSON lines, each the whole context (messages, tools, add_generation_prompt, bos_token, ...), and writes\n"
-                             "{\"text\": ...} or {\"error\": message, \"kind\": \"raised\"|\"runtime\"|\"limit\"} per line.");
+    int status = qr_command_read(&set, &qr_cmd_template, &o, argc, argv);
     if (status >= 0)
         return status;
     struct qr_template *t = NULL;
@@ -196,9 +205,20 @@ int qr_cmd_template(int argc, char **argv)
     job.chat = chat;
     if (rc == 0)
         rc = qr_cli_each_line(stdin, template_line, &job, &err);
-    status = rc == 0 ? 0 : qr_cli_fail(argv[0], &err);
+    status = rc == 0 ? 0 : qr_command_fail(qr_cmd_template.name, &err);
     qr_template_free(t);
     qr_chat_close(chat);
     qr_options_free(set);
     return status;
 }
+
+const struct qr_command qr_cmd_template = {
+    .name = "template", .purpose = "render a chat template",
+    .usage = "quire template MODEL [--now TIME] < lines\nquire template --template FILE.jinja [--now TIME] < lines",
+    .examples = "echo '{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}]}' |\n"
+                "  quire template models/quire-tiny",
+    .text = "Reads JSON lines, each the whole context (messages, tools, add_generation_prompt, bos_token, ...), and writes\n"
+            "{\"text\": ...} or {\"error\": message, \"kind\": \"raised\"|\"runtime\"|\"limit\"} per line.",
+    .args = "model",
+    .table = template_table, .n_options = QR_COUNT(template_table), .main = template_main,
+};

@@ -126,7 +126,7 @@ static int check_out(struct run *r, struct qr_err *err)
         return rc;
     const int found = qr_checkpoint_find(r->c->save.out, path, r->o->resume ? say_passed : NULL, &n_passed, &none);
     if (found != QR_E_NOT_FOUND && !r->o->resume)
-        return qr_err_set(err, QR_E_USAGE, "%s is there already: add --resume to go on from it, or name another directory with save.out", path);
+        return qr_err_set(err, QR_E_USAGE, "%s already exists: add --resume to go on from it, or name another directory with save.out", path);
     r->resume = r->o->resume && (found != QR_E_NOT_FOUND || n_passed > 0);
     if (r->o->resume && !r->resume)
         printf("no checkpoint in %s yet: the run begins\n", r->c->save.out);
@@ -556,33 +556,31 @@ static bool names_config(int argc, char **argv)
     return found;
 }
 
-int qr_cmd_train(int argc, char **argv)
+static const struct qr_option table[] = {
+    {.name = "set", .brief = true, .letter = 's', .type = QR_OPT_LIST, .offset = offsetof(struct train_options, set), .arg = "NAME=VALUE", .group = "Run",
+     .help = "A setting in place of the file's, such as optimizer.lr=1e-3; of a list setting one item."},
+    {.name = "resume", .brief = true, .type = QR_OPT_FLAG, .offset = offsetof(struct train_options, resume), .builtin = "false", .group = "Run",
+     .help = "Go on from the latest checkpoint in save.out, to the same bytes as without the interruption; begin where there is none yet."},
+    {.name = "ranks", .brief = true, .type = QR_OPT_INT, .offset = offsetof(struct train_options, ranks), .builtin = "0", .min = 0, .max = QR_COMM_RANKS_MAX,
+     .arg = "N",
+     .group = "Run",
+     .help = "Share the work among N processes of this machine, each with its part of the processors; 0: as many as mpirun has started, or one."},
+    {.name = "trace", .brief = true, .type = QR_OPT_STR, .offset = offsetof(struct train_options, trace), .arg = "FILE", .group = "Run",
+     .help = "Write a Chrome trace of the first ten steps: steps, layers and verbs with bytes, operations and share of the machine's peak."},
+    {.name = "memory", .type = QR_OPT_FLAG, .offset = offsetof(struct train_options, memory), .builtin = "false", .group = "Run",
+     .help = "Print at the end what every part of the memory held at its peak."},
+    {.name = "plan", .brief = true, .type = QR_OPT_FLAG, .offset = offsetof(struct train_options, plan), .builtin = "false", .group = "Run",
+     .help = "Print parameters and memory, and exit: with status 5 when it does not fit."},
+    {.name = "settings", .brief = true, .type = QR_OPT_FLAG, .offset = offsetof(struct train_options, settings), .builtin = "false", .group = "Run",
+     .help = "Print the settings and exit: of CONFIG.yaml with the source of each, or all there are."}};
+
+static int train_main(int argc, char **argv)
 {
-    static const struct qr_option table[] = {
-        {.name = "set", .letter = 's', .type = QR_OPT_LIST, .offset = offsetof(struct train_options, set), .arg = "NAME=VALUE", .group = "Run",
-         .help = "A setting in place of the file's, such as optimizer.lr=1e-3; of a list setting one item."},
-        {.name = "resume", .type = QR_OPT_FLAG, .offset = offsetof(struct train_options, resume), .builtin = "false", .group = "Run",
-         .help = "Go on from the latest checkpoint in save.out, to the same bytes as without the interruption; begin where there is none yet."},
-        {.name = "ranks", .type = QR_OPT_INT, .offset = offsetof(struct train_options, ranks), .builtin = "0", .min = 0, .max = QR_COMM_RANKS_MAX, .arg = "N",
-         .group = "Run",
-         .help = "Share the work among N processes of this machine, each with its part of the processors; 0: as many as mpirun has started, or one."},
-        {.name = "trace", .type = QR_OPT_STR, .offset = offsetof(struct train_options, trace), .arg = "FILE", .group = "Run",
-         .help = "Write a Chrome trace of the first ten steps: steps, layers and verbs with bytes, operations and share of the machine's peak."},
-        {.name = "memory", .type = QR_OPT_FLAG, .offset = offsetof(struct train_options, memory), .builtin = "false", .group = "Run",
-         .help = "Print at the end what every part of the memory held at its peak."},
-        {.name = "plan", .type = QR_OPT_FLAG, .offset = offsetof(struct train_options, plan), .builtin = "false", .group = "Run",
-         .help = "Print parameters and memory, and exit: with status 5 when it does not fit."},
-        {.name = "settings", .type = QR_OPT_FLAG, .offset = offsetof(struct train_options, settings), .builtin = "false", .group = "Run",
-         .help = "Print the settings and exit: of CONFIG.yaml with the source of each, or all there are."}};
     struct train_options o = {0};
     struct qr_option_set *set;
     struct qr_err err;
     const char *const *args;
-    int status = qr_cli_read_checked(&set, table, QR_COUNT(table), &o, argc, argv,
-                                     "quire train CONFIG.yaml [--set NAME=VALUE]... [--resume]\n\n"
-                                     "Trains a model, from random weights or from a model directory, with the forward pass that serves it. Ctrl-C finishes\n"
-                                     "the step and saves. The run's directory gets checkpoints, log.csv, log.jsonl, loss.html and the finished model. A run's\n"
-                                     "settings are CONFIG.yaml's; --config FILE is for the flags below, as in every command.");
+    int status = qr_command_read(&set, &qr_cmd_train, &o, argc, argv);
     if (status >= 0) {
         if (status == qr_err_exit_status(QR_E_USAGE) && names_config(argc, argv))
             fprintf(stderr, "A run's configuration is named without --config: quire train CONFIG.yaml\n");
@@ -590,11 +588,28 @@ int qr_cmd_train(int argc, char **argv)
     }
     const int32_t n = qr_options_args(set, &args);
     status = 0;
+    if (n == 0 && qr_options_wants_check(set)) {
+        qr_options_free(set);
+        return 0;
+    }
     int rc = n > 1    ? qr_err_set(&err, QR_E_USAGE, "%d arguments, expected one: CONFIG.yaml", n)
              : n == 1 ? with_config(&o, args[0], qr_options_wants_check(set), &status, &err)
                       : without_config(&o, &err);
     if (rc)
-        status = qr_cli_fail(argv[0], &err);
+        status = qr_command_fail(qr_cmd_train.name, &err);
     qr_options_free(set);
     return status;
 }
+
+const struct qr_command qr_cmd_train = {
+    .name = "train", .purpose = "train a model, from random weights or from a model directory",
+    .usage = "quire train CONFIG.yaml [--set NAME=VALUE]... [--resume] [flags]",
+    .examples = "quire train configs/train/book.yaml\n"
+                "quire train configs/train/book.yaml --set optimizer.lr=1e-3 --plan\n"
+                "quire train configs/train/book.yaml --resume",
+    .text = "Trains a model, from random weights or from a model directory, with the forward pass that serves it. Ctrl-C finishes\n"
+            "the step and saves. The run's directory gets checkpoints, log.csv, log.jsonl, loss.html and the finished model. A run's\n"
+            "settings are CONFIG.yaml's; --config FILE is for the flags below, as in every command.",
+    .checks = true,
+    .table = table, .n_options = QR_COUNT(table), .main = train_main,
+};

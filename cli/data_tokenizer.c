@@ -105,45 +105,55 @@ static int train(struct tokenizer_options *o, const char *const *files, int32_t 
     return rc;
 }
 
-int qr_data_tokenizer_main(int argc, char **argv)
+static const struct qr_option table[] = {
+    {.name = "vocab-size", .brief = true, .type = QR_OPT_INT, .offset = offsetof(struct tokenizer_options, vocab_size), .builtin = "4096",
+     .min = 256, .max = 1048576,
+     .arg = "N", .help = "Tokens in all: special ones, 256 bytes, the rest learnt."},
+    {.name = "out", .brief = true, .letter = 'o', .type = QR_OPT_STR, .offset = offsetof(struct tokenizer_options, out), .arg = "DIR",
+     .help = "The directory to make, with tokenizer.json and tokenizer_config.json."},
+    {.name = "cut", .brief = true, .type = QR_OPT_ENUM, .offset = offsetof(struct tokenizer_options, cut), .builtin = "llama3", .choices = QR_BPE_TRAIN_CHOICES,
+     .arg = "NAME", .help = "How text is cut into words before merging, as that model does: up to three digits, each digit by itself, any number."},
+    {.name = "min-count", .type = QR_OPT_INT, .offset = offsetof(struct tokenizer_options, min_count), .builtin = "2", .min = 1, .max = 1e15, .arg = "N",
+     .help = "Pairs that occur less often are not merged."},
+    {.name = "format", .brief = true, .type = QR_OPT_ENUM, .offset = offsetof(struct tokenizer_options, kind), .builtin = "auto", .choices = "auto|text|jsonl",
+     .arg = "KIND", .group = "Input", .help = "As in quire data prepare; of conversations, the contents of messages are learnt from."},
+    {.name = "separator", .type = QR_OPT_STR, .offset = offsetof(struct tokenizer_options, separator), .arg = "LINE", .group = "Input",
+     .help = "Text files: documents end at lines that say this. Needed for files of more than 64 MiB."},
+    {.name = "special", .brief = true, .type = QR_OPT_LIST, .offset = offsetof(struct tokenizer_options, special), .arg = "TOKEN", .group = "Special tokens",
+     .help = "A special token, with the next id from 0 on; may be repeated. <|endoftext|> when none is named."},
+    {.name = "bos", .type = QR_OPT_STR, .offset = offsetof(struct tokenizer_options, bos), .arg = "TOKEN", .group = "Special tokens",
+     .help = "Put in front of every text."},
+    {.name = "eos", .type = QR_OPT_STR, .offset = offsetof(struct tokenizer_options, eos), .arg = "TOKEN", .group = "Special tokens",
+     .help = "Ends a text; the first special token when not named, with --chat-template chatml <|im_end|>."},
+    {.name = "chat-template", .brief = true, .type = QR_OPT_STR, .offset = offsetof(struct tokenizer_options, template),
+     .arg = "FILE", .group = "Special tokens",
+     .help = "A Jinja template to keep in tokenizer_config.json, or the word chatml."}};
+
+static int tokenizer_main(int argc, char **argv)
 {
-    static const struct qr_option table[] = {
-        {.name = "vocab-size", .type = QR_OPT_INT, .offset = offsetof(struct tokenizer_options, vocab_size), .builtin = "4096", .min = 256, .max = 1048576,
-         .arg = "N", .help = "Tokens in all: special ones, 256 bytes, the rest learnt."},
-        {.name = "out", .letter = 'o', .type = QR_OPT_STR, .offset = offsetof(struct tokenizer_options, out), .arg = "DIR",
-         .help = "The directory to make, with tokenizer.json and tokenizer_config.json."},
-        {.name = "cut", .type = QR_OPT_ENUM, .offset = offsetof(struct tokenizer_options, cut), .builtin = "llama3", .choices = QR_BPE_TRAIN_CHOICES,
-         .arg = "NAME", .help = "How text is cut into words before merging, as that model does: up to three digits, each digit by itself, any number."},
-        {.name = "min-count", .type = QR_OPT_INT, .offset = offsetof(struct tokenizer_options, min_count), .builtin = "2", .min = 1, .max = 1e15, .arg = "N",
-         .help = "Pairs that occur less often are not merged."},
-        {.name = "format", .type = QR_OPT_ENUM, .offset = offsetof(struct tokenizer_options, kind), .builtin = "auto", .choices = "auto|text|jsonl",
-         .arg = "KIND", .group = "Input", .help = "As in quire data prepare; of conversations, the contents of messages are learnt from."},
-        {.name = "separator", .type = QR_OPT_STR, .offset = offsetof(struct tokenizer_options, separator), .arg = "LINE", .group = "Input",
-         .help = "Text files: documents end at lines that say this. Needed for files of more than 64 MiB."},
-        {.name = "special", .type = QR_OPT_LIST, .offset = offsetof(struct tokenizer_options, special), .arg = "TOKEN", .group = "Special tokens",
-         .help = "A special token, with the next id from 0 on; may be repeated. <|endoftext|> when none is named."},
-        {.name = "bos", .type = QR_OPT_STR, .offset = offsetof(struct tokenizer_options, bos), .arg = "TOKEN", .group = "Special tokens",
-         .help = "Put in front of every text."},
-        {.name = "eos", .type = QR_OPT_STR, .offset = offsetof(struct tokenizer_options, eos), .arg = "TOKEN", .group = "Special tokens",
-         .help = "Ends a text; the first special token when not named, with --chat-template chatml <|im_end|>."},
-        {.name = "chat-template", .type = QR_OPT_STR, .offset = offsetof(struct tokenizer_options, template), .arg = "FILE", .group = "Special tokens",
-         .help = "A Jinja template to keep in tokenizer_config.json, or the word chatml."}};
     struct tokenizer_options o = {0};
     struct qr_option_set *set;
     struct qr_err err;
     const char *const *args;
-    int status = qr_cli_read_args(&set, table, QR_COUNT(table), &o, argc, argv,
-                                  "quire data train-tokenizer --vocab-size N --out DIR FILES...\n\n"
-                                  "Learns a byte-level BPE vocabulary from text files or JSON Lines, and writes the tokenizer.json that quire and other tools\n"
-                                  "read.");
+    int status = qr_command_read(&set, &qr_cmd_data_tokenizer, &o, argc, argv);
     if (status >= 0)
         return status;
     const int32_t n = qr_options_args(set, &args);
     status = 0;
     if (train(&o, args, n, &status, &err) != 0) {
-        const int failed = qr_cli_fail("data train-tokenizer", &err);
+        const int failed = qr_command_fail("data train-tokenizer", &err);
         status = status > 0 ? status : failed;
     }
     qr_options_free(set);
     return status;
 }
+
+const struct qr_command qr_cmd_data_tokenizer = {
+    .name = "data train-tokenizer", .purpose = "learn a byte-level BPE vocabulary",
+    .usage = "quire data train-tokenizer --vocab-size N --out DIR FILES...",
+    .examples = "quire data train-tokenizer --vocab-size 4096 --out tok book.txt\n"
+                "quire data train-tokenizer -o tok --chat-template chatml chats.jsonl",
+    .text = "Learns a byte-level BPE vocabulary from text files or JSON Lines, and writes the tokenizer.json that quire and other tools\n"
+            "read.",
+    .table = table, .n_options = QR_COUNT(table), .main = tokenizer_main,
+};

@@ -17,40 +17,47 @@
 #include "cli/cli.h"
 #include "kernels/backend.h"
 
-static const struct qr_cli_command commands[] = {
+const struct qr_command *const qr_cli_commands[] = {
 #ifdef QUIRE_SERVER
-    {"serve", qr_cmd_serve, "serve a model over HTTP (OpenAI-style)"},
-    {"chat", qr_chat_main, "talk to a server in the terminal, or as a filter"},
+    &qr_cmd_serve, &qr_chat_command,
 #endif
-    {"generate", qr_cmd_generate, "generate offline, one prompt or many"},
-    {"score", qr_cmd_score, "log-probabilities of given tokens"},
-    {"tokenize", qr_cmd_tokenize, "text to token ids"},
-    {"detokenize", qr_cmd_detokenize, "token ids to text"},
-    {"template", qr_cmd_template, "render a chat template"},
-    {"check", qr_cmd_check, "explain a model file or directory"},
-    {"plan", qr_cmd_plan, "memory plan of a model, without loading it"},
-    {"data", qr_cmd_data, "data to train on: prepare, show, train-tokenizer"},
-    {"train", qr_cmd_train, "train a model, from random weights or from a model directory"},
-    {"lora", qr_cmd_lora, "adapters of a training run: merge them into their model"},
-    {"quantize", qr_cmd_quantize, "write a model with its matrices rounded to 8 or 4 bits"},
-    {"bench", qr_cmd_bench, "measure: load, kern, throughput, ..; make models to measure"},
+    &qr_cmd_generate, &qr_cmd_score, &qr_cmd_tokenize, &qr_cmd_detokenize, &qr_cmd_template, &qr_cmd_check, &qr_cmd_plan,
+    &qr_cmd_data, &qr_cmd_train, &qr_cmd_lora, &qr_cmd_quantize, &qr_cmd_bench,
+};
+const int32_t qr_cli_n_commands = QR_COUNT(qr_cli_commands);
+
+/* Commands of other programs, and what does the same here. */
+static const struct {
+    const char *name, *instead;
+} elsewhere[] = {
+    {"run", "start a server with 'quire serve DIR' and talk to it with 'quire chat', or ask once with 'quire generate DIR PROMPT'"},
+    {"pull", "quire downloads nothing: 'hf download ORG/NAME --local-dir NAME' (pip install huggingface_hub), then 'quire serve NAME'"},
+    {"list", "models are directories and GGUF files of this machine; 'quire check PATH' explains one, GET /v1/models lists what a server has"},
+    {"models", "models are directories and GGUF files of this machine; 'quire check PATH' explains one, GET /v1/models lists what a server has"},
 };
 
 static void print_help(FILE *out)
 {
     fprintf(out, "quire %s - serves and trains Llama-family language models\n%s\n\n", QUIRE_VERSION, qr_cpu_describe());
-    for (int i = 0; i < QR_COUNT(commands); i++)
-        fprintf(out, "  quire %-11s %s\n", commands[i].name, commands[i].help);
-    fprintf(out, "\nquire COMMAND --help says more. Settings come from flags, QUIRE_* variables,\na --config file and built-ins, in this order.\n");
+    for (int i = 0; i < QR_COUNT(qr_cli_commands); i++)
+        fprintf(out, "  quire %-11s %s\n", qr_cli_commands[i]->name, qr_cli_commands[i]->purpose);
+    fputs("\nquire COMMAND --help lists all options of a command, -h the most used ones.\n"
+          "Settings come from flags, variables (QUIRE_PORT for serve, QUIRE_CHAT_URL for\n"
+          "chat, ..), a --config file and built-ins, in this order.\n", out);
 }
 
 static int unknown(const char *name)
 {
-    const char *names[QR_COUNT(commands)];
-    for (int i = 0; i < QR_COUNT(commands); i++)
-        names[i] = commands[i].name;
-    const char *near = qr_nearest(name, names, QR_COUNT(commands));
+    const char *names[QR_COUNT(qr_cli_commands)];
     fprintf(stderr, "quire: unknown command '%s'", name);
+    for (int i = 0; i < QR_COUNT(elsewhere); i++)
+        if (strcmp(name, elsewhere[i].name) == 0) {
+            fprintf(stderr, "; %s\n", elsewhere[i].instead);
+            return 2;
+        }
+    for (int i = 0; i < QR_COUNT(qr_cli_commands); i++)
+        names[i] = qr_cli_commands[i]->name;
+    const char *near = qr_nearest(name, names, QR_COUNT(qr_cli_commands));
     fprintf(stderr, near ? "; did you mean '%s'?\n" : "\n", near);
     fprintf(stderr, "See: quire --help\n");
     return 2;
@@ -127,8 +134,9 @@ int main(int argc, char **argv)
         printf("quire %s\n", QUIRE_VERSION);
         return finish("version", 0);
     }
-    for (int i = 0; i < QR_COUNT(commands); i++)
-        if (strcmp(argv[1], commands[i].name) == 0)
-            return finish(argv[1], commands[i].run(argc - 1, argv + 1));
-    return unknown(argv[1]);
+    const struct qr_command *c = qr_command_find(qr_cli_commands, QR_COUNT(qr_cli_commands), argv[1]);
+    if (!c)
+        return unknown(argv[1]);
+    qr_cli_warn_variables(c);
+    return finish(c->name, c->main(argc - 1, argv + 1));
 }

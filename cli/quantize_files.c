@@ -257,11 +257,11 @@ int qr_quantize_files_replaceable(const char *dir, struct qr_err *err)
     if (lstat(dir, &st) != 0)
         return 0;
     if (!S_ISDIR(st.st_mode) || !first_other(other, &n, dir))
-        return qr_err_set(err, QR_E_USAGE, "'%s' is there and is no directory that can be replaced; it is left alone", dir);
+        return qr_err_set(err, QR_E_USAGE, "'%s' exists and is not a directory that can be replaced; it is left alone", dir);
     if (other[0])
         return qr_err_set(err, QR_E_USAGE, "'%s' holds '%s', which quire quantize has not written; it is left alone", dir, other);
     if (n > 0 && !is_quantized(dir))
-        return qr_err_set(err, QR_E_USAGE, "'%s' is no quantized model (no quantization_config in its config.json); it is left alone", dir);
+        return qr_err_set(err, QR_E_USAGE, "'%s' is not a quantized model (no quantization_config in its config.json); it is left alone", dir);
     return 0;
 }
 

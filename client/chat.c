@@ -19,17 +19,6 @@
 
 #define PROMPT_MAX ((size_t)16 << 20)
 
-static const char intro[] =
-    "usage: quire chat [options] [PROMPT ...]\n\n"
-    "Talks to an OpenAI-compatible server. With a terminal on both sides and no PROMPT: a conversation (/help lists its commands).\n"
-    "Otherwise a filter: asks once and prints the answer alone on stdout. PROMPT's words are joined by blanks; when stdin is no\n"
-    "terminal its text, without the line ends behind it, follows PROMPT after an empty line. PROMPT '-' reads stdin and nothing else.\n"
-    "    git diff | quire chat 'write a commit message' > msg\n\n";
-
-static const char outro[] =
-    "\nExit status: 0 answered; 1 the server reported an error; 2 wrong usage; 3 no connection; 4 no such model; 5 the answer was\n"
-    "stopped by its length (with --fail-on-length); 130 interrupted; 128+n killed by signal n.\n";
-
 void qr_talk_print(struct qr_talk *c, const char *text, size_t n)
 {
     QR_ASSERT(c != NULL);
@@ -321,8 +310,7 @@ static int converse(struct qr_talk *c, const struct qr_option_set *set)
     if (rc == 0)
         rc = set_up(c, set, &err);
     if (rc != 0) {
-        fprintf(stderr, "quire chat: %s\n", err.msg);
-        rc = qr_err_exit_status(err.code);
+        rc = qr_command_fail(qr_chat_command.name, &err);
     } else {
         qr_term_open(&c->term, (enum qr_colour)c->opt.colour);
         rc = c->interactive ? qr_repl_run(c) : run_filter(c, &prompt);
@@ -340,35 +328,17 @@ static int converse(struct qr_talk *c, const struct qr_option_set *set)
     return rc;
 }
 
-static void print_buf(struct qr_buf *out)
-{
-    qr_term_write(1, out->data, out->len);
-    qr_buf_release(out);
-}
-
 int qr_chat_main(int argc, char **argv)
 {
     QR_ASSERT(argc >= 1);
     QR_ASSERT(argv != NULL);
     signal(SIGPIPE, SIG_IGN);
     struct qr_talk c = {0};
-    struct qr_err err;
-    struct qr_buf out = {0};
-    struct qr_option_set *set = qr_options_new(qr_chat_option_table, qr_chat_n_options, &c.opt);
-    int rc = qr_options_read(set, argc, argv, &err), status = 0;
-    if (rc != 0) {
-        fprintf(stderr, "quire chat: %s\n", err.msg);
-        status = qr_err_exit_status(err.code);
-    } else if (qr_options_wants_help(set)) {
-        qr_options_help_text(&out, intro, qr_options_columns());
-        qr_options_help(&out, qr_chat_option_table, qr_chat_n_options, qr_options_columns());
-        qr_options_help_text(&out, outro, qr_options_columns());
-        print_buf(&out);
-    } else if (qr_options_wants_print(set)) {
-        qr_options_print(&out, set);
-        print_buf(&out);
-    } else if (!qr_options_wants_check(set))
-        status = converse(&c, set);
+    struct qr_option_set *set;
+    int status = qr_command_read(&set, &qr_chat_command, &c.opt, argc, argv);
+    if (status >= 0)
+        return status;
+    status = converse(&c, set);
     qr_options_free(set);
     return status;
 }

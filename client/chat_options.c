@@ -2,17 +2,18 @@
 #include <stddef.h>
 
 #include "base/assert.h"
+#include "client/chat.h"
 #include "client/chat_state.h"
 
 #define AT(field) offsetof(struct qr_chat_options, field)
 #define PARAM(p) offsetof(struct qr_chat_options, param[p])
 
-const struct qr_option qr_chat_option_table[] = {
-    {.name = "url", .type = QR_OPT_STR, .offset = AT(url), .builtin = "http://127.0.0.1:8000", .arg = "URL", .group = "Server",
-     .help = "Base URL of an OpenAI-compatible server; /v1 is added when it has no path. OPENAI_BASE_URL is used when this is not given."},
-    {.name = "model", .variable = "model-name", .letter = 'm', .type = QR_OPT_STR, .offset = AT(model), .arg = "NAME", .group = "Server",
+static const struct qr_option table[] = {
+    {.name = "url", .brief = true, .type = QR_OPT_STR, .offset = AT(url), .builtin = "http://127.0.0.1:8000", .arg = "URL", .group = "Server",
+     .help = "Base URL of the server; /v1 is added when it has no path. OPENAI_BASE_URL is used when this is not given."},
+    {.name = "model", .brief = true, .letter = 'm', .type = QR_OPT_STR, .offset = AT(model), .arg = "NAME", .group = "Server",
      .help = "Model to ask. Default: the first one that the server lists."},
-    {.name = "api-key", .type = QR_OPT_STR, .offset = AT(api_key), .arg = "KEY", .group = "Server",
+    {.name = "api-key", .brief = true, .type = QR_OPT_STR, .offset = AT(api_key), .arg = "KEY", .group = "Server",
      .help = "Sent as bearer token. OPENAI_API_KEY is used when this is not given (and is not seen in a process list)."},
     {.name = "retries", .type = QR_OPT_INT, .offset = AT(retries), .builtin = "4", .min = 0, .max = 100, .arg = "N",
      .group = "Server", .help = "How often to try again when the server is full (429) or not ready (502, 503, 504)."},
@@ -20,16 +21,16 @@ const struct qr_option qr_chat_option_table[] = {
      .group = "Server", .help = "How long to wait for a server that is loading its model."},
     {.name = "timeout", .type = QR_OPT_TIME, .offset = AT(timeout_us), .builtin = "10m", .min = 0, .max = 86400e6, .arg = "TIME",
      .group = "Server", .help = "Give up when the server sends nothing for so long; 0: never."},
-    {.name = "system", .letter = 's', .type = QR_OPT_STR, .offset = AT(system), .arg = "TEXT", .group = "Conversation",
+    {.name = "system", .brief = true, .letter = 's', .type = QR_OPT_STR, .offset = AT(system), .arg = "TEXT", .group = "Conversation",
      .help = "System message."},
-    {.name = "temperature", .letter = 't', .type = QR_OPT_STR, .offset = PARAM(QR_PARAM_TEMPERATURE), .arg = "X",
-     .group = "Sampling", .help = "0 to 2; what is not given here is the server's default."},
+    {.name = "temperature", .brief = true, .letter = 't', .type = QR_OPT_STR, .offset = PARAM(QR_PARAM_TEMPERATURE), .arg = "X",
+     .group = "Sampling", .help = "Randomness, 0 to 2; the server's default when not given."},
     {.name = "top-p", .type = QR_OPT_STR, .offset = PARAM(QR_PARAM_TOP_P), .arg = "X", .group = "Sampling", .help = "0 to 1."},
     {.name = "top-k", .type = QR_OPT_STR, .offset = PARAM(QR_PARAM_TOP_K), .arg = "N", .group = "Sampling",
      .help = "Not every server knows it."},
     {.name = "min-p", .type = QR_OPT_STR, .offset = PARAM(QR_PARAM_MIN_P), .arg = "X", .group = "Sampling",
      .help = "Not every server knows it."},
-    {.name = "max-tokens", .letter = 'n', .type = QR_OPT_STR, .offset = PARAM(QR_PARAM_MAX_TOKENS), .arg = "N",
+    {.name = "max-tokens", .brief = true, .letter = 'n', .type = QR_OPT_STR, .offset = PARAM(QR_PARAM_MAX_TOKENS), .arg = "N",
      .group = "Sampling", .help = "Length limit of an answer."},
     {.name = "seed", .type = QR_OPT_STR, .offset = PARAM(QR_PARAM_SEED), .arg = "N", .group = "Sampling",
      .help = "Same seed, same answer."},
@@ -41,9 +42,9 @@ const struct qr_option qr_chat_option_table[] = {
      .help = "A text that ends the answer; may be repeated."},
     {.name = "stream", .type = QR_OPT_FLAG, .offset = AT(stream), .builtin = "true", .group = "Output",
      .help = "Show the answer as it comes."},
-    {.name = "json", .type = QR_OPT_FLAG, .offset = AT(json), .builtin = "false", .group = "Output",
+    {.name = "json", .brief = true, .type = QR_OPT_FLAG, .offset = AT(json), .builtin = "false", .group = "Output",
      .help = "Print the server's whole response object instead of the text (not streamed)."},
-    {.name = "stats", .type = QR_OPT_FLAG, .offset = AT(stats), .builtin = "false", .group = "Output",
+    {.name = "stats", .brief = true, .type = QR_OPT_FLAG, .offset = AT(stats), .builtin = "false", .group = "Output",
      .help = "After each answer, a line on stderr: prompt and output tokens, time to first token, tokens per second, cached tokens."},
     {.name = "fail-on-length", .type = QR_OPT_FLAG, .offset = AT(fail_on_length), .builtin = "false", .group = "Output",
      .help = "Exit with status 5 when the answer was stopped by its length limit."},
@@ -53,4 +54,16 @@ const struct qr_option qr_chat_option_table[] = {
      .help = "Keep typed lines in $XDG_STATE_HOME/quire/history (mode 0600) for the next time."},
 };
 
-const int32_t qr_chat_n_options = QR_COUNT(qr_chat_option_table);
+const struct qr_command qr_chat_command = {
+    .name = "chat", .purpose = "talk to a server in the terminal, or as a filter",
+    .usage = "quire chat [flags]\nquire chat [flags] PROMPT...",
+    .examples = "quire chat\n"
+                "quire chat --url http://10.0.0.5:8000 'What is 12 + 30?'\n"
+                "git diff | quire chat 'write a commit message' > msg",
+    .text = "Talks to an OpenAI-compatible server. With a terminal on both sides and no PROMPT: a conversation (/help lists its commands).\n"
+            "Otherwise a filter: asks once and prints the answer alone on stdout. Piped input is appended to PROMPT after a blank line;\n"
+            "trailing newlines are dropped. PROMPT '-' reads stdin and nothing else.\n\n"
+            "Exit status: 0 answered; 1 the server reported an error; 2 wrong usage; 3 no connection; 4 no such model; 5 the answer was\n"
+            "stopped by its length (with --fail-on-length); 130 interrupted; 128+n killed by signal n.",
+    .table = table, .n_options = QR_COUNT(table), .main = qr_chat_main,
+};

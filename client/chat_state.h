@@ -35,9 +35,6 @@ struct qr_talk {
     int out_errno; /* why, once out_closed */
 };
 
-extern const struct qr_option qr_chat_option_table[];
-extern const int32_t qr_chat_n_options;
-
 /* Makes sure a model name is known, then sends the conversation and prints the answer as it comes. */
 enum qr_ask_end qr_talk_ask(struct qr_talk *c, struct qr_err *err);
 

@@ -8,14 +8,17 @@
 
 static int parse_port(struct qr_http_url *u, const char *s, size_t n, const char *text, struct qr_err *err)
 {
+    char what[260], found[80];
     int32_t port = 0;
-    for (size_t i = 0; i < n; i++) {
-        if (s[i] < '0' || s[i] > '9' || n > 5)
-            return qr_err_set(err, QR_E_USAGE, "URL '%.200s': port '%.*s' is no number from 1 to 65535", text, (int)n, s);
+    bool ok = n <= 5;
+    for (size_t i = 0; i < n && ok; i++) {
+        ok = s[i] >= '0' && s[i] <= '9';
         port = port * 10 + (s[i] - '0');
     }
-    if (port < 1 || port > 65535)
-        return qr_err_set(err, QR_E_USAGE, "URL '%.200s': port '%.*s' is no number from 1 to 65535", text, (int)n, s);
+    snprintf(what, sizeof what, "the port of URL '%.200s'", text);
+    snprintf(found, sizeof found, "'%.*s'", (int)(n < 70 ? n : 70), s);
+    if (!ok || port < 1 || port > 65535)
+        return qr_err_range(err, what, "1", "65535", found);
     u->port = port;
     return 0;
 }

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -81,6 +82,14 @@ static int unknown(const char *name, struct qr_err *err)
     return qr_err_set(err, QR_E_USAGE, "unknown parameter '%.60s'. /set alone lists them", name);
 }
 
+static int fail_range(const struct row *row, const char *shown, const char *text, struct qr_err *err)
+{
+    char low[32], high[32];
+    snprintf(low, sizeof low, "%.16g", row->min);
+    snprintf(high, sizeof high, "%.16g", row->max);
+    return qr_err_range(err, shown, low, high, text);
+}
+
 int qr_chat_params_set(struct qr_chat_params *p, const char *name, const char *text, const char *shown, struct qr_err *err)
 {
     QR_ASSERT(p != NULL);
@@ -106,9 +115,10 @@ int qr_chat_params_set(struct qr_chat_params *p, const char *name, const char *t
         whole = strtoll(text, &end, 10);
         ok = ok && *end == '\0' && errno == 0;
     }
-    if (!ok || v < row->min || v > row->max)
-        return qr_err_set(err, QR_E_USAGE, "%s: '%.60s' is no %s from %.16g to %.16g", shown, text,
-                          row->whole ? "whole number" : "number", row->min, row->max);
+    if (!ok)
+        return qr_err_set(err, QR_E_USAGE, "%s: expected a %s, found '%.60s'", shown, row->whole ? "whole number" : "number", text);
+    if (v < row->min || v > row->max)
+        return fail_range(row, shown, text, err);
     p->set[i] = true;
     p->value[i] = v;
     p->whole[i] = whole;

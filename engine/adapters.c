@@ -6,6 +6,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/size.h"
 #include "engine/internal.h"
 #include "loader/share.h"
 #include "model/ranks.h"
@@ -48,11 +49,12 @@ static int check_room(const struct qr_engine *e, size_t act_bytes, struct qr_err
     const struct qr_share *share = qr_model_share(e->model);
     const int64_t need = qr_engine_lora_bytes(c, &share->own, share->size, qr_model_weight_dtype(e->model));
     const int64_t left = e->be->mem->available() / qr_engine_sharing(e);
+    char t[2][QR_SIZE_TEXT];
     if (c->lora_slots == 0 || need <= left - (int64_t)act_bytes)
         return 0;
-    return qr_err_set(err, QR_E_NO_ROOM, "does not fit: %d slots for adapters of rank %d need %.1f MiB, and %.1f MiB of memory are free beside the "
-                      "weights; expected fewer --lora-slots or a smaller --lora-rank-max", c->lora_slots, c->lora_rank_max, (double)need / 0x1p20,
-                      (double)left / 0x1p20);
+    return qr_err_set(err, QR_E_NO_ROOM, "does not fit: %d slots for adapters of rank %d need %s, and %s of memory are free beside the "
+                      "weights; expected fewer --lora-slots or a smaller --lora-rank-max", c->lora_slots, c->lora_rank_max, qr_size_text(t[0], need),
+                      qr_size_text(t[1], left));
 }
 
 int qr_adapters_open(struct qr_engine *e, size_t *act_bytes, struct qr_err *err)

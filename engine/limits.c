@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/size.h"
 #include "engine/internal.h"
 
 void qr_engine_config_init(struct qr_engine_config *c)
@@ -27,16 +28,16 @@ void qr_engine_config_fit(struct qr_engine_config *c)
 static int check_config(const struct qr_engine_config *c, struct qr_err *err)
 {
     if (c->running_max < 1 || c->waiting_max < 1)
-        return qr_err_set(err, QR_E_USAGE, "max-running and max-waiting must be at least 1, given %d and %d", c->running_max, c->waiting_max);
+        return qr_err_set(err, QR_E_USAGE, "--max-running and --max-waiting must be at least 1, found %d and %d", c->running_max, c->waiting_max);
     if (c->step_tokens_max < c->running_max)
-        return qr_err_set(err, QR_E_USAGE, "max-step-tokens must be at least max-running (%d), given %d", c->running_max, c->step_tokens_max);
+        return qr_err_set(err, QR_E_USAGE, "--max-step-tokens must be at least --max-running (%d), found %d", c->running_max, c->step_tokens_max);
     if (c->chunk_tokens_max < 1 || c->chunk_tokens_max > c->step_tokens_max)
-        return qr_err_set(err, QR_E_USAGE, "max-chunk-tokens must be between 1 and max-step-tokens (%d), given %d", c->step_tokens_max,
+        return qr_err_set(err, QR_E_USAGE, "--max-chunk-tokens must be from 1 to --max-step-tokens (%d), found %d", c->step_tokens_max,
                           c->chunk_tokens_max);
     if (c->block_tokens < 1 || c->block_tokens > 256 || (c->block_tokens & (c->block_tokens - 1)))
-        return qr_err_set(err, QR_E_USAGE, "block-tokens must be a power of two up to 256, given %d", c->block_tokens);
+        return qr_err_set(err, QR_E_USAGE, "--block-tokens must be a power of two from 1 to 256, found %d", c->block_tokens);
     if (c->kv_host_bytes > 0 && !c->prefix_cache)
-        return qr_err_set(err, QR_E_USAGE, "kv-host-gib keeps blocks of the prefix cache, which is off: expected one of them left out");
+        return qr_err_set(err, QR_E_USAGE, "--kv-host-gib keeps blocks of the prefix cache, which is off (--no-prefix-cache): leave one of them out");
     return 0;
 }
 
@@ -66,21 +67,28 @@ static int fail_small(const struct qr_engine_config *c, int64_t fits, int64_t ne
                       c->ctx_max > 0 ? ", those of one sequence (--max-len)" : "", (long long)needed, (long long)(needed * token_bytes));
 }
 
+/* What is named as missing is enough when it is read: tenths of a MiB. */
+static int64_t round_up(int64_t n_bytes)
+{
+    const int64_t tenth = (1 << 20) / 10;
+    return (n_bytes + tenth - 1) / tenth * tenth;
+}
+
 /* Memory is too little for the cache that was asked for, or for any. */
 static int fail_cache(const struct qr_engine_config *c, const struct qr_engine_limits *of, int64_t kv, int64_t left, struct qr_err *err)
 {
-    const double mib = 0x1p20;
     const int64_t block = of->kv_token_bytes * c->block_tokens;
+    char t[4][QR_SIZE_TEXT];
     int64_t most = left > 0 ? left / block * c->block_tokens : 0; /* whole blocks of it */
     most = most < INT32_MAX / 2 ? most : INT32_MAX / 2 / c->block_tokens * c->block_tokens;
     if (most == 0)
-        return qr_err_set(err, QR_E_NO_ROOM, "does not fit: beside %.1f MiB of weights and %.1f MiB for a step no block of the cache has room; at least "
-                          "%.1f MiB more must be free, or a step or the weights must be smaller (--max-step-tokens, --max-running, --quantize)",
-                          (double)of->weight_bytes / mib, (double)of->act_bytes / mib, ceil((double)(block - left) / mib * 10) / 10);
-    return qr_err_set(err, QR_E_NO_ROOM, "does not fit: a sequence of %d tokens needs %.1f MiB of cache, the plan has %.1f MiB, and %.1f MiB of memory are "
-                      "free beside %.1f MiB of weights; the largest settings that fit are --max-len %lld --kv-tokens %lld%s", of->ctx_max,
-                      (double)of->ctx_max * (double)of->kv_token_bytes / mib, (double)kv / mib, (double)left / mib, (double)of->weight_bytes / mib,
-                      (long long)(most < of->ctx_max ? most : of->ctx_max), (long long)most,
+        return qr_err_set(err, QR_E_NO_ROOM, "does not fit: beside %s of weights and %s for a step no block of the cache has room; at least %s more must be "
+                          "free, or a step or the weights must be smaller (--max-step-tokens, --max-running, --quantize)",
+                          qr_size_text(t[0], of->weight_bytes), qr_size_text(t[1], of->act_bytes), qr_size_text(t[2], round_up(block - left)));
+    return qr_err_set(err, QR_E_NO_ROOM, "does not fit: a sequence of %d tokens needs %s of cache, the plan has %s, and %s of memory are free beside %s of "
+                      "weights; the largest settings that fit are --max-len %lld --kv-tokens %lld%s", of->ctx_max,
+                      qr_size_text(t[0], of->ctx_max * of->kv_token_bytes), qr_size_text(t[1], kv), qr_size_text(t[2], left),
+                      qr_size_text(t[3], of->weight_bytes), (long long)(most < of->ctx_max ? most : of->ctx_max), (long long)most,
                       of->kv_dtype == QR_I8 ? "" : "; more with --kv-cache-dtype int8");
 }
 
@@ -92,8 +100,7 @@ int qr_engine_plan(struct qr_engine_limits *out, const struct qr_engine_config *
     if (rc != 0)
         return rc;
     if (config->ctx_max > model->ctx_max)
-        return qr_err_set(err, QR_E_USAGE, "max-len %d is more than the model was made for: %d (max_position_embeddings)",
-                          config->ctx_max, model->ctx_max);
+        return qr_err_set(err, QR_E_USAGE, "--max-len must be from 1 to %d (max_position_embeddings) or 0, found %d", model->ctx_max, config->ctx_max);
     int32_t ctx = config->ctx_max > 0 ? config->ctx_max : model->ctx_max;
     const struct qr_kv_view token = {.dtype = kv_dtype, .n_layers = model->n_layers, .n_kv_heads = model->n_kv_heads, .block_tokens = 1,
                                      .head_dim = model->head_dim};
@@ -137,7 +144,7 @@ static void put_remedy(char text[240], const struct qr_engine_config *config, co
     const int64_t beside = memory - block, with_step = beside - step;
     const int64_t as_is = (int64_t)(plan->weight_bytes + plan->table_bytes), int8 = (int64_t)plan->int8_bytes, int4 = (int64_t)plan->int4_bytes;
     const int64_t least = as_is < int4 ? as_is : int4;
-    char rows[140], adapters[48] = "";
+    char rows[140], adapters[48] = "", more[QR_SIZE_TEXT];
     if (config->lora_slots > 0)
         snprintf(adapters, sizeof adapters, ", or fewer --lora-slots than %d", config->lora_slots);
     snprintf(rows, sizeof rows, "fewer --max-step-tokens than %d and fewer --max-running than %d%s", config->step_tokens_max, config->running_max, adapters);
@@ -149,8 +156,8 @@ static void put_remedy(char text[240], const struct qr_engine_config *config, co
     else if (beside >= least)
         snprintf(text, 240, "what %s is %s%s", fits->rows > 0 ? "fits" : "may fit", beside >= as_is ? "" : "--quantize int4 with ", rows);
     else
-        snprintf(text, 240, "no format of it fits: %.1f MiB more must be free%s, or the model must be smaller",
-                 ceil((double)(least - with_step) / 0x1p20 * 10) / 10, least < as_is ? ", for it as int4" : "");
+        snprintf(text, 240, "no format of it fits: %s more must be free%s, or the model must be smaller", qr_size_text(more, round_up(least - with_step)),
+                 least < as_is ? ", for it as int4" : "");
 }
 
 /* What a plan comes to beside the cache. */
@@ -175,12 +182,12 @@ static bool has_room(const struct qr_engine_config *config, const struct qr_mode
 static int fail_step(const struct qr_engine_config *config, const struct qr_model_plan *plan, int64_t memory, const struct step *fits, struct qr_err *err)
 {
     const struct beside_cache b = beside_cache_of(config, plan);
-    char remedy[240];
+    char remedy[240], t[6][QR_SIZE_TEXT];
     put_remedy(remedy, config, plan, memory, b.act + b.adapters, (int64_t)plan->kv_token_bytes * config->block_tokens, fits);
-    return qr_err_set(err, QR_E_NO_ROOM, "does not fit: the weights take %.1f MiB as %s, a step %.1f MiB and adapters %.1f MiB, and %.1f MiB of memory are "
-                      "available; %s (weights of %.1f and %.1f MiB as int8 and int4)", (double)b.weights / 0x1p20, qr_dtype_name(plan->weight_dtype),
-                      (double)b.act / 0x1p20, (double)b.adapters / 0x1p20, (double)memory / 0x1p20, remedy, (double)plan->int8_bytes / 0x1p20,
-                      (double)plan->int4_bytes / 0x1p20);
+    return qr_err_set(err, QR_E_NO_ROOM, "does not fit: the weights take %s as %s, a step %s and adapters %s, and %s of memory are "
+                      "available; %s (weights of %s and %s as int8 and int4)", qr_size_text(t[0], b.weights), qr_dtype_name(plan->weight_dtype),
+                      qr_size_text(t[1], b.act), qr_size_text(t[2], b.adapters), qr_size_text(t[3], memory), remedy,
+                      qr_size_text(t[4], (int64_t)plan->int8_bytes), qr_size_text(t[5], (int64_t)plan->int4_bytes));
 }
 
 int qr_engine_foresee(struct qr_engine_limits *out, const struct qr_engine_config *config, const struct qr_model_plan *plan, int64_t memory_available,

@@ -154,7 +154,8 @@ static void examine(struct qr_check_report *r)
         examine_adapter(r);
         return;
     }
-    int rc = qr_source_explain(r->path, slot(r));
+    int rc = qr_source_find(r->path, slot(r));
+    rc = rc ? rc : qr_source_explain(r->path, slot(r));
     rc = rc ? rc : qr_source_open(&r->source, r->path, slot(r));
     note(r, rc);
     if (rc)

@@ -8,6 +8,7 @@
 #include "base/assert.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/size.h"
 #include "loader/quantized_tensors.h"
 #include "loader/check_report.h"
 #include "loader/hf_config.h"
@@ -15,19 +16,6 @@
 #define COLUMNS 80
 #define LABEL "%-14s"
 #define TYPES_MAX 40
-
-static const char *size_text(char text[24], uint64_t n)
-{
-    if (n >= 1 << 30)
-        snprintf(text, 24, "%.2f GiB", (double)n / 0x1p30);
-    else if (n >= 1 << 20)
-        snprintf(text, 24, "%.1f MiB", (double)n / 0x1p20);
-    else if (n >= 1 << 10)
-        snprintf(text, 24, "%.1f KiB", (double)n / 0x1p10);
-    else
-        snprintf(text, 24, "%" PRIu64 " B", n);
-    return text;
-}
 
 /* A label and a text of words, broken before the last column; what it is broken into stands under its beginning. */
 static void put_words(struct qr_buf *out, const char *label, const char *text)
@@ -143,7 +131,7 @@ static void put_types(struct qr_buf *out, const struct qr_tensor_files *st)
             type[k - 1] = t;
         }
     for (int32_t i = 0; i < n_types && len < sizeof text; i++)
-        len += (size_t)snprintf(text + len, sizeof text - len, "%s%d %s (%s)", i ? ", " : "", type[i].n, type[i].name, size_text(size, type[i].n_bytes));
+        len += (size_t)snprintf(text + len, sizeof text - len, "%s%d %s (%s)", i ? ", " : "", type[i].n, type[i].name, qr_size_text(size, type[i].n_bytes));
     put_line(out, "types", "%s", text[0] ? text : "none");
 }
 
@@ -155,7 +143,7 @@ static void put_files(struct qr_buf *out, const struct qr_check_report *r)
         if (r->file_hash)
             snprintf(hash, sizeof hash, "  xxh3 %016" PRIx64, r->file_hash[i]);
         qr_buf_printf(out, LABEL "%s  %s%s\n", i ? "" : "files", qr_tensor_files_shard_name(st, i),
-                      size_text(size, qr_tensor_files_shard_bytes(st, i)), hash);
+                      qr_size_text(size, qr_tensor_files_shard_bytes(st, i)), hash);
     }
 }
 
@@ -256,7 +244,7 @@ static void put_kinds(struct qr_buf *out, const struct qr_tensor_files *st)
             if (kind[i].n > 1)
                 snprintf(times, sizeof times, "%d x", kind[i].n);
             qr_buf_printf(out, "%7s %-35s %-7s %-15s %10s\n", times, kind[i].name + len, kind[i].first->type->name,
-                          qr_shape_text(shape, sizeof shape, kind[i].first->shape, kind[i].first->n_dims), size_text(size, kind[i].first->n_bytes));
+                          qr_shape_text(shape, sizeof shape, kind[i].first->shape, kind[i].first->n_dims), qr_size_text(size, kind[i].first->n_bytes));
         }
     if (n_left)
         qr_buf_printf(out, "        and %d others\n", n_left);
@@ -352,7 +340,7 @@ static void put_memory(struct qr_buf *out, const struct qr_check_report *r)
 {
     char text[1000], size[24], token[24];
     size_t len = (size_t)snprintf(text, sizeof text, "weights %s as %s and %s for each token kept; weights with --quantize",
-                                  size_text(size, r->weight_bytes[r->compute]), qr_dtype_name(r->compute), size_text(token, r->kv_token_bytes));
+                                  qr_size_text(size, r->weight_bytes[r->compute]), qr_dtype_name(r->compute), qr_size_text(token, r->kv_token_bytes));
     for (int t = QR_Q8; t <= QR_W4_G128 && len < sizeof text; t++)
         len += (size_t)snprintf(text + len, sizeof text - len, "%s %s %.1f", t == QR_Q8 ? "" : ",", qr_dtype_name((enum qr_dtype)t),
                                 (double)r->weight_bytes[t] / 0x1p20);
@@ -407,7 +395,7 @@ void qr_check_text(struct qr_buf *out, const struct qr_check_report *r)
     put_tokenizer(out, r);
     if (r->files) {
         char size[24];
-        put_line(out, "weights", "%" PRIu64 " parameters, %" PRIu64 " bytes (%s), %d file%s", r->n_parameters, r->n_bytes, size_text(size, r->n_bytes),
+        put_line(out, "weights", "%" PRIu64 " parameters, %" PRIu64 " bytes (%s), %d file%s", r->n_parameters, r->n_bytes, qr_size_text(size, r->n_bytes),
                  qr_tensor_files_n_shards(r->files), qr_tensor_files_n_shards(r->files) == 1 ? "" : "s");
         if (r->has_config && r->config.quant.method != QR_QUANT_NONE)
             put_line(out, "stored as", "%s", qr_quant_method_name(r->config.quant.method));

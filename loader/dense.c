@@ -81,7 +81,7 @@ static int read_weights(struct qr_dense *d, const char *dir, bool bias, struct q
                           (long long)NUMBERS_MAX);
     snprintf(path, sizeof path, "%s/model.safetensors", dir);
     if (access(path, F_OK) != 0)
-        return qr_err_set(err, QR_E_NOT_FOUND, "%s: is not there; pickles (pytorch_model.bin) are never read", path);
+        return qr_err_set(err, QR_E_NOT_FOUND, "%s does not exist; pickles (pytorch_model.bin) are never read", path);
     int rc = qr_safetensors_open(&st, path, err);
     if (rc)
         return rc;

@@ -59,7 +59,7 @@ static int read_of_layers(const struct reader *r, const char *name, int64_t leas
     int64_t v = *out;
     int rc = qr_gguf_same_int(r->g, key_of(key, r, name), r->c->n_layers, least, most, &v, &found, r->err);
     if (!rc && !found && needed)
-        rc = qr_err_set(r->err, QR_E_DAMAGED, "key %s is not there", key);
+        rc = qr_err_set(r->err, QR_E_DAMAGED, "key %s is missing", key);
     *out = (int32_t)v;
     return rc;
 }
@@ -72,7 +72,7 @@ static int read_int(const struct reader *r, const char *name, int64_t least, int
     int64_t v = *out;
     int rc = qr_gguf_int(r->g, key_of(key, r, name), least, most, &v, &found, r->err);
     if (!rc && !found && needed)
-        rc = qr_err_set(r->err, QR_E_DAMAGED, "key %s is not there", key);
+        rc = qr_err_set(r->err, QR_E_DAMAGED, "key %s is missing", key);
     *out = (int32_t)v;
     return rc;
 }
@@ -97,7 +97,7 @@ static int read_epsilon(const struct reader *r, bool layer_norm, float *out)
     const char *name = layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon";
     int rc = qr_gguf_real(r->g, key_of(key, r, name), &v, &found, r->err);
     if (!rc && !found)
-        rc = qr_err_set(r->err, QR_E_DAMAGED, "key %s is not there", key);
+        rc = qr_err_set(r->err, QR_E_DAMAGED, "key %s is missing", key);
     rc = rc ? rc : read_real(r, name, 1e-12, 1, &v);
     *out = (float)v;
     return rc;
@@ -132,7 +132,7 @@ static int read_arch(struct reader *r)
     if (rc)
         return rc;
     if (!found)
-        return qr_err_set(r->err, QR_E_DAMAGED, "key general.architecture is not there");
+        return qr_err_set(r->err, QR_E_DAMAGED, "key general.architecture is missing");
     for (int i = 0; i < QR_COUNT(archs); i++)
         if (is(name, archs[i].name)) {
             r->arch = archs[i].name;
@@ -140,11 +140,17 @@ static int read_arch(struct reader *r)
             qr_arch_names(r->c->arch, r->c->arch_name, r->c->model_type);
             return 0;
         }
-    char known[200] = "";
-    for (int i = 0, n = 0; i < QR_COUNT(archs); i++)
-        n += snprintf(known + n, sizeof known - (size_t)n, "%s%s", i ? ", " : "", archs[i].name);
-    return qr_err_set(r->err, QR_E_UNSUPPORTED, "key general.architecture is \"%.*s\"%s, expected one of %s", (int)(name.n < 40 ? name.n : 40), name.at,
-                      is(name, "clip") ? " (what a model that sees has beside its own file)" : "", known);
+    char known[200] = "", own[64];
+    const char *names[QR_COUNT(archs)];
+    for (int i = 0, n = 0; i < QR_COUNT(archs); i++) {
+        names[i] = archs[i].name;
+        n += snprintf(known + n, sizeof known - (size_t)n, "%s%s", i ? ", " : "", names[i]);
+    }
+    snprintf(own, sizeof own, "%.*s", (int)(name.n < 40 ? name.n : 40), name.at);
+    const char *near = qr_arch_closest(own, names, QR_COUNT(names));
+    return qr_err_set(r->err, QR_E_UNSUPPORTED, "key general.architecture is \"%s\"%s%s%s, expected one of %s", own,
+                      is(name, "clip") ? " (what a model that sees has beside its own file)" : "", near ? "; the closest that is supported is " : "",
+                      near ? near : "", known);
 }
 
 static int read_sizes(const struct reader *r)
@@ -553,7 +559,7 @@ static int open_later(struct reader *r, const char *path)
         rc = qr_gguf_file_open(&r->later[r->n_later], part, r->err);
         r->n_later += rc == 0;
         if (rc == QR_E_NOT_FOUND)
-            rc = qr_err_set(r->err, rc, "is the first of %" PRId64 " parts, and %s is not there: fetch it into the same directory", n, part);
+            rc = qr_err_set(r->err, rc, "is the first of %" PRId64 " parts, and %s is missing: download it into the same directory", n, part);
     }
     return rc;
 }

@@ -394,7 +394,7 @@ static int take_parts(struct qr_tensor_files *st, const char *path, const struct
         qr_gguf_part_path(part, path, i, (int32_t)n_parts);
         rc = take_part(st, part, &mix, err);
         if (rc == QR_E_NOT_FOUND)
-            rc = qr_err_set(err, rc, "%s: is the first of %" PRId64 " parts, and %s is not there: fetch it into the same directory", path, n_parts, part);
+            rc = qr_err_set(err, rc, "%s: is the first of %" PRId64 " parts, and %s is missing: download it into the same directory", path, n_parts, part);
     }
     return rc;
 }

@@ -13,6 +13,7 @@
 #include "loader/hf_moe.h"
 #include "loader/quantized_tensors.h"
 #include "base/map_file.h"
+#include "base/option.h"
 
 #define FILE_BYTES_MAX ((size_t)4 << 20)
 #define WINDOW_IF_NAMED (-1) /* no window where the file names none */
@@ -100,17 +101,50 @@ void qr_arch_names(enum qr_arch arch, char arch_name[64], char model_type[32])
 
 /* ---- architecture ---- */
 
+/* The family in a name: "Qwen3" of "Qwen3ForCausalLM". */
+static const char *family_of(char text[64], const char *name)
+{
+    static const char *const tails[] = {"ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "Model"};
+    size_t n = strlen(name);
+    for (int i = 0; i < QR_COUNT(tails); i++) {
+        const char *tail = strstr(name, tails[i]);
+        n = tail && (size_t)(tail - name) < n ? (size_t)(tail - name) : n;
+    }
+    snprintf(text, 64, "%.*s", (int)(n < 63 ? n : 63), name);
+    return text;
+}
+
 /* What the family calls its model without a head: "Qwen3Model" of "Qwen3ForCausalLM". */
 static const char *headless_name(char text[64], const struct arch_row *row)
 {
-    static const char *const tails[] = {"ForCausalLM", "LMHeadModel", "ForConditionalGeneration"};
-    size_t n = strlen(row->name);
-    for (int i = 0; i < QR_COUNT(tails); i++) {
-        const char *tail = strstr(row->name, tails[i]);
-        n = tail ? (size_t)(tail - row->name) : n;
-    }
-    snprintf(text, 64, "%.*s%sModel", (int)n, row->name, strcmp(row->model_type, "gemma3_text") == 0 ? "Text" : "");
+    char family[64];
+    snprintf(text, 64, "%.50s%sModel", family_of(family, row->name), strcmp(row->model_type, "gemma3_text") == 0 ? "Text" : "");
     return text;
+}
+
+const char *qr_arch_closest(const char *name, const char *const *known, int32_t n)
+{
+    QR_ASSERT(name != NULL);
+    QR_ASSERT(known != NULL && n > 0);
+    const char *near = qr_nearest(name, known, n);
+    for (int32_t i = 0; i < n && !near; i++)
+        if (strncmp(name, known[i], strlen(known[i])) == 0)
+            near = known[i];
+    return near;
+}
+
+/* The architecture that is called most like `found`, or NULL. */
+static const char *closest_arch(const char *found)
+{
+    char family[QR_COUNT(arch_rows)][64], own[64];
+    const char *known[QR_COUNT(arch_rows)];
+    for (int i = 0; i < QR_COUNT(arch_rows); i++)
+        known[i] = family_of(family[i], arch_rows[i].name);
+    const char *near = qr_arch_closest(family_of(own, found), known, QR_COUNT(known));
+    for (int i = 0; i < QR_COUNT(arch_rows); i++)
+        if (near == known[i])
+            return arch_rows[i].name;
+    return NULL;
 }
 
 static int read_arch(const struct qr_hf_obj *o, const struct arch_row **out, bool *headless)
@@ -130,11 +164,11 @@ static int read_arch(const struct qr_hf_obj *o, const struct arch_row **out, boo
             return 0;
         }
     }
-    struct qr_buf known;
-    qr_buf_init(&known);
+    struct qr_buf known = {0};
+    const char *near = closest_arch(found);
     qr_arch_list(&known);
-    int rc = qr_err_set(o->err, QR_E_UNSUPPORTED, "%s: %s is \"%.80s\"%s, expected one of %s", o->file, key, found,
-                        strcasestr(found, "bert") ? " (an encoder)" : "", known.data);
+    int rc = qr_err_set(o->err, QR_E_UNSUPPORTED, "%s: %s is \"%.80s\"%s%s%s, expected one of %s", o->file, key, found,
+                        strcasestr(found, "bert") ? " (an encoder)" : "", near ? "; the closest that is supported is " : "", near ? near : "", known.data);
     qr_buf_release(&known);
     return rc;
 }
@@ -606,7 +640,7 @@ int qr_hf_config_read(struct qr_model_config *out, const char *dir, struct qr_er
     snprintf(path, sizeof path, "%s/config.json", dir);
     int rc = qr_map_file_open(&config, path, FILE_BYTES_MAX, err);
     if (rc == QR_E_NOT_FOUND)
-        return qr_err_set(err, rc, "%s: is not there, which says what the model is; expected it beside the weights", path);
+        return qr_err_set(err, rc, "%s does not exist; it says what the model is, and belongs beside the weights", path);
     if (rc)
         return rc;
     snprintf(path, sizeof path, "%s/generation_config.json", dir);

@@ -53,4 +53,7 @@ void qr_arch_names(enum qr_arch arch, char arch_name[64], char model_type[32]);
 /* "LlamaForCausalLM, MistralForCausalLM, ..." for messages. */
 void qr_arch_list(struct qr_buf *out);
 
+/* The one of n names of families that is most like `name`: spelt nearly so, or its beginning; NULL when none is. */
+const char *qr_arch_closest(const char *name, const char *const *known, int32_t n);
+
 #endif

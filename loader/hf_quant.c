@@ -8,7 +8,7 @@
 #include "loader/quantized_tensors.h"
 
 #define FILE_BYTES_MAX ((size_t)4 << 20)
-#define AS_IT_WAS "; or fetch the model as it was before, and use --quantize"
+#define AS_IT_WAS "; or download the model as it was before, and use --quantize"
 #define INSTEAD "expected GPTQ, AWQ, compressed-tensors (4 or 8 bits) or FP8" AS_IT_WAS
 
 /* {member: object}, or an empty one. */

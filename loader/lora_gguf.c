@@ -35,7 +35,7 @@ static int expect_text(const struct qr_gguf *g, const char *key, const char *wan
     if (rc || (found && is(t, want)))
         return rc;
     if (!found)
-        return qr_err_set(err, QR_E_DAMAGED, "key %s is not there, expected \"%s\" in an adapter's file", key, want);
+        return qr_err_set(err, QR_E_DAMAGED, "key %s is missing, expected \"%s\" in an adapter's file", key, want);
     return qr_err_set(err, QR_E_DAMAGED, "key %s is \"%.*s\", expected \"%s\"", key, (int)(t.n < 40 ? t.n : 40), t.at, want);
 }
 
@@ -53,7 +53,7 @@ static int read_keys(struct qr_lora_gguf *out, const struct qr_gguf *g, struct q
         return rc;
     if (arch.n == 0 || arch.n >= sizeof out->arch)
         return qr_err_set(err, QR_E_DAMAGED, "key general.architecture %s, expected that of the model which is adapted",
-                          arch.n ? "is too long" : "is not there");
+                          arch.n ? "is too long" : "is missing");
     memcpy(out->arch, arch.at, (size_t)arch.n);
     if (!isfinite(out->alpha))
         return qr_err_set(err, QR_E_DAMAGED, "key adapter.lora.alpha is %g, expected a finite number", out->alpha);

@@ -20,6 +20,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/size.h"
 #include "loader/hf_config.h"
 #include "loader/tensor_files_parts.h"
 
@@ -300,10 +301,11 @@ void qr_packed_keep(const struct qr_packed_key *key, const void *region, size_t 
     snprintf(dir, sizeof dir, "%s", key->path);
     *strrchr(dir, '/') = 0;
     snprintf(path, sizeof path, "%s" NEW_TAIL "%ld", key->path, (long)getpid());
+    char t[2][QR_SIZE_TEXT];
     int rc = statvfs(dir, &disk) != 0 ? qr_err_set(&err, QR_E_IO, "%s: %s", dir, strerror(errno)) : 0;
     const uint64_t room = rc ? 0 : (uint64_t)disk.f_bavail * disk.f_frsize, needed = room_needed(n_bytes);
     if (!rc && room < needed)
-        rc = qr_err_set(&err, QR_E_NO_ROOM, "%s has %.1f MiB free, expected %.1f", dir, (double)room / 0x1p20, (double)needed / 0x1p20);
+        rc = qr_err_set(&err, QR_E_NO_ROOM, "%s has %s free, expected %s", dir, qr_size_text(t[0], (int64_t)room), qr_size_text(t[1], (int64_t)needed));
     if (!rc && (rc = write_copy(key, path, region, n_bytes, be, &err)))
         unlink(path);
     if (rc)

@@ -178,7 +178,7 @@ static int fail_missing(const struct qr_tensor_files *st, const char *dir, int32
         snprintf(path, sizeof path, "%s/%s", dir, st->shard[i].name);
         n += stat(path, &s) != 0;
     }
-    return qr_err_set(err, QR_E_NOT_FOUND, "%s/" INDEX_NAME " names %d files, of which %d %s not there (the first: %s): fetch %s into this directory", dir,
+    return qr_err_set(err, QR_E_NOT_FOUND, "%s/" INDEX_NAME " names %d files, of which %d %s missing (the first: %s): download %s into this directory", dir,
                       st->n_shards, n, n == 1 ? "is" : "are", st->shard[first].name, n == 1 ? "it" : "them");
 }
 
@@ -230,7 +230,7 @@ static int fail_no_weights(const char *dir, struct qr_err *err)
     for (int i = 0; i < QR_COUNT(names); i++) {
         snprintf(path, sizeof path, "%s/%s", dir, names[i]);
         if (lstat(path, &s) == 0 && stat(path, &s) != 0)
-            return qr_err_set(err, errno == ENOENT ? QR_E_NOT_FOUND : QR_E_IO, "%s: is a link to what cannot be read: %s; fetch it again", path,
+            return qr_err_set(err, errno == ENOENT ? QR_E_NOT_FOUND : QR_E_IO, "%s: is a link to a file that cannot be read: %s; download it again", path,
                               strerror(errno));
     }
     DIR *d = opendir(dir);
@@ -247,7 +247,7 @@ static int fail_no_weights(const char *dir, struct qr_err *err)
         closedir(d);
     if (other[0])
         return qr_err_set(err, QR_E_NOT_FOUND, "%s: holds %s, but neither " SINGLE_NAME " nor " INDEX_NAME
-                          ": rename a single file, or fetch the index of a sharded one", dir, other);
+                          ": rename a single file, or download the index of a sharded one", dir, other);
     if (found[0])
         return qr_err_set(err, QR_E_UNSUPPORTED, "%s: the weights are in pickle files (%s), which can run code and are never "
                           "read: convert them to " SINGLE_NAME, dir, found);

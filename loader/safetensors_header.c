@@ -148,8 +148,8 @@ static int check_range(struct parser *p, const struct qr_json_token *at, struct 
 {
     uint64_t need;
     if (range[0] <= range[1] && (uint64_t)range[0] <= data_bytes && (uint64_t)range[1] > data_bytes)
-        return refuse(p, QR_E_DAMAGED, at, "tensor %s: data_offsets [%" PRId64 ", %" PRId64 "] end behind the %" PRIu64 " bytes of data that the file has; "
-                      "when it was cut on its way, fetch it again", t->name, range[0], range[1], data_bytes);
+        return refuse(p, QR_E_DAMAGED, at, "tensor %s: data_offsets [%" PRId64 ", %" PRId64 "] end after the %" PRIu64 " bytes of data that the file has; "
+                      "truncated; download it again", t->name, range[0], range[1], data_bytes);
     if (range[0] > range[1] || (uint64_t)range[1] > data_bytes)
         return refuse(p, QR_E_DAMAGED, at, "tensor %s: data_offsets [%" PRId64 ", %" PRId64 "] do not lie in order inside the "
                       "%" PRIu64 " bytes of data", t->name, range[0], range[1], data_bytes);
@@ -285,10 +285,10 @@ static int check_length(const uint8_t *bytes, size_t n_bytes, const char *file, 
     uint64_t most = n_bytes - LENGTH_BYTES < QR_SAFETENSORS_HEADER_MAX ? n_bytes - LENGTH_BYTES : QR_SAFETENSORS_HEADER_MAX;
     if ((n > most || n < 2) && bytes[LENGTH_BYTES] != '{')
         return qr_err_set(err, QR_E_DAMAGED, "%s: byte 0: is neither a safetensors file (8 bytes that say a header's length, then '{') nor a GGUF file, which "
-                          "begins with \"GGUF\"; where it should be one, fetch it again", file);
+                          "begins with \"GGUF\"; if it should be one, download it again", file);
     if (n > most || n < 2)
         return qr_err_set(err, QR_E_DAMAGED, "%s: byte 0: the header's length is %" PRIu64 ", expected 2 to %" PRIu64
-                          " in a file of %zu bytes; when it was cut on its way, fetch it again", file, n, most, n_bytes);
+                          " in a file of %zu bytes; truncated; download it again", file, n, most, n_bytes);
     if (bytes[LENGTH_BYTES] != '{')
         return qr_err_set(err, QR_E_DAMAGED, "%s: byte %d: found byte 0x%02X, expected the '{' that begins a safetensors "
                           "header", file, LENGTH_BYTES, bytes[LENGTH_BYTES]);

@@ -7,6 +7,7 @@
 #include "base/assert.h"
 #include "base/half.h"
 #include "base/mem.h"
+#include "base/size.h"
 #include "loader/coded_rows.h"
 #include "loader/quantized_tensors.h"
 #include "loader/packed_cache.h"
@@ -446,9 +447,10 @@ int qr_weights_load_kept(struct qr_weights *w, struct qr_tensor_files *st, const
     const size_t n_bytes = w->region_bytes;
     const size_t have = be->mem->host ? (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE) : (size_t)be->mem->available();
     if (n_bytes > have) {
+        char t[2][QR_SIZE_TEXT];
         qr_free(w->layer);
-        return qr_err_set(err, QR_E_NO_ROOM, "the weights take %zu MiB as %s, %s %zu MiB of memory", n_bytes >> 20, qr_dtype_name(to),
-                          be->mem->host ? "this machine has" : "the device has free", have >> 20);
+        return qr_err_set(err, QR_E_NO_ROOM, "the weights take %s as %s, %s %s of memory", qr_size_text(t[0], (int64_t)n_bytes), qr_dtype_name(to),
+                          be->mem->host ? "this machine has" : "the device has free", qr_size_text(t[1], (int64_t)have));
     }
     struct qr_packed_key key = {.path = ""};
     const bool keeps = options->cache_dir && be->mem->host;

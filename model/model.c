@@ -67,8 +67,8 @@ static int set_context(struct qr_model_config *c, int32_t ctx_max, struct qr_err
 {
     int32_t limit = qr_model_ctx_limit(c);
     if (ctx_max < 0 || ctx_max > limit)
-        return qr_err_set(err, QR_E_USAGE, "a context of %d tokens was asked for, expected 1 to %d (max_position_embeddings%s) or 0 "
-                          "for %d", ctx_max, limit, limit > c->ctx_max ? ", stretched by rope_scaling" : "", c->ctx_max);
+        return qr_err_set(err, QR_E_USAGE, "--max-len must be from 1 to %d (max_position_embeddings%s) or 0 for %d, found %d", limit,
+                          limit > c->ctx_max ? ", stretched by rope_scaling" : "", c->ctx_max, ctx_max);
     if (ctx_max > 0)
         c->ctx_max = ctx_max;
     return 0;

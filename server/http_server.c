@@ -42,7 +42,7 @@ struct qr_http {
     bool loopback, refuse_warned, accept_warned, late;
     bool waiting; /* libuv has accepted a connection that was not taken; it accepts no other before */
     int64_t ticked_us;
-    char address[64];
+    char address[64], reachable[64];
 };
 
 struct qr_http_job {
@@ -183,6 +183,34 @@ static void list_local_addresses(char *out, size_t size)
     freeifaddrs(list);
 }
 
+/* What listens on every address is reached at the machine's own: the first one that is not a loopback's or a link's. */
+static void find_reachable(struct qr_http *h, const struct sockaddr *sa)
+{
+    const bool all4 = sa->sa_family == AF_INET && ((const struct sockaddr_in *)sa)->sin_addr.s_addr == INADDR_ANY;
+    const bool all6 = sa->sa_family == AF_INET6 && IN6_IS_ADDR_UNSPECIFIED(&((const struct sockaddr_in6 *)sa)->sin6_addr);
+    struct ifaddrs *list = NULL;
+    char ip[INET6_ADDRSTRLEN] = "127.0.0.1";
+    snprintf(h->reachable, sizeof h->reachable, "%s", h->address);
+    if (!all4 && !all6)
+        return;
+    if (getifaddrs(&list) != 0)
+        list = NULL;
+    bool six = false, found = false;
+    for (struct ifaddrs *at = list; at && !found; at = at->ifa_next) {
+        if (!at->ifa_addr || !(at->ifa_flags & IFF_UP) || (at->ifa_flags & IFF_LOOPBACK))
+            continue;
+        const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)at->ifa_addr;
+        six = all6 && at->ifa_addr->sa_family == AF_INET6 && !IN6_IS_ADDR_LINKLOCAL(&in6->sin6_addr);
+        found = six || at->ifa_addr->sa_family == AF_INET;
+        if (found && six)
+            uv_ip6_name(in6, ip, sizeof ip);
+        else if (found)
+            uv_ip4_name((const struct sockaddr_in *)at->ifa_addr, ip, sizeof ip);
+    }
+    freeifaddrs(list);
+    snprintf(h->reachable, sizeof h->reachable, six ? "[%s]:%d" : "%s:%d", ip, h->port);
+}
+
 static int bind_error(const struct qr_http *h, int rc, struct qr_err *err)
 {
     if (rc == UV_EADDRINUSE) {
@@ -215,6 +243,7 @@ static int listen_on(struct qr_http *h, const struct qr_http_config *config, str
     if ((rc = uv_tcp_getsockname(&h->listener, (struct sockaddr *)&ss, &len)) != 0)
         return bind_error(h, rc, err);
     format_address(h->address, sizeof h->address, (struct sockaddr *)&ss, &h->loopback, &h->port);
+    find_reachable(h, (struct sockaddr *)&ss);
     return 0;
 }
 
@@ -414,6 +443,12 @@ const char *qr_http_address(const struct qr_http *h)
 {
     QR_ASSERT(h != NULL);
     return h->address;
+}
+
+const char *qr_http_reachable(const struct qr_http *h)
+{
+    QR_ASSERT(h != NULL);
+    return h->reachable;
 }
 
 bool qr_http_is_loopback(const struct qr_http *h)

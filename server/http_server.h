@@ -38,6 +38,7 @@ void qr_http_close(struct qr_http *h); /* closes connections (`gone` for unanswe
 
 int32_t qr_http_port(const struct qr_http *h);
 const char *qr_http_address(const struct qr_http *h); /* "127.0.0.1:8000", "[::1]:8000" */
+const char *qr_http_reachable(const struct qr_http *h); /* the same, or where that is all addresses one of them that others can use */
 bool qr_http_is_loopback(const struct qr_http *h);
 struct qr_conn_env *qr_http_env(struct qr_http *h);
 

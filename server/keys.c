@@ -55,7 +55,7 @@ static int add_file(struct qr_keys *k, const char *path, enum qr_role role, stru
     char line[KEY_BYTES_MAX + 64], where[400];
     FILE *f = fopen(path, "r");
     if (!f)
-        return qr_err_set(err, QR_E_NOT_FOUND, "key file %s: %s", path, strerror(errno));
+        return qr_err_set(err, QR_E_NOT_FOUND, "cannot open the key file '%s': %s", path, strerror(errno));
     int rc = 0, number = 0;
     while (rc == 0 && fgets(line, sizeof line, f)) {
         size_t n = strcspn(line, "\r\n");
@@ -64,7 +64,7 @@ static int add_file(struct qr_keys *k, const char *path, enum qr_role role, stru
             rc = add_key(k, line, n, role, where, err);
     }
     if (rc == 0 && ferror(f))
-        rc = qr_err_set(err, QR_E_IO, "key file %s: %s", path, strerror(errno));
+        rc = qr_err_set(err, QR_E_IO, "cannot read the key file '%s': %s", path, strerror(errno));
     OPENSSL_cleanse(line, sizeof line);
     fclose(f);
     return rc;

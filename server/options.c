@@ -12,13 +12,13 @@
 #define LIM "Server limits"
 
 static const struct qr_option rows[] = {
-    {.name = "host", .type = QR_OPT_STR, .offset = AT(host), .builtin = "127.0.0.1", .arg = "HOST", .group = NET,
+    {.name = "host", .brief = true, .type = QR_OPT_STR, .offset = AT(host), .builtin = "127.0.0.1", .arg = "HOST", .group = NET,
      .help = "Address to listen on. Anything but a loopback address should come with --api-key."},
-    {.name = "port", .letter = 'p', .type = QR_OPT_INT, .offset = AT(port), .builtin = "8000", .min = 0, .max = 65535, .arg = "N", .group = NET,
+    {.name = "port", .brief = true, .letter = 'p', .type = QR_OPT_INT, .offset = AT(port), .builtin = "8000", .min = 0, .max = 65535, .arg = "N", .group = NET,
      .help = "TCP port; 0 takes any free one and prints it."},
-    {.name = "served-model-name", .type = QR_OPT_LIST, .offset = AT(served_names), .arg = "NAME", .group = NET,
+    {.name = "served-model-name", .brief = true, .type = QR_OPT_LIST, .offset = AT(served_names), .arg = "NAME", .group = NET,
      .help = "Name that clients call the model by; may be repeated. The first one appears in answers."},
-    {.name = "api-key", .type = QR_OPT_LIST, .offset = AT(api_keys), .arg = "KEY", .group = NET,
+    {.name = "api-key", .brief = true, .type = QR_OPT_LIST, .offset = AT(api_keys), .arg = "KEY", .group = NET,
      .help = "Key that clients must send as 'Authorization: Bearer KEY'; may be repeated."},
     {.name = "api-key-file", .type = QR_OPT_STR, .offset = AT(api_key_file), .arg = "FILE", .group = NET,
      .help = "File with one key per line."},

@@ -187,7 +187,6 @@ static void on_wake(void *user)
         s->names = s->pending.names;
         s->n_names = s->pending.n_names;
         s->pending.names = NULL;
-        memcpy(s->reason, s->pending.reason, sizeof s->reason);
         if (s->model.requests_bytes > 0 && s->model.requests_bytes < s->budget.max_bytes)
             s->budget.max_bytes = s->model.requests_bytes;
     }
@@ -196,7 +195,6 @@ static void on_wake(void *user)
         become_ready(s);
     if (phase == QR_PHASE_FAILED && s->phase == QR_PHASE_LOADING) {
         s->phase = QR_PHASE_FAILED;
-        qr_log_text(QR_LOG_ERROR, "server", "the model could not be loaded", "reason", s->reason);
         begin_drain(s);
     }
     if (stop)
@@ -239,12 +237,11 @@ void qr_server_set_ready(struct qr_server *s, const struct qr_server_model *mode
     qr_http_wake(s->http);
 }
 
-void qr_server_set_failed(struct qr_server *s, const char *reason)
+void qr_server_set_failed(struct qr_server *s)
 {
     QR_ASSERT(s != NULL);
-    QR_ASSERT(reason != NULL);
     pthread_mutex_lock(&s->lock);
-    snprintf(s->pending.reason, sizeof s->pending.reason, "%s", reason);
+    QR_ASSERT(s->pending.phase == QR_PHASE_LOADING);
     s->pending.phase = QR_PHASE_FAILED;
     pthread_mutex_unlock(&s->lock);
     qr_http_wake(s->http);
@@ -315,6 +312,22 @@ static int check_names(const struct qr_str_list *names, struct qr_err *err)
     return 0;
 }
 
+static int read_names_and_keys(struct qr_keys **out, const struct qr_server_config *c, struct qr_err *err)
+{
+    const int rc = check_names(&c->served_names, err);
+    return rc ? rc : qr_keys_new(out, &c->api_keys, c->api_key_file, &c->admin_keys, c->admin_key_file, err);
+}
+
+int qr_server_check(const struct qr_server_config *config, struct qr_err *err)
+{
+    QR_ASSERT(config != NULL);
+    QR_ASSERT(err != NULL);
+    struct qr_keys *keys = NULL;
+    const int rc = read_names_and_keys(&keys, config, err);
+    qr_keys_free(keys);
+    return rc;
+}
+
 int qr_server_open(struct qr_server **out, const struct qr_server_config *config, struct qr_err *err)
 {
     QR_ASSERT(out != NULL && config != NULL && err != NULL);
@@ -326,8 +339,7 @@ int qr_server_open(struct qr_server **out, const struct qr_server_config *config
     pthread_mutex_init(&s->lock, NULL);
     qr_list_init(&s->calls);
     qr_buf_init(&s->scratch);
-    int rc = check_names(&config->served_names, err);
-    rc = rc ? rc : qr_keys_new(&s->keys, &config->api_keys, config->api_key_file, &config->admin_keys, config->admin_key_file, err);
+    int rc = read_names_and_keys(&s->keys, config, err);
     if (rc == 0) {
         struct qr_http_config http = http_config(config, &s->budget);
         rc = qr_http_open(&s->http, &http, &handler, s, err);
@@ -336,10 +348,6 @@ int qr_server_open(struct qr_server **out, const struct qr_server_config *config
         qr_server_close(s);
         return rc;
     }
-    bool open = qr_keys_count(s->keys, QR_ROLE_USER) + qr_keys_count(s->keys, QR_ROLE_ADMIN) == 0;
-    if (open && !qr_http_is_loopback(s->http))
-        qr_log(QR_LOG_WARN, "server", "anybody who reaches %s may use this server: set --api-key or --host 127.0.0.1",
-               qr_http_address(s->http));
     *out = s;
     return 0;
 }
@@ -377,6 +385,20 @@ const char *qr_server_address(const struct qr_server *s)
     QR_ASSERT(s != NULL);
     QR_ASSERT(s->http != NULL);
     return qr_http_address(s->http);
+}
+
+const char *qr_server_reachable(const struct qr_server *s)
+{
+    QR_ASSERT(s != NULL);
+    QR_ASSERT(s->http != NULL);
+    return qr_http_reachable(s->http);
+}
+
+bool qr_server_is_open(const struct qr_server *s)
+{
+    QR_ASSERT(s != NULL);
+    QR_ASSERT(s->keys != NULL);
+    return qr_keys_count(s->keys, QR_ROLE_USER) + qr_keys_count(s->keys, QR_ROLE_ADMIN) == 0 && !qr_http_is_loopback(s->http);
 }
 
 int qr_server_run(struct qr_server *s)

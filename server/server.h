@@ -48,12 +48,17 @@ void qr_server_config_init(struct qr_server_config *c);
 
 struct qr_server; /* opaque */
 
+/* Of a configuration what qr_server_open would refuse, without listening: names and key files. */
+int qr_server_check(const struct qr_server_config *config, struct qr_err *err);
+
 /* Binds and listens; reads key files. Errors: QR_E_BIND with what holds the port and what to do; key errors as in keys.h. */
 int qr_server_open(struct qr_server **out, const struct qr_server_config *config, struct qr_err *err);
 void qr_server_close(struct qr_server *s); /* NULL is fine */
 
 int32_t qr_server_port(const struct qr_server *s);
 const char *qr_server_address(const struct qr_server *s); /* "127.0.0.1:8000" */
+const char *qr_server_reachable(const struct qr_server *s); /* for clients: one address where it listens on all */
+bool qr_server_is_open(const struct qr_server *s); /* beyond this machine, without a key */
 
 struct qr_server_model {
     struct qr_engine *engine;               /* borrowed, like the next two, until qr_server_close */
@@ -65,9 +70,9 @@ struct qr_server_model {
     int32_t n_names;
 };
 
-/* From another thread: the model is in, or will never be (the reason is for the log and for /readyz of an admin). */
+/* From another thread: the model is in, or will never be; the caller has said why. */
 void qr_server_set_ready(struct qr_server *s, const struct qr_server_model *model);
-void qr_server_set_failed(struct qr_server *s, const char *reason);
+void qr_server_set_failed(struct qr_server *s);
 
 /* The wake function for qr_engine_open; arg is the server. Any thread, until qr_server_close. */
 void qr_server_wake(void *server);

@@ -29,7 +29,6 @@ struct qr_server {
         struct qr_server_model model;
         const char **names;               /* owned until fetched */
         int32_t n_names;
-        char reason[sizeof ((struct qr_err *)0)->msg];
     } pending;                            /* written by other threads, fetched after a wake */
     enum qr_phase phase;
     struct qr_server_model model;
@@ -37,7 +36,6 @@ struct qr_server {
     int32_t n_names;
     int64_t created_s;                    /* when the model became ready */
     char fingerprint[32];                 /* "fp_..." of program version and model name */
-    char reason[sizeof ((struct qr_err *)0)->msg]; /* phase FAILED: why */
     bool draining, drain_over; /* drain_over: its time is, and all calls were ended */
     bool lost;                            /* the engine computes no more (qr_engine_lost) */
     int64_t drain_until_us, signal_us;    /* signal_us: when the first signal came */

@@ -101,7 +101,8 @@ static void *load_main(void *arg)
     if (rc == 0)
         rc = mock_engine_open(&l->engine, &mock, l->tokenizer, qr_server_wake, l->server, &err);
     if (rc != 0) {
-        qr_server_set_failed(l->server, err.msg);
+        fprintf(stderr, "mock_server: the model could not be loaded: %s\n", err.msg);
+        qr_server_set_failed(l->server);
         return NULL;
     }
     struct qr_server_model model = {.engine = l->engine, .tokenizer = l->tokenizer, .chat = l->chat, .pooling = {.pooling = QR_POOLING_LAST, .normalize = true},
@@ -150,7 +151,7 @@ int main(int argc, char **argv)
     int32_t n = qr_server_option_count();
     qr_server_option_rows(table, AT(server));
     memcpy(table + n, own_rows, sizeof own_rows);
-    struct qr_option_set *set = qr_options_new(table, n + (int32_t)(sizeof own_rows / sizeof own_rows[0]), &o);
+    struct qr_option_set *set = qr_options_new(table, n + (int32_t)(sizeof own_rows / sizeof own_rows[0]), NULL, &o);
     int status = 2;
     if (qr_options_read(set, argc, argv, &err) != 0)
         fprintf(stderr, "mock_server: %s\n", err.msg);

@@ -155,9 +155,9 @@ static int fail_missing(const char *dir, struct qr_err *err)
     char path[PATH_MAX];
     for (size_t i = 0; i < sizeof older / sizeof *older; i++)
         if ((size_t)snprintf(path, sizeof path, "%s/%s", dir, older[i]) < sizeof path && access(path, F_OK) == 0)
-            return qr_err_set(err, QR_E_NOT_FOUND, "%s/tokenizer.json: is not there, and %s is not read: have transformers write it (AutoTokenizer."
+            return qr_err_set(err, QR_E_NOT_FOUND, "%s/tokenizer.json does not exist, and %s is not read: have transformers write it (AutoTokenizer."
                               "from_pretrained(DIR).save_pretrained(DIR))", dir, older[i]);
-    return qr_err_set(err, QR_E_NOT_FOUND, "%s/tokenizer.json: is not there; fetch it from where the model comes from", dir);
+    return qr_err_set(err, QR_E_NOT_FOUND, "%s/tokenizer.json does not exist; download it from where the model was published", dir);
 }
 
 static int open_directory(struct qr_tokenizer **out, const char *dir, struct qr_err *err)

@@ -168,7 +168,7 @@ int qr_export_paths(char path[QR_PATH_MAX], char spare[QR_PATH_MAX], const char 
         *slash = '/';
     }
     if (rc == 0 && !replace && access(path, F_OK) == 0)
-        return qr_err_set(err, QR_E_IO, "%s: is there already, expected a name that is free", path);
+        return qr_err_set(err, QR_E_IO, "%s already exists; name another directory", path);
     return rc;
 }
 

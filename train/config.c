@@ -186,7 +186,7 @@ int qr_train_config_load(struct qr_train_config *c, const char *file, const char
     QR_ASSERT(c != NULL && err != NULL);
     QR_ASSERT(n_pairs == 0 || pairs != NULL);
     *c = (struct qr_train_config){0};
-    c->set = qr_options_new(table, QR_COUNT(table), c);
+    c->set = qr_options_new(table, QR_COUNT(table), NULL, c);
     int rc = qr_options_read_settings(c->set, file, pairs, n_pairs, err);
     rc = rc ? rc : check(c, err);
     if (rc == 0 && c->epochs > 0)

@@ -291,7 +291,7 @@ static int check_out(const char *out, bool replace, struct qr_err *err)
         return 0;
     int rc = qr_path_join(path, out, "data.json", err);
     if (rc == 0 && !replace)
-        rc = qr_err_set(err, QR_E_USAGE, "'%s' exists already; name another directory, or replace prepared data with --replace", out);
+        rc = qr_err_set(err, QR_E_USAGE, "'%s' already exists; name another directory, or replace prepared data with --replace", out);
     if (rc == 0 && access(path, F_OK) != 0)
         rc = qr_err_set(err, QR_E_USAGE, "'%s' exists and is no prepared data (no data.json); it is left alone", out);
     return rc;

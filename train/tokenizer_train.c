@@ -144,7 +144,7 @@ int qr_tokenizer_train(const struct qr_tokenizer_train *p, struct qr_tokenizer_t
     *out = (struct qr_tokenizer_train_summary){0};
     struct learner l = {.p = p, .sum = out, .err = err};
     if (access(p->out, F_OK) == 0)
-        return qr_err_set(err, QR_E_USAGE, "'%s' exists already; name another directory", p->out);
+        return qr_err_set(err, QR_E_USAGE, "'%s' already exists; name another directory", p->out);
     int rc = qr_bpe_trainer_new(&l.bpe, &p->bpe, err);
     for (int32_t i = 0; i < p->n_files && rc == 0; i++)
         rc = read_file(&l, p->files[i]);

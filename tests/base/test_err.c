@@ -10,8 +10,24 @@
 #include "base/cpus.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/size.h"
 #include "base/thread.h"
 #include "base/utf8.h"
+
+Test(err, a_number_out_of_range_and_a_size_have_one_wording)
+{
+    static const struct {
+        int64_t n;
+        const char *text;
+    } size[] = {{0, "0 B"}, {1023, "1023 B"}, {1024, "1.0 KiB"}, {40960, "40.0 KiB"}, {1 << 20, "1.0 MiB"}, {(int64_t)9536743 << 20, "9.1 TiB"},
+                {INT64_MAX, "8388608.0 TiB"}};
+    struct qr_err err;
+    char text[QR_SIZE_TEXT];
+    cr_assert_eq(qr_err_range(&err, "--port", "0", "65535", "99999"), QR_E_USAGE);
+    cr_assert_str_eq(err.msg, "--port must be from 0 to 65535, found 99999");
+    for (size_t i = 0; i < sizeof size / sizeof *size; i++)
+        cr_expect_str_eq(qr_size_text(text, size[i].n), size[i].text);
+}
 
 Test(err, is_filled_once_and_prefixed_on_the_way_up)
 {

@@ -21,7 +21,8 @@ struct settings {
 static const struct qr_option table[] = {
     {.name = "model", .letter = 'm', .type = QR_OPT_STR, .offset = AT(model), .arg = "DIR", .help = "Where the model is.", .group = "Model"},
     {.name = "dtype", .type = QR_OPT_ENUM, .offset = AT(dtype), .builtin = "auto", .choices = "auto|f32|bf16", .help = "Compute type.", .group = "Model"},
-    {.name = "port", .letter = 'p', .type = QR_OPT_INT, .offset = AT(port), .builtin = "8000", .min = 1, .max = 65535, .help = "Port to listen on.",
+    {.name = "port", .brief = true, .letter = 'p', .type = QR_OPT_INT, .offset = AT(port), .builtin = "8000", .min = 1, .max = 65535,
+     .help = "Port to listen on; any free one: 0. It is printed.",
      .group = "Server"},
     {.name = "kv-bytes", .type = QR_OPT_BYTES, .offset = AT(kv_bytes), .builtin = "1GiB", .min = 4096, .max = 0x1p50, .help = "Cache size.", .group = "Engine"},
     {.name = "queue-wait", .type = QR_OPT_TIME, .offset = AT(wait_us), .builtin = "30s", .min = 1000, .max = 3.6e9, .help = "Longest wait.", .group = "Engine"},
@@ -68,8 +69,8 @@ static void leave_nothing(void)
 
 TestSuite(option, .fini = leave_nothing);
 
-/* Reads the arguments (the program's name is put in front). */
-static struct run *read_args(int argc, const char *const *args)
+/* Reads the arguments of a command (the program's name is put in front). */
+static struct run *read_args_of(const char *command, int argc, const char *const *args)
 {
     static char name[] = "quire";
     struct run *r = calloc(1, sizeof *r);
@@ -80,9 +81,13 @@ static struct run *read_args(int argc, const char *const *args)
     r->argv[0] = name;
     for (int i = 0; i < argc; i++)
         r->argv[i + 1] = strdup(args[i]);
-    r->set = qr_options_new(table, N_ROWS, &r->v);
+    r->set = qr_options_new(table, N_ROWS, command, &r->v);
     r->rc = qr_options_read(r->set, r->argc, r->argv, &r->err);
     return r;
+}
+static struct run *read_args(int argc, const char *const *args)
+{
+    return read_args_of(NULL, argc, args);
 }
 #define READ(...) read_args((int)(sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *)), (const char *[]){__VA_ARGS__})
 #define READ_NONE() read_args(0, NULL)
@@ -201,29 +206,49 @@ Test(option, takes_positional_arguments_and_ends_flags_at_two_dashes)
         cr_assert_str_eq(args[i], want[i]);
 }
 
-Test(option, takes_one_positional_argument_as_the_value_of_a_flag_that_was_not_given)
+Test(option, gives_positional_arguments_to_named_rows_whose_flags_were_not_given)
 {
     const char *const *args;
     struct qr_err err;
     setenv("QUIRE_MODEL", "from.the.environment", 1);
     struct run *r = READ("one", "--port", "5");
     works(r);
-    cr_assert_eq(qr_options_take_arg(r->set, "no-such-row", &err), 0);
-    cr_assert_eq(qr_options_args(r->set, &args), 1, "a table without the row takes nothing");
-    cr_assert_eq(qr_options_take_arg(r->set, "model", &err), 0);
+    cr_assert_eq(qr_options_take_args(r->set, "model api-key", &err), 0);
     cr_assert_str_eq(r->v.model, "one", "as a flag it overrules the environment");
+    cr_assert_null(r->v.api_key);
     cr_assert_eq(qr_options_args(r->set, &args), 0);
     cr_assert_eq(qr_options_source(r->set, "model"), QR_FROM_FLAG);
     works(r = READ("one", "two"));
-    cr_assert_eq(qr_options_take_arg(r->set, "model", &err), 0);
-    cr_assert_eq(qr_options_args(r->set, &args), 2, "two are not one");
+    cr_assert_eq(qr_options_take_args(r->set, "model api-key", &err), 0);
+    cr_assert(strcmp(r->v.model, "one") == 0 && strcmp(r->v.api_key, "two") == 0);
     works(r = READ("one", "--model", "flag"));
-    cr_assert_eq(qr_options_take_arg(r->set, "model", &err), 0);
-    cr_assert_eq(qr_options_args(r->set, &args), 1, "the flag was given");
-    cr_assert_str_eq(r->v.model, "flag");
+    cr_assert_eq(qr_options_take_args(r->set, "model api-key", &err), 0);
+    cr_assert(strcmp(r->v.model, "flag") == 0 && strcmp(r->v.api_key, "one") == 0, "what a flag gave is not asked for again");
+    works(r = READ("one", "--model", "flag"));
+    cr_assert_eq(qr_options_take_args(r->set, "model", &err), QR_E_USAGE);
+    cr_assert_str_eq(err.msg, "unexpected argument 'one'");
+    works(r = READ("one"));
+    cr_assert_eq(qr_options_take_args(r->set, "", &err), QR_E_USAGE);
     works(r = READ_NONE());
-    cr_assert_eq(qr_options_take_arg(r->set, "model", &err), 0);
+    cr_assert_eq(qr_options_take_args(r->set, "model", &err), 0);
     cr_assert_str_eq(r->v.model, "from.the.environment");
+}
+
+Test(option, reads_variables_that_begin_with_the_name_of_the_command)
+{
+    static const char *const none[] = {NULL};
+    char name[QR_OPTION_VARIABLE_MAX];
+    qr_options_variable(name, "bench load", "max-tokens");
+    cr_assert_str_eq(name, "QUIRE_BENCH_LOAD_MAX_TOKENS");
+    qr_options_variable(name, "serve", "max-tokens");
+    cr_assert_str_eq(name, "QUIRE_MAX_TOKENS");
+    setenv("QUIRE_PORT", "81", 1);
+    setenv("QUIRE_DATA_SHOW_PORT", "82", 1);
+    cr_assert_eq(read_args_of("serve", 0, none)->v.port, 81);
+    cr_assert_eq(read_args_of("chat", 0, none)->v.port, 8000);
+    struct run *r = read_args_of("data show", 0, none);
+    cr_assert_eq(r->v.port, 82);
+    cr_assert_str_eq(qr_options_label(r->set, "port"), "QUIRE_DATA_SHOW_PORT");
 }
 
 Test(option, ranks_flag_over_environment_over_file_over_built_in)
@@ -269,7 +294,7 @@ Test(option, refuses_flags_that_are_used_wrongly)
     fails(READ("--port"), "--port needs a value and is the last argument");
     fails(READ("-p"), "-p needs a value and is the last argument");
     fails(READ("--model", "--port", "1"), "--model needs a value, but --port follows; write --model=--port if that is the value");
-    fails(READ("--no-port"), "--no-port: --port is no switch that could be turned off");
+    fails(READ("--no-port"), "--no-port: --port takes a value and cannot be turned off");
     fails(READ("--no-prefix-cache=true"), "--no-prefix-cache takes no value");
     fails(READ("--help=yes"), "--help takes no value");
     fails(READ("-vv"), "-vv: -v takes no value");
@@ -283,25 +308,25 @@ Test(option, checks_ranges_at_the_edge_and_one_beyond)
 {
     works(READ("--port", "1"));
     works(READ("--port", "65535"));
-    fails(READ("--port", "0"), "--port: 0 is below the smallest value allowed, 1");
-    fails(READ("-p", "65536"), "-p: 65536 is above the largest value allowed, 65535");
+    fails(READ("--port", "0"), "--port must be from 1 to 65535, found 0");
+    fails(READ("-p", "65536"), "-p must be from 1 to 65535, found 65536");
     works(READ("--kv-bytes", "4096"));
     works(READ("--kv-bytes", "1024TiB"));
-    fails(READ("--kv-bytes", "4095"), "--kv-bytes: 4095 is below the smallest value allowed, 4KiB");
-    fails(READ("--kv-bytes", "1125899906842625"), "--kv-bytes: 1125899906842625 is above the largest value allowed, 1024TiB");
+    fails(READ("--kv-bytes", "4095"), "--kv-bytes must be from 4KiB to 1024TiB, found 4095");
+    fails(READ("--kv-bytes", "1125899906842625"), "--kv-bytes must be from 4KiB to 1024TiB, found 1125899906842625");
     works(READ("--queue-wait", "1ms"));
     works(READ("--queue-wait", "1h"));
-    fails(READ("--queue-wait", "999us"), "--queue-wait: 999us is below the smallest value allowed, 1ms");
-    fails(READ("--queue-wait", "61m"), "--queue-wait: 61m is above the largest value allowed, 1h");
+    fails(READ("--queue-wait", "999us"), "--queue-wait must be from 1ms to 1h, found 999us");
+    fails(READ("--queue-wait", "61m"), "--queue-wait must be from 1ms to 1h, found 61m");
     works(READ("--temperature", "0"));
     works(READ("--temperature", "2"));
-    fails(READ("--temperature", "-0.01"), "--temperature: -0.01 is below the smallest value allowed, 0");
-    fails(READ("--temperature", "2.0001"), "--temperature: 2.0001 is above the largest value allowed, 2");
+    fails(READ("--temperature", "-0.01"), "--temperature must be from 0 to 2, found -0.01");
+    fails(READ("--temperature", "2.0001"), "--temperature must be from 0 to 2, found 2.0001");
     works(READ("--any-number=9223372036854775807"));
     works(READ("--any-number=-9223372036854775808"));
-    fails(READ("--any-number=9223372036854775808"), "--any-number: expected a whole number, found '9223372036854775808'");
+    fails(READ("--any-number=9223372036854775808"), "--any-number: expected a whole number such as 4096, 4k (4000) or 4ki (4096), found '9223372036854775808'");
     fails(READ("--any-number=99999999999999999999999999999999999999999"),
-          "--any-number: expected a whole number, found '99999999999999999999999999999999999999999'");
+          "--any-number: expected a whole number such as 4096, 4k (4000) or 4ki (4096), found '99999999999999999999999999999999999999999'");
 }
 
 Test(option, names_environment_variables_in_errors)
@@ -342,11 +367,11 @@ Test(option, refuses_numbers_that_are_none)
 {
     static const char *const ints[] = {"", "x", "1.5", "1.", ".", "-", "1e3", "0x10", "4kk", "4kb", "1 2", "1.5.5", "inf", "4t", "1.0001k"};
     static const char *const floats[] = {"", "x", "nan", "inf", "0x1", "1e999", "1,5", "1.5x", "--1", "1 "};
-    char message[200];
+    char message[300];
     for (size_t i = 0; i < sizeof ints / sizeof *ints; i++) {
         char flag[64];
         snprintf(flag, sizeof flag, "--any-number=%s", ints[i]);
-        snprintf(message, sizeof message, "--any-number: expected a whole number, found '%s'", ints[i]);
+        snprintf(message, sizeof message, "--any-number: expected a whole number such as 4096, 4k (4000) or 4ki (4096), found '%s'", ints[i]);
         fails(READ(flag), message);
     }
     for (size_t i = 0; i < sizeof floats / sizeof *floats; i++) {
@@ -355,8 +380,8 @@ Test(option, refuses_numbers_that_are_none)
         snprintf(message, sizeof message, "--temperature: expected a number, found '%s'", floats[i]);
         fails(READ(flag), message);
     }
-    fails(READ("--kv-bytes=-1"), "--kv-bytes: -1 is below the smallest value allowed, 4KiB");
-    fails(READ("--kv-bytes=8gb8"), "--kv-bytes: expected a number of bytes such as 512, 64k or 8GiB, found '8gb8'");
+    fails(READ("--kv-bytes=-1"), "--kv-bytes must be from 4KiB to 1024TiB, found -1");
+    fails(READ("--kv-bytes=8gb8"), "--kv-bytes: expected a size in bytes such as 512, 64k (64000), 64KiB (65536) or 8GiB, found '8gb8'");
     fails(READ("--queue-wait=5d"), "--queue-wait: expected a time such as 250ms, 30s, 2m or 1h, found '5d'");
     fails(READ("--queue-wait=0.0000001"), "--queue-wait: expected a time such as 250ms, 30s, 2m or 1h, found '0.0000001'");
 }
@@ -390,10 +415,10 @@ Test(option, reads_a_yaml_file)
 
 Test(option, says_where_a_yaml_file_is_wrong)
 {
-    fails(read_yaml("port: 99999\n"), "c.yaml:1:7: port: 99999 is above the largest value allowed, 65535");
+    fails(read_yaml("port: 99999\n"), "c.yaml:1:7: port must be from 1 to 65535, found 99999");
     fails(read_yaml("model: x\n\nprefix_cach: 1\n"), "c.yaml:3:1: unknown setting 'prefix_cach'; did you mean 'prefix-cache'?");
     fails(read_yaml("zzzzzz: 1\n"), "c.yaml:1:1: unknown setting 'zzzzzz'");
-    fails(read_yaml("config: c.yaml\n"), "c.yaml:1:1: 'config' is no setting of a file: it belongs on the command line");
+    fails(read_yaml("config: c.yaml\n"), "c.yaml:1:1: 'config' cannot be set in a file: give it on the command line");
     fails(read_yaml("port: 1\nmodel: x\nport: 2\n"), "c.yaml:3:1: this setting was given before in the same file");
     fails(read_yaml("kv-bytes: 5k\nkv_bytes: 5k\n"), "c.yaml:2:1: this setting was given before in the same file");
     fails(read_yaml("model: &a x\n"), "c.yaml:1:8: anchors (&name) are not allowed here");
@@ -411,7 +436,7 @@ Test(option, says_where_a_yaml_file_is_wrong)
     fails(read_yaml("just text\n"), "c.yaml:1:1: expected settings, one 'name: value' per line");
     fails(read_yaml("[port]: 1\n"), "c.yaml:1:1: expected the name of a setting");
     fails(read_yaml("port: 1\n---\nport: 2\n"), "c.yaml:2:1: expected the end of the file: only one document is allowed");
-    fails(read_yaml("port: null\n"), "c.yaml:1:7: port: expected a whole number, found 'null'");
+    fails(read_yaml("port: null\n"), "c.yaml:1:7: port: expected a whole number such as 4096, 4k (4000) or 4ki (4096), found 'null'");
     fails(read_yaml("model: \"a\\0b\"\n"), "c.yaml:1:8: the character U+0000 is not allowed here");
     fails(read_yaml("port: 1\nmodel: \xC3\xA9\xff\n"), "c.yaml:2:9: invalid leading UTF-8 octet");
     struct run *r = read_yaml("port: 1\nmodel: \"open\n");
@@ -460,8 +485,9 @@ Test(option, knows_what_it_was_asked_for)
     cr_assert(qr_options_wants_print(r->set) && qr_options_wants_check(r->set) && !qr_options_wants_help(r->set));
     works(r = READ("--config", "/nonexistent", "--help", "--nonsense"));
     cr_assert(qr_options_wants_help(r->set), "help works beside what is wrong");
+    cr_assert(!qr_options_wants_brief(r->set));
     works(r = READ("-h"));
-    cr_assert(qr_options_wants_help(r->set));
+    cr_assert(qr_options_wants_help(r->set) && qr_options_wants_brief(r->set));
 }
 
 Test(option, helps_within_the_columns)
@@ -471,7 +497,7 @@ Test(option, helps_within_the_columns)
     static const int32_t widths[] = {0, 60, 80, 200};
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
         qr_buf_clear(&b);
-        qr_options_help(&b, table, N_ROWS, widths[i]);
+        qr_options_help(&b, table, N_ROWS, NULL, widths[i]);
         for (int32_t row = 0; row < N_ROWS; row++)
             cr_assert_not_null(strstr(b.data, table[row].name));
         cr_assert_not_null(strstr(b.data, "QUIRE_KV_BYTES"));
@@ -480,9 +506,18 @@ Test(option, helps_within_the_columns)
         for (const char *line = b.data; *line; line += strcspn(line, "\n") + 1)
             cr_assert_leq(strcspn(line, "\n"), limit, "%.*s", (int)strcspn(line, "\n"), line);
     }
-    cr_assert_not_null(strstr(b.data, "Server:\n  -p, --port N                Port to listen on. [default 8000, 1 to 65535, QUIRE_PORT]\n"), "%s", b.data);
+    cr_assert_not_null(strstr(b.data, "Server:\n  -p, --port N                Port to listen on; any free one: 0. It is printed. "
+                                      "[default 8000, 1 to 65535, QUIRE_PORT]\n"), "%s", b.data);
     cr_assert_not_null(strstr(b.data, "      --[no-]prefix-cache     Keep prefixes. [default true, QUIRE_PREFIX_CACHE]\n"), "%s", b.data);
     cr_assert_not_null(strstr(b.data, "      --kv-bytes BYTES        Cache size. [default 1GiB, 4KiB to 1024TiB, QUIRE_KV_BYTES]\n"), "%s", b.data);
+    qr_buf_release(&b);
+}
+
+Test(option, helps_briefly_with_the_rows_that_are_marked)
+{
+    struct qr_buf b = {0};
+    qr_options_help_brief(&b, table, N_ROWS, 80);
+    cr_assert_str_eq(b.data, "  -p, --port N                Port to listen on [default 8000]\n");
     qr_buf_release(&b);
 }
 
@@ -504,7 +539,7 @@ Test(option, lines_before_the_table_and_lists_of_choices_are_cut_at_words_and_ch
     qr_options_help_text(&b, "  an indented line is cut\n  and goes on", 20);
     cr_expect_str_eq(b.data, "  an indented line\n  is cut\n  and goes on\n");
     qr_buf_clear(&b);
-    qr_options_help(&b, wide, 1, 60);
+    qr_options_help(&b, wide, 1, NULL, 60);
     cr_expect_not_null(strstr(b.data, "none|int8-group-of-32|\n"), "%s", b.data);
     cr_expect_not_null(strstr(b.data, "w8a16,"), "%s", b.data);
     for (const char *line = b.data; *line; line += strcspn(line, "\n") + 1)
@@ -641,7 +676,7 @@ static const char *read_nested(char out[600], const char *text, const char *cons
 {
     struct nested v;
     struct qr_err err;
-    struct qr_option_set *set = qr_options_new(nested_table, (int32_t)(sizeof nested_table / sizeof *nested_table), &v);
+    struct qr_option_set *set = qr_options_new(nested_table, (int32_t)(sizeof nested_table / sizeof *nested_table), NULL, &v);
     write_file("n.yaml", text, strlen(text));
     if (qr_options_read_settings(set, "n.yaml", setting, n, &err) != 0)
         snprintf(out, 600, "%s", err.msg);
@@ -669,7 +704,7 @@ Test(option, nests_names_with_dots_in_a_file)
     cr_assert_str_eq(read_nested(out, "optimizer: {lr: {x: 1}}\n", NULL, 0), "n.yaml:1:17: a mapping is not allowed here: settings are flat");
     cr_assert_str_eq(read_nested(out, "", &bad[0], 1), "--set optimizer.lrr: unknown setting; did you mean 'optimizer.lr'?");
     cr_assert_str_eq(read_nested(out, "", &bad[1], 1), "--set steps: expected name=value");
-    cr_assert_str_eq(read_nested(out, "", &bad[2], 1), "--set optimizer.lr: 2 is above the largest value allowed, 1");
+    cr_assert_str_eq(read_nested(out, "", &bad[2], 1), "--set optimizer.lr must be from 0 to 1, found 2");
     cr_assert_str_eq(read_nested(out, "", &bad[3], 1), "--set zzzzzzzzzzzz: unknown setting");
     cr_assert_str_eq(read_nested(out, "", &bad[4], 1), "--set lr: unknown setting; did you mean 'optimizer.lr'?");
     cr_assert_str_eq(read_nested(out, "", &bad[5], 1), "--set optim.lr: unknown setting; did you mean 'optimizer.lr'?");

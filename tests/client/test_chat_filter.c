@@ -153,11 +153,11 @@ Test(chat, wrong_usage_exits_2_and_names_the_flag)
 {
     struct fake_server *s = fake_start(fake_tokens(1));
     expect(s, "--temprature|1|x", NULL, 2, "", "--temperature");
-    expect(s, "--temperature|2.1|x", NULL, 2, "", "--temperature: '2.1' is no number from 0 to 2");
+    expect(s, "--temperature|2.1|x", NULL, 2, "", "--temperature must be from 0 to 2, found 2.1");
     expect(s, "--temperature|-0.1|x", NULL, 2, "", "from 0 to 2");
-    expect(s, "--temperature|nan|x", NULL, 2, "", "from 0 to 2");
+    expect(s, "--temperature|nan|x", NULL, 2, "", "expected a number, found 'nan'");
     expect(s, "--top-p|1.01|x", NULL, 2, "", "--top-p");
-    expect(s, "--max-tokens|0|x", NULL, 2, "", "whole number from 1");
+    expect(s, "--max-tokens|0|x", NULL, 2, "", "--max-tokens must be from 1 to 2147483647, found 0");
     expect(s, "--max-tokens|1.5|x", NULL, 2, "", "whole number");
     expect(s, "--seed|9999999999999999999|x", NULL, 2, "", "--seed");
     expect(s, "--color|sometimes|x", NULL, 2, "", "--color");

@@ -42,11 +42,17 @@ def jsonl(path):
         return [json.loads(line) for line in f.read().split('\n') if line]
 
 
+ALONE = {'THREADS': '1'}
+MODEL = {**ALONE, 'DEVICE': 'cpu', 'PIN': 'false'}
+SETTINGS = {'': MODEL, 'GENERATE_': MODEL, 'SCORE_': MODEL, 'PLAN_': MODEL, 'QUANTIZE_': ALONE, 'BENCH_KERN_': ALONE, 'BENCH_OPEN_': ALONE, 'BENCH_STEP_': ALONE,
+            'BENCH_THROUGHPUT_': {**ALONE, 'DEVICE': 'cpu'}, 'BENCH_TRAIN_': ALONE, 'BENCH_TUNE_': ALONE}
+
+
 def environment(env):
     """Ours without settings of quire's; a GPU, or a library for one without its driver, is not what these tests are about. One thread: models of a few hundred
     thousand weights are no faster with more, and threads that wait for each other by looking take the processor from whatever test runs beside this one."""
-    return {**{k: v for k, v in os.environ.items() if not k.startswith('QUIRE_')}, 'QUIRE_DEVICE': 'cpu', 'QUIRE_THREADS': '1', 'QUIRE_PIN': 'false',
-            **(env or {})}
+    ours = {f'QUIRE_{command}{name}': value for command, settings in SETTINGS.items() for name, value in settings.items()}
+    return {**{k: v for k, v in os.environ.items() if not k.startswith('QUIRE_')}, **ours, **(env or {})}
 
 
 def run(*args, stdin='', env=None, timeout=120):

@@ -151,7 +151,7 @@ def test_a_model_that_is_made_is_there_as_a_whole_or_not_at_all():
         for _ in range(2):
             p = subprocess.run([*make, '110m', '--layers', '1', '--out', f'{d}/m/'], capture_output=True, check=False)
             assert os.listdir(d) == ['m'] and len(os.listdir(f'{d}/m')) == 4, (p.stderr, os.listdir(d))
-        assert p.returncode == 4 and b'is there already' in p.stderr, (p.returncode, p.stderr)
+        assert p.returncode == 4 and b'already exists' in p.stderr, (p.returncode, p.stderr)
 
 
 def test_limits_that_are_too_small_for_a_start_are_named_with_status_5():
@@ -278,6 +278,52 @@ def test_a_missing_model_exits_with_4_and_says_where_it_looked():
     assert rc == 4 and "model not found: '/no/such/dir'" in err and out == '', (rc, err)
 
 
+TINY = os.path.join(ROOT, 'models', 'quire-tiny')
+
+
+def test_a_model_that_is_not_found_has_a_near_one_or_the_command_that_downloads_it():
+    with tempfile.TemporaryDirectory() as d:
+        os.makedirs(f'{d}/models/quire-tiny')
+        open(f'{d}/models/notes.txt', 'w').close()
+        for path, says in (('models/quire-tny', "did you mean 'models/quire-tiny'?"), ('modles/quire-tiny/', "did you mean 'models/quire-tiny'?"),
+                           (f'{d}/models/Quire_Tiny', f"did you mean '{d}/models/quire-tiny'?"), ('models/nots.txt', 'nothing is downloaded'),
+                           ('Qwen/Qwen2.5-0.5B-Instruct', 'hf download Qwen/Qwen2.5-0.5B-Instruct --local-dir Qwen2.5-0.5B-Instruct'),
+                           ('models/x', 'nothing is downloaded'), ('/Qwen/Qwen2', 'nothing is downloaded')):
+            for command in ('plan', 'check', 'bench open'):
+                p = subprocess.run([QUIRE, *command.split(), path], cwd=d, capture_output=True, text=True, env=environment(None), check=False)
+                said = p.stdout + p.stderr
+                assert p.returncode == 4 and f"model not found: '{path}'" in said and says in said and said.count('model not found') == 1, (path, said)
+
+
+def test_words_of_other_programs_are_answered_with_what_to_type():
+    for word, says in (('run', 'quire chat'), ('pull', 'hf download'), ('models', 'quire check PATH'), ('list', 'quire check PATH')):
+        rc, out, err = run(word, 'llama3')
+        assert rc == 2 and not out and says in err, (word, err)
+
+
+def test_generate_takes_the_prompt_as_its_second_argument():
+    want = run('generate', '--model', TINY, '--prompt', 'Once upon', '-n', '4')
+    assert want[0] == 0 and want[1] and run('generate', TINY, 'Once upon', '-n', '4') == run('generate', '-m', TINY, 'Once upon', '-n', '4') == want, want
+    rc, out, err = run('generate', TINY, 'Once', 'upon')
+    assert rc == 2 and "unexpected argument 'upon'" in err, err
+    rc, out, err = run('generate', TINY)
+    assert rc == 2 and 'quire generate MODEL PROMPT' in err, err
+
+
+def test_check_config_refuses_what_serve_refuses():
+    for args, status, says in ((('--max-len', '9999'), 2, '--max-len must be from 1 to 1024'), (('--api-key-file', '/nope'), 4, '/nope'),
+                               (('--max-running', '4000'), 2, '--max-step-tokens must be at least --max-running (4000), found 512'),
+                               (('--kv-bytes', '900TB'), 5, 'the plan has 818.5 TiB'), (('--lora', f'a={TINY}'), 4, 'adapter_config.json'),
+                               (('--served-model-name', ''), 2, 'a name is empty'), (('--port', '99999'), 2, '--port must be from 0 to 65535, found 99999')):
+        rc, out, err = run('serve', TINY, '--check-config', *args)
+        assert rc == status and says in err and not out, (args, rc, err)
+        start = run('serve', TINY, '--port', '0', *args)
+        assert start[0] == status and start[2].count(says) == 1 and 'error server' not in start[2], (args, 'a start says it, and once', start)
+    assert run('serve', TINY, '--check-config') == (0, '', '') == run('serve', '--check-config', '--max-len', '9999'), 'no model is named'
+    rc, out, err = run('serve', '/nope', '--check-config')
+    assert rc == 4 and 'model not found' in err, err
+
+
 def test_merging_names_the_directory_that_is_missing():
     with tempfile.TemporaryDirectory() as d:
         for base, adapter, missing, word in ((f'{d}/base', d, 'model', 'base'), (os.path.join(ROOT, 'models', 'quire-tiny'), f'{d}/own', 'adapter', 'own')):
@@ -292,8 +338,8 @@ def test_a_damaged_model_exits_with_4_and_names_the_file():
             blob = open(os.path.join(STORIES, f), 'rb').read()
             open(os.path.join(d, f), 'wb').write(blob[:len(blob) // 2] if f == 'model.safetensors' else blob)
         for command in (['generate', '--prompt', 'x'], ['check'], ['plan'], ['score']):
-            rc, _, err = run(command[0], '--model', d, *command[1:], stdin='{"ids":[1]}\n')
-            assert rc == 4 and 'model.safetensors' in err, (command, rc, err)
+            rc, out, err = run(command[0], '--model', d, *command[1:], stdin='{"ids":[1]}\n')
+            assert rc == 4 and 'model.safetensors' in out + err, (command, rc, out, err)
 
 
 def test_a_line_of_input_that_is_wrong_is_named_with_what_was_expected():
@@ -317,7 +363,7 @@ def test_a_file_of_another_kind_is_called_that():
             f.write('<!DOCTYPE html><html><head><title>404</title></head></html>')
         for path in (f'{d}/page', os.path.join(ROOT, 'models', 'quire-tiny', 'config.json')):
             rc, out, err = run('check', path)
-            assert rc == 4 and 'neither a safetensors file' in err and 'length is' not in out, (rc, out, err)
+            assert rc == 4 and 'neither a safetensors file' in out and 'length is' not in out, (rc, out, err)
 
 
 def test_messages_name_the_whole_command():
@@ -332,7 +378,7 @@ def test_check_ends_with_4_for_whatever_would_not_run():
         with open(f'{d}/adapter_config.json', 'w', encoding='utf-8') as f:
             f.write('{}')
         rc, out, err = run('check', d)
-        assert rc == 4 and 'adapter_model.safetensors' in err and 'peft_type is not "LORA"' in out and 'would not take it' in out, (rc, out, err)
+        assert rc == 4 and not err and 'adapter_model.safetensors' in out and 'peft_type is not "LORA"' in out and 'would not take it' in out, (rc, out, err)
         rc, out, err = run('plan', '--model', d)
         assert rc == 2 and 'is an adapter' in err, (rc, out, err)
     assert run('check')[0] == 2
@@ -373,6 +419,15 @@ def test_help_of_every_command_fits_into_80_columns():
         assert len(lines) > 1 and not wide, (command, wide)
 
 
+def test_short_help_of_every_command_has_25_lines_at_most():
+    for command in COMMANDS:
+        lines = said_in_a_terminal(80, *command.split(), '-h').splitlines()
+        assert 5 < len(lines) <= 25 and max(map(len, lines)) <= 80, (command, lines)
+        whole = said_in_a_terminal(80, *command.split(), '--help')
+        assert '--help lists' in lines[-1] if command else '--help lists' in lines[-3], (command, lines)
+        assert not command or (lines[0] in whole and lines[1] == 'Usage:' and whole.index('Usage:') < 200), (command, whole)
+
+
 def test_what_a_text_holds_does_not_steer_the_terminal_that_shows_it():
     with tempfile.TemporaryDirectory() as d:
         with open(d + '/t.txt', 'w', encoding='utf-8') as f:
@@ -385,21 +440,48 @@ def test_what_a_text_holds_does_not_steer_the_terminal_that_shows_it():
         assert rc == 0 and '\x1b[31m' in out, (rc, out, err)
 
 
-def test_the_variable_that_names_the_model_to_serve_is_not_the_one_that_names_the_model_to_ask():
-    for command in (('chat',), ('bench', 'load')):
-        rc, out, err = run(*command, '--print-config', env={'QUIRE_MODEL': '/models/a', 'QUIRE_MODEL_NAME': 'b'})
-        assert rc == 0 and '/models/a' not in out and 'QUIRE_MODEL_NAME' in out, (rc, out, err)
-    rc, out, err = run('serve', '--print-config', env={'QUIRE_MODEL': '/models/a', 'QUIRE_MODEL_NAME': 'b'})
-    assert rc == 0 and '/models/a' in out and 'QUIRE_MODEL_NAME' not in out, (rc, out, err)
+def test_each_command_has_variables_of_its_own():
+    serves, asks = {'QUIRE_MODEL': '/models/a', 'QUIRE_PORT': '81'}, {'QUIRE_CHAT_MODEL': 'b', 'QUIRE_BENCH_LOAD_MODEL': 'b', 'QUIRE_BENCH_LOAD_JSON': 'b.json'}
+    for command in ('chat', 'bench load'):
+        rc, out, err = run(*command.split(), '--print-config', env={**serves, **asks})
+        variable = f"QUIRE_{command.upper().replace(' ', '_')}_MODEL"
+        assert rc == 0 and not err and '/models/a' not in out and f'model: "b"  # {variable}\n' in out, (rc, out, err)
+        assert variable in run(*command.split(), '--help')[1]
+    rc, out, err = run('serve', '--print-config', env={**serves, **asks})
+    assert rc == 0 and not err and '/models/a' in out and '"b"' not in out, (rc, out, err)
+
+
+def test_a_variable_without_the_name_of_its_command_has_no_effect_and_is_warned_of_once():
+    for command in COMMANDS[2:]:
+        rc, out, err = run(*command.split(), '--help', env={'QUIRE_MODEL': 'x', 'QUIRE_API_KEY': 'x', 'QUIRE_MAX_LEN': '9', 'QUIRE_LORA': 'a=b', 'QUIRE_TUNE': 'off'})
+        assert rc == 0 and not err, (command, 'what is meant for serve says nothing here', err)
+    for command, old, new in (('plan', 'JSON', 'PLAN_JSON'), ('bench load', 'JSON', 'BENCH_LOAD_JSON'), ('generate', 'TEMPERATURE', 'GENERATE_TEMPERATURE'),
+                              ('chat', 'TEMPERATURE', 'CHAT_TEMPERATURE')):
+        rc, out, err = run(*command.split(), '--print-config', env={f'QUIRE_{old}': '1'})
+        assert rc == 0 and f'QUIRE_{old}\n' not in out and 'built-in' in out, (rc, out)
+        assert err == f'quire {command}: warning: the variable QUIRE_{old} has no effect here; did you mean QUIRE_{new}?\n', err
+
+
+def test_a_misspelt_variable_is_named_with_a_near_one():
+    mine = {'QUIRE_PROT': '81', 'QUIRE_SERVE_HOST': '::1', 'QUIRE_NUMBER_OF_DUCKS': '3'}
+    others = {'QUIRE_CHAT_TEMPRATURE': '1', 'QUIRE_MPI_LIB': 'x', 'QUIRE_SERVICE_PORT': '8000', 'QUIRE_PORT_8000_TCP': 'tcp://10.0.0.1:8000',
+              'QUIRE_API_PORT': 'tcp://10.0.0.1:8000', 'QUIRE_PROTT': ''}
+    rc, out, err = run('serve', '--check-config', env={**mine, **others})
+    assert rc == 0 and sorted(err.splitlines()) == [
+        'quire serve: warning: the variable QUIRE_NUMBER_OF_DUCKS is not a setting',
+        'quire serve: warning: the variable QUIRE_PROT is not a setting; did you mean QUIRE_PORT?',
+        'quire serve: warning: the variable QUIRE_SERVE_HOST is not a setting; did you mean QUIRE_HOST?'], (rc, err)
+    rc, out, err = run('chat', '--check-config', env={**mine, **others})
+    assert rc == 0 and err == 'quire chat: warning: the variable QUIRE_CHAT_TEMPRATURE is not a setting; did you mean QUIRE_CHAT_TEMPERATURE?\n', (rc, err)
 
 
 def test_settings_come_from_flag_environment_file_and_builtin_in_this_order():
     with tempfile.NamedTemporaryFile('w', suffix='.yaml') as f:
         f.write('max-running: 3\nmax-waiting: 5\nmax-step-tokens: 77\n')
         f.flush()
-        rc, out, err = run('plan', '--config', f.name, '--max-running', '9', '--print-config', env={'QUIRE_MAX_WAITING': '7'})
+        rc, out, err = run('plan', '--config', f.name, '--max-running', '9', '--print-config', env={'QUIRE_PLAN_MAX_WAITING': '7'})
         assert rc == 0, err
-        for want in (('max-running: 9', '--max-running'), ('max-waiting: 7', 'QUIRE_MAX_WAITING'),
+        for want in (('max-running: 9', '--max-running'), ('max-waiting: 7', 'QUIRE_PLAN_MAX_WAITING'),
                      ('max-step-tokens: 77', f.name + ':3'), ('block-tokens: 16', 'built-in')):
             assert any(all(w.lower() in line.lower() for w in want) for line in out.split('\n')), (want, out)
         f.write('max-runing: 3\n')

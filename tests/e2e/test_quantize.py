@@ -202,7 +202,7 @@ def test_what_cannot_be_quantized_or_written_is_refused_by_name_and_leaves_nothi
             f.write('too short')
         with open(f'{d}/latin1', 'wb') as f:
             f.write('Er fährt. '.encode('latin1') * 100)
-        for args, wanted, word in (((MODEL, f'{d}/m'), 4, 'is there already'), ((f'{d}/m', f'{d}/n'), 4, 'quantized already (compressed-tensors)'),
+        for args, wanted, word in (((MODEL, f'{d}/m'), 4, '--replace'), ((f'{d}/m', f'{d}/n'), 4, 'quantized already (compressed-tensors)'),
                                    ((MODEL,), 2, 'expected two'), ((MODEL, f'{d}/n', '--asymmetric'), 2, '--asymmetric is for --type int4'),
                                    ((MODEL, f'{d}/n', '--group', '32'), 2, '--group is for --type int4'),
                                    ((MODEL, f'{d}/n', '--type', 'int4', '--group', '48'), 2, 'expected 32, 64 or 128'),
@@ -232,8 +232,8 @@ def test_replace_takes_an_earlier_out_or_an_empty_directory_and_nothing_else():
             f.write('notes')
         was = everything(d)
         for model, out, word in ((f'{d}/models/tiny', f'{d}/models/tiny', "'README.md'"), (f'{d}/models/tiny', f'{d}/models', "holds 'tiny'"),
-                                 (f'{d}/bare', f'{d}/bare', 'no quantized model'), (MODEL, f'{d}/mixed', "holds 'own'"), (MODEL, f'{d}/link', 'no directory'),
-                                 (MODEL, f'{d}/notes', 'no directory')):
+                                 (f'{d}/bare', f'{d}/bare', 'not a quantized model'), (MODEL, f'{d}/mixed', "holds 'own'"), (MODEL, f'{d}/link', 'not a directory'),
+                                 (MODEL, f'{d}/notes', 'not a directory')):
             rc, said, err = run('quantize', model, out, '--replace')
             assert rc == 2 and not said and word in err and 'left alone' in err and err.count('\n') == 1, (out, rc, err)
             assert everything(d) == was, (out, everything(d))

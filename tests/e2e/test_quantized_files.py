@@ -204,8 +204,8 @@ def test_what_older_tools_write_otherwise_is_the_same_model():
             assert scores(f'{d}/{layout}-beside') == told
             with open(f'{d}/{layout}-beside/{file}', 'w', encoding='utf-8') as f:
                 f.write('{"bits": 3, "w_bit": 3}')
-            rc, _, err = run('check', f'{d}/{layout}-beside')
-            assert rc == 4 and f'{layout}-beside/{file}: ' in err and 'bits is 3; expected 4' in err.replace('w_bit', 'bits'), err
+            rc, out, err = run('check', f'{d}/{layout}-beside')
+            assert rc == 4 and f'{layout}-beside/{file}: ' in out and 'bits is 3; expected 4' in out.replace('w_bit', 'bits'), out
             os.unlink(f'{d}/{layout}-beside/{file}')
             os.mkdir(f'{d}/{layout}-beside/{file}')
             rc, _, err = run('score', '--model', f'{d}/{layout}-beside')

@@ -11,6 +11,7 @@ import subprocess
 import tempfile
 import threading
 import time
+import urllib.request
 
 from lib import QUIRE, ROOT, SLOW, STORIES, Port, Server, Skip, environment, jsonl, main, need_data, program_seconds, run, run_lines, until_within
 from test_quantized_files import read_tensors, write_tensors
@@ -361,8 +362,8 @@ def test_names_and_key_files_that_are_nothing_are_refused():
     with tempfile.TemporaryDirectory() as d:
         for flags, status, why in ((('--served-model-name', ''), 2, '--served-model-name: a name is empty'),
                                    (('--served-model-name', 'a', '--served-model-name', 'b\nc'), 2, 'a name has a control character at byte 1'),
-                                   (('--api-key-file', d), 4, f'key file {d}: Is a directory'),
-                                   (('--api-key', 'k', '--admin-key-file', d), 4, f'key file {d}: Is a directory')):
+                                   (('--api-key-file', d), 4, f"cannot read the key file '{d}': Is a directory"),
+                                   (('--api-key', 'k', '--admin-key-file', d), 4, f"cannot read the key file '{d}': Is a directory")):
             rc, _, err = run('serve', '--model', STORIES, '--port', '0', *flags)
             assert rc == status and why in err, (rc, err)
 
@@ -375,6 +376,32 @@ def test_keys_guard_the_routes():
         assert s.post('/v1/completions', greedy([1], 2), {'Authorization': 'Bearer wrong'})[0] == 401
         assert s.post('/v1/completions', greedy([1], 2), {'Authorization': 'Bearer sesame'})[0] == 200
         assert s.get('/health')[0] == 200
+
+
+def warnings(text):
+    return [line for line in text.splitlines() if line.startswith('WARNING')]
+
+
+def test_a_server_on_all_addresses_names_one_that_answers_and_warns_last_that_it_has_no_key():
+    with Server('--host', '0.0.0.0', model=BUNDLED) as s:
+        said = s.stderr()
+        url = said.split('chat --url ')[1].split('\n')[0]
+        assert '0.0.0.0' not in url and f'curl {url}/v1/completions' in said and f'ready   http://0.0.0.0:{s.port}' in said, said
+        with urllib.request.urlopen(url + '/livez', timeout=60 * SLOW) as r:
+            assert r.status == 200
+        assert warnings(said) == said.splitlines()[-1:] and 'anyone who can reach' in said and url[7:] in said.splitlines()[-1] and '--api-key' in said, said
+    for args in (('--host', '0.0.0.0', '--api-key', 'k'), ()):
+        with Server(*args, model=BUNDLED) as s:
+            assert not warnings(s.stderr()), s.stderr()
+
+
+def test_a_cache_that_is_too_small_for_prompts_is_warned_of_once():
+    for args, says in ((('--kv-tokens', '16'), 'the cache holds 16 tokens, and no prompt with its answer can be longer: raise --kv-tokens'),
+                       (('--kv-bytes', '100k'), 'raise --kv-bytes'), (('--kv-tokens', '240'), 'holds 240 tokens'), (('--kv-tokens', '256'), None),
+                       (('--kv-tokens', '16', '--max-len', '16'), None)):
+        with Server(*args, model=BUNDLED) as s:
+            said = warnings(s.stderr())
+            assert len(said) == (says is not None) and (says or '') in ''.join(said), (args, said)
 
 
 if __name__ == '__main__':

@@ -345,7 +345,7 @@ def test_what_cannot_be_trained_is_refused_with_a_reason():
             rc, out, err = run(*w.args(*settings, flags=flags))
             assert rc == status and word in err, (rc, err)
         refused(2, "--set optimizer.lrr: unknown setting; did you mean 'optimizer.lr'?", 'optimizer.lrr=1')
-        refused(2, '--set steps: expected a whole number, found', 'steps=many')
+        refused(2, '--set steps: expected a whole number such as', 'steps=many')
         refused(4, '/nowhere', 'data.train=/nowhere')
         with open(w.yaml, 'a', encoding='utf-8') as f:
             f.write('optimzer: {lr: 1}\n')

@@ -25,8 +25,8 @@ struct settings {
 static const struct qr_option table[] = {
     {.name = "flag", .type = QR_OPT_FLAG, .offset = AT(flag), .builtin = "true"},
     {.name = "count", .type = QR_OPT_INT, .offset = AT(count), .builtin = "5", .min = -100, .max = 1e9},
-    {.name = "some-bytes", .type = QR_OPT_BYTES, .offset = AT(bytes), .builtin = "1GiB"},
-    {.name = "time", .type = QR_OPT_TIME, .offset = AT(time), .builtin = "1s"},
+    {.name = "some-bytes", .type = QR_OPT_BYTES, .offset = AT(bytes), .builtin = "1GiB", .max = 0x1p62},
+    {.name = "time", .type = QR_OPT_TIME, .offset = AT(time), .builtin = "1s", .max = 0x1p62},
     {.name = "real", .type = QR_OPT_FLOAT, .offset = AT(real), .builtin = "0.5"},
     {.name = "text", .type = QR_OPT_STR, .offset = AT(text)},
     {.name = "choice", .type = QR_OPT_ENUM, .offset = AT(choice), .builtin = "a", .choices = "a|bb|ccc"},
@@ -43,7 +43,7 @@ static char *read_config(const void *bytes, size_t size, struct qr_err *err)
     snprintf(flag, sizeof flag, "--config=/proc/self/fd/%d", fd);
     char *argv[] = {name, flag, NULL};
     struct settings v;
-    struct qr_option_set *s = qr_options_new(table, N_ROWS, &v);
+    struct qr_option_set *s = qr_options_new(table, N_ROWS, NULL, &v);
     struct qr_buf b;
     qr_buf_init(&b);
     int rc = qr_options_read(s, 2, argv, err);

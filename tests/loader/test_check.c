@@ -151,13 +151,13 @@ Test(check, whatever_is_no_model_is_called_by_what_it_is_with_what_to_do)
         const char *says, *says2;
     } row[] = {
         {NULL, NULL, NULL, NULL, 0, ": the directory is empty; expected config.json, tokenizer.json and model.safetensors, or a *.gguf file", ""},
-        {"tokenizer.json", "{}", NULL, NULL, 0, "/config.json: is not there, which says what the model is", "has no weights, expected"},
+        {"tokenizer.json", "{}", NULL, NULL, 0, "/config.json does not exist; it says what the model is", "has no weights, expected"},
         {"README.md", "", NULL, NULL, 0, ": there is no config.json; expected config.json, tokenizer.json and model.safetensors", ""},
         {"pytorch_model.bin", "", NULL, NULL, 0, "pytorch_model.bin may be pickle, which can run code and is never read", "expected config.json"},
         {"b.gguf", "GGUF", "a.gguf", "GGUF", 0, "holds 2 GGUF files (a.gguf, b.gguf): name one of them", ""},
-        {"m-00002-of-00003.gguf", "GGUF", NULL, NULL, 0, "holds m-00002-of-00003.gguf, but not the first part of it: fetch all parts", ""},
-        {"a.gguf", LFS, NULL, NULL, 0, "a.gguf: is a pointer of git LFS, not the file itself: fetch it", ""},
-        {"a.gguf", "<html>", NULL, NULL, 0, "a.gguf: byte 0: does not begin with \"GGUF\"; fetch the file again", ""},
+        {"m-00002-of-00003.gguf", "GGUF", NULL, NULL, 0, "holds m-00002-of-00003.gguf, but not the first part of it: download all parts", ""},
+        {"a.gguf", LFS, NULL, NULL, 0, "a.gguf: is a pointer of git LFS, not the file itself: download that", ""},
+        {"a.gguf", "<html>", NULL, NULL, 0, "a.gguf: byte 0: does not begin with \"GGUF\"; download the file again", ""},
         {"a.gguf", "", NULL, NULL, 0, "a.gguf: byte 0: does not begin with \"GGUF\"", ""},
         {"a.gguf", GGUF_OF("mamba", "\5"), "mmproj-a.gguf", "GGUF", sizeof GGUF_OF("mamba", "\5"), "a.gguf: key general.architecture is \"mamba\"",
          "expected one of llama, "},
@@ -165,12 +165,16 @@ Test(check, whatever_is_no_model_is_called_by_what_it_is_with_what_to_do)
          "expected one of llama, "},
         {"config.json", "{\"architectures\": [\"BertModel\"]}", NULL, NULL, 0, "config.json: architectures[0] is \"BertModel\" (an encoder), expected one of ",
          "has no weights, expected model.safetensors or model.safetensors.index.json"},
+        {"config.json", "{\"architectures\": [\"Qwen3NextForCausalLM\"]}", NULL, NULL, 0,
+         "is \"Qwen3NextForCausalLM\"; the closest that is supported is Qwen3ForCausalLM, expected one of ", ""},
+        {"a.gguf", GGUF_OF("qwen3next", "\11"), NULL, NULL, sizeof GGUF_OF("qwen3next", "\11"),
+         "is \"qwen3next\"; the closest that is supported is qwen3, expected", ""},
         {"config.json", LFS, "model.safetensors", LFS, 0, "config.json: is a pointer of git LFS", "model.safetensors: is a pointer of git LFS"},
         {"config.json", "{}", "pytorch_model.bin", "", 0, "the weights are in pickle files (pytorch_model.bin)", "convert them to model.safetensors"},
         {"config.json", "{}", "adapter_model.safetensors", "", 0, "holds adapter_model.safetensors, but neither model.safetensors nor", "rename a single file"},
         {"config.json", "{}", "model.safetensors.index.json",
          "{\"weight_map\": {\"a\": \"x-1.safetensors\", \"b\": \"x-2.safetensors\", \"c\": \"x-1.safetensors\"}}", 0,
-         "/model.safetensors.index.json names 2 files, of which 2 are not there (the first: x-1.safetensors): fetch them into this directory", ""},
+         "/model.safetensors.index.json names 2 files, of which 2 are missing (the first: x-1.safetensors): download them into this directory", ""},
     };
     for (int i = 0; i < QR_COUNT(row); i++) {
         struct temp t;
@@ -341,7 +345,7 @@ Test(check, a_part_alone_is_refused_with_what_to_name_and_what_to_fetch)
     const char *said = strstr(out.data, "is the first of 2 parts");
     cr_expect(said && !strstr(said + 1, "is the first of 2 parts"), "once:\n%s", out.data);
     cr_expect(strstr(out.data, "m-00001-of-00002.gguf: is the first of 2 parts, and ") &&
-              strstr(out.data, "m-00002-of-00002.gguf is not there: fetch it into the same directory\n"), "%s", out.data);
+              strstr(out.data, "m-00002-of-00002.gguf is missing: download it into the same directory\n"), "%s", out.data);
     put_text(&t, "m-00002-of-00002.gguf", "GGUF");
     snprintf(file.dir, sizeof file.dir, "%.36s/m-00002-of-00002.gguf", t.dir);
     cr_expect_eq(check(&out, &file, false, &err), QR_E_USAGE);
@@ -365,10 +369,10 @@ Test(check, a_cut_file_says_where_it_ends_and_gguf_beside_a_directory_of_the_oth
     snprintf(path, sizeof path, "%s/model.safetensors", t.dir);
     cr_assert(stat(path, &st) == 0 && truncate(path, st.st_size - 1) == 0);
     cr_expect_eq(check(&out, &t, false, &err), QR_E_DAMAGED);
-    cr_expect(strstr(err.msg, "end behind the ") && strstr(err.msg, "when it was cut on its way, fetch it again"), "%s", err.msg);
+    cr_expect(strstr(err.msg, "end after the ") && strstr(err.msg, "truncated; download it again"), "%s", err.msg);
     cr_assert_eq(truncate(path, 100), 0);
     cr_expect_eq(check(&out, &t, false, &err), QR_E_DAMAGED);
-    cr_expect(strstr(err.msg, "in a file of 100 bytes; when it was cut on its way, fetch it again"), "%s", err.msg);
+    cr_expect(strstr(err.msg, "in a file of 100 bytes; truncated; download it again"), "%s", err.msg);
     qr_buf_release(&out);
     temp_remove(&t);
 }
@@ -478,9 +482,9 @@ Test(check, a_tokenizer_that_cannot_be_read_is_a_problem_and_one_with_more_ids_a
     struct qr_buf out;
     struct qr_err err = {0};
     qr_buf_init(&out);
-    qr_err_set(&o.tokenizer.err, QR_E_NOT_FOUND, "tokenizer.json is not there");
+    qr_err_set(&o.tokenizer.err, QR_E_NOT_FOUND, "tokenizer.json does not exist");
     cr_expect_eq(qr_model_check(&out, t.dir, &o, &err), QR_E_NOT_FOUND);
-    cr_expect(strstr(out.data, "problem       tokenizer.json is not there\n") && strstr(out.data, "would not run it"), "%s", out.data);
+    cr_expect(strstr(out.data, "problem       tokenizer.json does not exist\n") && strstr(out.data, "would not run it"), "%s", out.data);
     o.tokenizer.n_ids = c.n_vocab + 3;
     qr_buf_clear(&out);
     cr_expect_eq(qr_model_check(&out, t.dir, &o, &err), QR_E_NOT_FOUND);

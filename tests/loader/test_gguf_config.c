@@ -198,7 +198,7 @@ Test(gguf_config, a_file_without_the_norms_epsilon_is_refused_by_its_key)
         struct made m = begin_without_epsilon(arch[i]);
         put_u32(&m, "attention.head_count", 2);
         put_f32(&m, key[1 - i], 1e-6f);
-        refuses(&m, QR_E_DAMAGED, key[i], "is not there");
+        refuses(&m, QR_E_DAMAGED, key[i], "is missing");
         m = begin_without_epsilon(arch[i]);
         put_u32(&m, "attention.head_count", 2);
         put_text(&m, key[i], "small");

@@ -201,11 +201,11 @@ static struct made bad(int row, const char **why)
     struct made m = good();
     struct made_tensor *t = m.tensor, *last = &m.tensor[4];
     switch (row) {
-    case 0: m.type = NULL, *why = "key general.type is not there, expected \"adapter\""; break;
+    case 0: m.type = NULL, *why = "key general.type is missing, expected \"adapter\""; break;
     case 1: m.type = "model", *why = "key general.type is \"model\", expected \"adapter\""; break;
-    case 2: m.adapter = NULL, *why = "key adapter.type is not there, expected \"lora\""; break;
+    case 2: m.adapter = NULL, *why = "key adapter.type is missing, expected \"lora\""; break;
     case 3: m.adapter = "control_vector", *why = "key adapter.type is \"control_vector\", expected \"lora\""; break;
-    case 4: m.arch = NULL, *why = "key general.architecture is not there"; break;
+    case 4: m.arch = NULL, *why = "key general.architecture is missing"; break;
     case 5: m.arch = "qwen2", *why = "key general.architecture is \"qwen2\", expected \"llama\", which the model is"; break;
     case 6: m.alpha = INFINITY, *why = "key adapter.lora.alpha is inf, expected a finite number"; break;
     case 7: m.n_invocation = 2, *why = "only behind certain tokens (aLoRA)"; break;

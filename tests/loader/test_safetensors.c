@@ -99,7 +99,7 @@ static const struct bad {
     {"{" T("a", "F32", "[0]", "[0,4]") "}", 4, -1, {"byte 9", "span 4", "expected 0"}},
     /* ranges */
     {"{" T("a", "U8", "[1]", "[1,0]") "}", 1, -1, {"byte 9", "[1, 0]", "in order"}},
-    {"{" T("a", "U8", "[2]", "[0,2]") "}", 1, -1, {"byte 9", "[0, 2]", "end behind the 1 bytes"}},
+    {"{" T("a", "U8", "[2]", "[0,2]") "}", 1, -1, {"byte 9", "[0, 2]", "end after the 1 bytes"}},
     {"{" T("a", "U8", "[1]", "[0,9223372036854775807]") "}", 1, -1, {"byte 9", "9223372036854775807"}},
     {"{" T("a", "U8", "[1]", "[-1,0]") "}", 1, -1, {"data_offsets", "\"-1\""}},
     {"{" T("a", "U8", "[1]", "[1,2]") "}", 2, -1, {"tensor a", "after a hole"}},
@@ -309,7 +309,7 @@ Test(safetensors, index_names_plain_files_and_every_tensor_once)
     expect_index("[]", "expected an object");
     expect_index("{\"weight_map\":{\"a\":\"1.safetensors\"", "line 1");
     expect_index("{\"weight_map\":{\"a\":\"1.safetensors\"}} x", "line 1");
-    expect_index("{\"weight_map\":{\"a\":\"3.safetensors\"}}", "not there");
+    expect_index("{\"weight_map\":{\"a\":\"3.safetensors\"}}", "missing");
     expect_index("{\"weight_map\":{\"a\":\"1.safetensors\",\"c\":\"1.safetensors\"}}", "tensor c is not in 1.safetensors");
     expect_index("{\"weight_map\":{\"a\":\"2.safetensors\",\"b\":\"1.safetensors\"}}", "but the index says");
     expect_index("{\"weight_map\":{\"a\":\"1.safetensors\",\"b\":\"both.safetensors\"}}", "one file only");
@@ -347,7 +347,8 @@ Test(safetensors, a_link_to_a_file_that_is_gone_is_called_that)
         snprintf(path, sizeof path, "%s/%s", d.path, names[i]);
         cr_assert_eq(symlink("../../blobs/gone", path), 0);
         cr_expect_eq(qr_safetensors_open(&st, d.path, &err), QR_E_NOT_FOUND);
-        cr_expect(strstr(err.msg, names[i]) && strstr(err.msg, "is a link to what cannot be read: No such file or directory; fetch it again"), "%s", err.msg);
+        cr_expect(strstr(err.msg, names[i]) && strstr(err.msg, "is a link to a file that cannot be read: No such file or directory; download it again"), "%s",
+                  err.msg);
         unlink(path);
         dir_remove(&d);
     }

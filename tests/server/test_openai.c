@@ -119,7 +119,7 @@ Test(options, built_in_values_are_the_same_in_the_table_and_in_init)
     struct qr_err err = {0};
     char name[] = "test", *argv[] = {name, NULL};
     qr_server_option_rows(rows, 0);
-    struct qr_option_set *set = qr_options_new(rows, qr_server_option_count(), &from_table);
+    struct qr_option_set *set = qr_options_new(rows, qr_server_option_count(), NULL, &from_table);
     cr_assert_eq(qr_options_read(set, 1, argv, &err), 0, "%s", err.msg);
     qr_server_config_init(&from_init);
     cr_assert_str_eq(from_table.host, from_init.host);

@@ -81,7 +81,7 @@ Test(checkpoint, a_checkpoint_and_an_export_serve_the_trainers_logits_bit_for_bi
         cr_assert_eq(qr_model_export(path, &src, false, &err), 0, "%s", err.msg);
         check_served(path, NULL, &run, compute);
         cr_assert_eq(qr_model_export(path, &src, false, &err), QR_E_IO);
-        cr_assert(strstr(err.msg, "/final: is there already"), "%s", err.msg);
+        cr_assert(strstr(err.msg, "/final already exists"), "%s", err.msg);
         cr_assert_eq(qr_model_export(path, &src, true, &err), 0, "%s", err.msg);
         run_drop(&run);
         temp_dir_remove(&d);

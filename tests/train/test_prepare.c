@@ -300,7 +300,7 @@ Test(prepare, the_same_input_gives_the_same_bytes_and_an_old_directory_is_replac
     prepare(&b);
     read_index(&one, &b);
     cr_expect_eq(qr_data_prepare(&b.p, &sum, &err), QR_E_USAGE);
-    cr_expect_not_null(strstr(err.msg, "exists already"), "%s", err.msg);
+    cr_expect_not_null(strstr(err.msg, "already exists"), "%s", err.msg);
     b.p.replace = true;
     prepare(&b);
     read_index(&two, &b);

@@ -198,7 +198,7 @@ Test(trainer, settings_and_files_that_do_not_fit_are_refused_by_name)
         {WITH("sample.every=1"), QR_E_USAGE, "--set sample.every: sample.prompts is empty; expected texts to go on from"},
         {WITH("model.freeze=layers"), QR_E_USAGE,
          "--set model.freeze: 'layers' is the beginning of no tensor's name; the first is 'model.embed_tokens.weight'"},
-        {WITH("optimizer.lr=-1"), QR_E_USAGE, "--set optimizer.lr: -1 is below the smallest value allowed, 0"},
+        {WITH("optimizer.lr=-1"), QR_E_USAGE, "--set optimizer.lr must be from 0 to"},
         {WITH(other), QR_E_INVALID, "has ids up to 299, the model's vocabulary (vocab_size) is 256"},
         {WITH("compute.isa=mmx"), QR_E_USAGE, "mmx"},
         {WITH("prune.kind=2:4", "prune.fraction=0.6"), QR_E_USAGE, "--set prune.fraction: 0.6, but prune.kind 2:4 takes two weights of every four: 0.5"},

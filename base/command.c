@@ -1,0 +1,116 @@
+#include "base/command.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+
+/* Each line of `lines`, indented. */
+static void put_lines(struct qr_buf *out, const char *title, const char *lines, int32_t columns)
+{
+    qr_buf_printf(out, "%s:\n", title);
+    for (size_t len; *lines; lines += len + (lines[len] == '\n')) {
+        len = strcspn(lines, "\n");
+        struct qr_buf line = {0};
+        qr_buf_printf(&line, "  %.*s", (int)len, lines);
+        qr_options_help_text(out, line.data, columns);
+        qr_buf_release(&line);
+    }
+}
+
+/* The last word of a name: "load" of "bench load". */
+static const char *own_name(const struct qr_command *c)
+{
+    const char *blank = strrchr(c->name, ' ');
+    return blank ? blank + 1 : c->name;
+}
+
+static void put_group(struct qr_buf *out, const struct qr_command *c, int32_t columns)
+{
+    qr_buf_put_str(out, "\nCommands:\n");
+    for (int32_t i = 0; i < c->n_sub; i++) {
+        char head[64];
+        snprintf(head, sizeof head, "  quire %s", c->sub[i]->name);
+        qr_options_help_entry(out, head, c->sub[i]->purpose, columns);
+    }
+    qr_buf_printf(out, "\nquire %s COMMAND --help lists a command's options.\n", c->name);
+}
+
+void qr_command_help(struct qr_buf *out, const struct qr_command *c, bool brief, int32_t columns)
+{
+    QR_ASSERT(out != NULL);
+    QR_ASSERT(c != NULL && columns > 0);
+    struct qr_buf title = {0};
+    qr_buf_printf(&title, "quire %s - %s", c->name, c->purpose);
+    qr_options_help_text(out, title.data, columns);
+    qr_buf_release(&title);
+    qr_buf_put_str(out, brief ? "" : "\n");
+    put_lines(out, "Usage", c->usage, columns);
+    if (c->sub) {
+        put_group(out, c, columns);
+        return;
+    }
+    if (brief) {
+        qr_buf_put_str(out, "Options:\n");
+        qr_options_help_brief(out, c->table, c->n_options, columns);
+        put_lines(out, "Examples", c->examples, columns);
+        qr_buf_printf(out, "quire %s --help lists every option.\n", c->name);
+        return;
+    }
+    qr_buf_put_byte(out, '\n');
+    put_lines(out, "Examples", c->examples, columns);
+    qr_buf_put_byte(out, '\n');
+    if (c->text) {
+        qr_options_help_text(out, c->text, columns);
+        qr_buf_put_byte(out, '\n');
+    }
+    qr_options_help(out, c->table, c->n_options, c->name, columns);
+}
+
+int qr_command_fail(const char *name, const struct qr_err *err)
+{
+    QR_ASSERT(name != NULL);
+    QR_ASSERT(err != NULL && err->code < 0);
+    fflush(stdout);
+    fprintf(stderr, "quire %s: %s\n", name, err->msg);
+    return qr_err_exit_status(err->code);
+}
+
+const struct qr_command *qr_command_find(const struct qr_command *const *list, int32_t n, const char *name)
+{
+    QR_ASSERT(list != NULL && n > 0);
+    QR_ASSERT(name != NULL);
+    for (int32_t i = 0; i < n; i++)
+        if (strcmp(own_name(list[i]), name) == 0)
+            return list[i];
+    return NULL;
+}
+
+int qr_command_read(struct qr_option_set **out, const struct qr_command *c, void *target, int argc, char **argv)
+{
+    QR_ASSERT(out != NULL && target != NULL);
+    QR_ASSERT(c != NULL && c->table != NULL);
+    struct qr_err err;
+    struct qr_buf text = {0};
+    struct qr_option_set *set = qr_options_new(c->table, c->n_options, c->name, target);
+    int status = 0, rc = qr_options_read(set, argc, argv, &err);
+    if (rc == 0 && c->args && !qr_options_wants_help(set))
+        rc = qr_options_take_args(set, c->args, &err);
+    if (rc != 0) {
+        status = qr_command_fail(c->name, &err);
+        fprintf(stderr, "See: quire %s --help\n", c->name);
+    } else if (qr_options_wants_help(set))
+        qr_command_help(&text, c, qr_options_wants_brief(set), qr_options_columns());
+    else if (qr_options_wants_print(set))
+        qr_options_print(&text, set);
+    else if (!qr_options_wants_check(set) || c->checks)
+        status = -1;
+    if (text.len > 0)
+        fwrite(text.data, 1, text.len, stdout);
+    qr_buf_release(&text);
+    if (status >= 0)
+        qr_options_free(set);
+    else
+        *out = set;
+    return status;
+}

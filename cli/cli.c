@@ -322,3 +322,10 @@ int qr_cli_read_file(struct qr_buf *out, const char *path, size_t max_bytes, str
     fclose(f);
     return rc;
 }
+
+int64_t qr_cli_requests_bytes(int64_t asked, int64_t left)
+{
+    QR_ASSERT(asked >= QR_CLI_REQUESTS_MIN);
+    const int64_t most = left / 2 > QR_CLI_REQUESTS_MIN ? left / 2 : QR_CLI_REQUESTS_MIN;
+    return asked < most ? asked : most;
+}

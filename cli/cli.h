@@ -184,4 +184,9 @@ void qr_cli_put_ids(struct qr_buf *out, const int32_t *ids, int32_t n);
 /* Reads a whole file (at most max_bytes) into out. */
 int qr_cli_read_file(struct qr_buf *out, const char *path, size_t max_bytes, struct qr_err *err);
 
+/* What requests may hold of --max-bodies-size where `left` bytes are free beside all the rest: half of them at most, as the heap, sockets and the system take
+ * their part of it. */
+#define QR_CLI_REQUESTS_MIN ((int64_t)1 << 20)
+int64_t qr_cli_requests_bytes(int64_t asked, int64_t left);
+
 #endif

@@ -40,6 +40,7 @@ struct serve {
     struct qr_pooling_config pooling;
     struct qr_engine *engine;
     char *name; /* the directory's or GGUF file's own name */
+    int64_t available_bytes; /* before anything was opened */
     int64_t started_us;
     int status; /* of the loader: 0, or the exit status of what went wrong */
     atomic_bool loaded; /* or failed: the loader is about to say so */
@@ -206,6 +207,20 @@ static int load(struct serve *s, struct qr_err *err)
     return rc != 0 ? rc : load_adapters(s, err);
 }
 
+/* What requests may hold: as the settings say, or less where the model leaves less. */
+static int64_t requests_bytes(const struct serve *s)
+{
+    const struct qr_engine_limits *l = qr_engine_limits(s->engine);
+    const int64_t taken = l->weight_bytes + l->act_bytes + l->scratch_bytes + l->table_bytes + l->lora_bytes + l->kv_bytes, asked = s->o->s.bodies_bytes;
+    const int64_t left = l->on_host ? s->available_bytes - taken - l->kv_host_bytes : qr_memory_available();
+    const int64_t n = qr_cli_requests_bytes(asked, left);
+    char text[3][QR_SIZE_TEXT];
+    if (n < asked)
+        qr_log(QR_LOG_WARN, "server", "memory is short: requests may hold %s, not %s (--max-bodies-size); %s are free beside the model and its cache",
+               qr_size_text(text[0], n), qr_size_text(text[1], asked), qr_size_text(text[2], left > 0 ? left : 0));
+    return n;
+}
+
 static void *loader(void *arg)
 {
     struct serve *s = arg;
@@ -222,7 +237,8 @@ static void *loader(void *arg)
     banner(s, qr_clock_us() - t0);
     const char *const names[] = {s->name};
     qr_server_set_ready(s->server, &(struct qr_server_model){.engine = s->engine, .tokenizer = s->tokenizer, .chat = s->chat,
-                                                             .pooling = s->pooling, .names = names, .n_names = 1});
+                                                             .pooling = s->pooling, .requests_bytes = requests_bytes(s),
+                                                             .names = names, .n_names = 1});
     return NULL;
 }
 
@@ -263,6 +279,7 @@ static int serve(const struct serve_options *o)
     if (s.team.comm.rank > 0)
         return qr_cli_follow(&s.team, &o->m, &o->e);
     qr_mem_keep_little();
+    s.available_bytes = qr_memory_available();
     rc = qr_server_open(&s.server, &o->s, &err);
     if (rc != 0)
         return end_team(&s, 0, rc, &err);

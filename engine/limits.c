@@ -67,11 +67,10 @@ static int fail_small(const struct qr_engine_config *c, int64_t fits, int64_t ne
                       c->ctx_max > 0 ? ", those of one sequence (--max-len)" : "", (long long)needed, (long long)(needed * token_bytes));
 }
 
-/* What is named as missing is enough when it is read: tenths of a MiB. */
+/* What is named as missing is enough when it is read: whole MiB. */
 static int64_t round_up(int64_t n_bytes)
 {
-    const int64_t tenth = (1 << 20) / 10;
-    return (n_bytes + tenth - 1) / tenth * tenth;
+    return (n_bytes + (1 << 20) - 1) >> 20 << 20;
 }
 
 /* Memory is too little for the cache that was asked for, or for any. */

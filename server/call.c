@@ -1,19 +1,15 @@
 #include "server/call.h"
 
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/assert.h"
 #include "base/clock.h"
-#include "base/heap.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "engine/adapters.h"
 #include "server/openai_write.h"
 #include "server/route.h"
-
-#define TRIM_EVERY_US 50000
 
 /* ---- life ---- */
 
@@ -45,6 +41,7 @@ static void call_free(struct qr_call *call)
     qr_http_job_free(call->job);
     qr_list_remove(&call->link);
     s->n_calls--;
+    s->freed_bytes += account.granted_bytes;
     qr_free(call);
     qr_account_leave(before);
     qr_account_close(&account);
@@ -292,28 +289,15 @@ bool qr_call_set_prompt(struct qr_call *call, int32_t i, const int32_t *ids, int
     return true;
 }
 
-/* Of a body of 50 KB it costs 0.6 ms, as the next one has to have its pages again: seldom enough to be no matter. */
-static void trim_now_and_then(struct qr_server *s)
-{
-    int64_t last = atomic_load_explicit(&s->trimmed_us, memory_order_relaxed);
-    const int64_t now = qr_clock_us();
-    if (now - last >= TRIM_EVERY_US && atomic_compare_exchange_strong(&s->trimmed_us, &last, now))
-        qr_heap_trim();
-}
-
-/* The body and what it was parsed to became requests; that is some 20 times its size where it is ids, as each of them is a node, and requests lie behind them:
- * what is free in front goes back to the system, too. A few strings are read later. */
+/* The body and what it was parsed to became requests; that is some 20 times its size where it is ids, as each of them is a node. A few strings are read later. */
 static void drop_input(struct qr_call *call)
 {
     static const char *const later[] = {"model", "stop", "cache_salt", NULL};
     struct qr_params *p = &call->params;
-    const bool large = call->body.len >= QR_TRIM_BYTES;
     if (p->doc && qr_json_type(p->doc) == QR_JSON_T_OBJECT)
         qr_json_retain(p->doc, later);
     p->prompt = p->messages = p->tools = p->documents = p->template_kwargs = NULL;
     qr_buf_release(&call->body);
-    if (large)
-        trim_now_and_then(call->server);
 }
 
 static void prepare_all(void *arg)
@@ -438,6 +422,7 @@ static void prepare_done(void *arg)
     struct qr_call *call = arg;
     QR_ASSERT(call->preparing);
     call->preparing = false;
+    call->server->freed_bytes += call->body_bytes;
     if (call->conn)
         admit_answer(call);
     if (call->conn && call->error.status != 0)
@@ -489,7 +474,7 @@ void qr_call_start(struct qr_server *s, struct qr_conn *c, const struct qr_call_
     snprintf(call->id, sizeof call->id, "%s%016llx", kind->api == QR_API_CHAT ? "chatcmpl-" : "cmpl-",
              (unsigned long long)qr_server_next_id(s));
     qr_conn_take_body(c, &call->body, &call->account);
-    s->read_bytes += (int64_t)call->body.len;
+    call->body_bytes = (int64_t)call->body.len;
     qr_list_push_back(&s->calls, &call->link);
     s->n_calls++;
     qr_conn_set_call(c, call);

@@ -68,6 +68,7 @@ struct qr_call {
     struct qr_account account;              /* of all that is owned here: one thread's at a time, the pool's while `preparing` */
     struct qr_http_job *job;                /* owned: its turns on the pool */
     struct qr_buf body;                     /* owned until prepared */
+    int64_t body_bytes;
     struct qr_key_digest digest;            /* of the key that was presented */
     struct qr_params params;                /* owned: chat and completions; of embeddings doc and n only */
     int32_t n_dimensions;                   /* embeddings: what of them is wanted, and whether as base64 */

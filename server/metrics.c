@@ -229,6 +229,8 @@ static void put_server(struct out *o, struct qr_server *s)
     put_sample(o, "quire_calls_total", "", "route=\"completions\"", (double)s->n_completions);
     put_sample(o, "quire_calls_total", "", "route=\"embeddings\"", (double)s->n_embeddings);
     put_sample(o, "quire_calls_total", "", "route=\"tokenize\"", (double)s->n_tokenize);
+    put_one(o, "quire_requests_bytes", "gauge", "Memory that requests hold of --max-bodies-size.", (double)atomic_load(&s->budget.used_bytes));
+    put_one(o, "quire_requests_bytes_max", "gauge", "What they may hold.", (double)s->budget.max_bytes);
     put_one(o, "quire_calls", "gauge", "API calls that have not ended.", s->n_calls);
     put_one(o, "quire_submitted_requests_total", "counter", "Requests handed to the engine.", (double)s->n_submitted);
     put_one(o, "quire_ended_requests_total", "counter", "Requests whose last event came back.", (double)s->n_ended);

@@ -55,8 +55,8 @@ static const struct qr_option rows[] = {
     {.name = "max-body-size", .type = QR_OPT_BYTES, .offset = AT(body_bytes), .builtin = "4MiB", .min = 1024, .max = 4194304, .arg = "BYTES",
      .group = LIM, .help = "Largest body of a request."},
     {.name = "max-bodies-size", .type = QR_OPT_BYTES, .offset = AT(bodies_bytes), .builtin = "256MiB", .min = 1048576, .max = 64 * GIB, .arg = "BYTES",
-     .group = LIM, .help = "Bodies of all requests that arrive or are being prepared, together; past it new ones get 503. As much again for answers "
-             "of embeddings: calls that find others using it get 429."},
+     .group = LIM, .help = "Memory that all requests may hold together: bodies (half of it at most), what they are read to, and answers. Past it requests get "
+             "503, embeddings 429. Less where the model leaves less: half of what is free then."},
     {.name = "header-timeout", .type = QR_OPT_TIME, .offset = AT(header_us), .builtin = "10s", .min = 0.1 * SEC, .max = HOUR, .arg = "T", .group = LIM,
      .help = "Longest time from the first byte of a head to its last; a body gets the same grace before its rate counts."},
     {.name = "idle-timeout", .type = QR_OPT_TIME, .offset = AT(idle_us), .builtin = "75s", .min = 0.1 * SEC, .max = 24 * HOUR, .arg = "T", .group = LIM,

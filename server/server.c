@@ -115,13 +115,27 @@ static void on_signal(void *user, int32_t signum)
     stop_now(s, 130);
 }
 
-/* What opening the model, and calls, leave free between other blocks goes back to the system once nobody is served. */
+static void trim_run(void *arg)
+{
+    (void)arg;
+    qr_heap_trim();
+}
+
+static void trim_done(void *arg)
+{
+    struct qr_server *s = arg;
+    s->trimming = false;
+}
+
+/* What opening the model, and calls, leave free between blocks that stay goes back to the system: ten times a second at most, as the next body has to have its
+ * pages again. */
 static void give_back(struct qr_server *s)
 {
-    if (s->n_calls > 0 || s->read_bytes < QR_TRIM_BYTES)
+    if (s->trimming || s->freed_bytes < QR_TRIM_BYTES)
         return;
-    s->read_bytes = 0;
-    qr_heap_trim();
+    s->freed_bytes = 0;
+    s->trimming = true;
+    qr_http_work(s->trim, trim_run, trim_done, s);
 }
 
 /* The drain's time is over: what runs ends with an error, and a little later whoever has not read that yet, or is still sending, is left. */
@@ -160,7 +174,7 @@ static void become_ready(struct qr_server *s)
     uint64_t h = qr_hash64(version, strlen(version), qr_hash64(s->names[0], strlen(s->names[0]), 0));
     snprintf(s->fingerprint, sizeof s->fingerprint, "fp_%010llx", (unsigned long long)(h & 0xffffffffffull));
     s->phase = QR_PHASE_READY;
-    s->read_bytes = QR_TRIM_BYTES;
+    s->freed_bytes = QR_TRIM_BYTES;
     if (s->draining)
         qr_engine_drain(s->model.engine);
 }
@@ -348,6 +362,7 @@ int qr_server_open(struct qr_server **out, const struct qr_server_config *config
         qr_server_close(s);
         return rc;
     }
+    s->trim = qr_http_job_new(s->http);
     *out = s;
     return 0;
 }
@@ -364,6 +379,7 @@ void qr_server_close(struct qr_server *s)
     if (!s)
         return;
     qr_http_close(s->http);
+    qr_http_job_free(s->trim);
     qr_calls_release(s);
     free_names(s->names, s->n_names);
     free_names(s->pending.names, s->pending.n_names); /* ready came after the loop had ended */

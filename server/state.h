@@ -16,7 +16,7 @@
 
 enum qr_phase { QR_PHASE_LOADING, QR_PHASE_READY, QR_PHASE_FAILED };
 
-#define QR_TRIM_BYTES (32 << 10) /* of bodies read: what they leave in the heaps, less than a MiB, is not worth a trim */
+#define QR_TRIM_BYTES (32 << 10) /* of bodies: what less than this leaves in the heaps, under a MiB, is not worth a trim */
 
 struct qr_server {
     struct qr_server_config config;
@@ -43,8 +43,9 @@ struct qr_server {
     struct qr_node calls;                 /* every call that has not ended */
     int32_t n_calls;
     struct qr_budget budget;              /* of what requests hold: bodies, what becomes of them, and answers */
-    int64_t read_bytes;                   /* of bodies since free memory was given back */
-    _Atomic int64_t trimmed_us;           /* when a thread that reads bodies has last given some back */
+    int64_t freed_bytes;                  /* of bodies and calls since the heap was trimmed */
+    struct qr_http_job *trim;             /* owned */
+    bool trimming;                        /* it is on the pool */
     bool starved;                         /* a call that has begun found no room for its next piece, and has none inside */
     uint64_t id_seed, n_ids;
     uint64_t n_submitted, n_ended;        /* engine requests: the ledger's server half */

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/mem.h"
 #include "base/option.h"
 #include "server/openai.h"
 #include "server/route.h"
@@ -117,6 +118,7 @@ static int serve(const struct settings *o)
     struct loading l = {.settings = o};
     pthread_t thread;
     struct rusage use;
+    qr_mem_keep_little(); /* as quire serve does */
     if (qr_server_open(&l.server, &o->server, &err) != 0) {
         fprintf(stderr, "mock_server: %s\n", err.msg);
         return qr_err_exit_status(err.code);

@@ -39,7 +39,7 @@ Test(limits, weights_that_do_not_fit_are_refused_with_the_formats_that_do)
                   "what may fit is --quantize int4 with fewer --max-step-tokens than 512 and fewer --max-running than 64 ("},
                  {((int64_t)(25 + 10) << 20) + block, "what may fit is --quantize int4 with fewer --max-step-tokens"},
                  {((int64_t)(25 + 9) << 20) + block, "no format of it fits: 2.0 MiB more must be free, for it as int4, or the model must be smaller"},
-                 {0, "no format of it fits: 36.1 MiB more"}};
+                 {0, "no format of it fits: 37.0 MiB more"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         cr_expect_eq(qr_engine_foresee(&l, &c, &p, cases[i].available, &err), QR_E_NO_ROOM);
         cr_expect(strstr(err.msg, cases[i].says) && strstr(err.msg, "100.0 MiB as bf16"), "case %zu: %s", i, err.msg);
@@ -107,8 +107,8 @@ Test(limits, where_no_block_of_the_cache_fits_the_memory_that_is_missing_is_name
     const struct {
         int64_t available, kv_tokens;
         const char *says;
-    } cases[] = {{act + block - 1, 0, "at least 0.1 MiB more"}, {act, 0, "at least 0.1 MiB more"}, {0, 0, "at least 1.1 MiB more"},
-                 {0, 4096, "at least 1.1 MiB more"}, {act - ((int64_t)9 << 20), 0, "at least 9.1 MiB more"}};
+    } cases[] = {{act + block - 1, 0, "at least 1.0 MiB more"}, {act, 0, "at least 1.0 MiB more"}, {0, 0, "at least 2.0 MiB more"},
+                 {0, 4096, "at least 2.0 MiB more"}, {act - ((int64_t)9 << 20), 0, "at least 10.0 MiB more"}};
     struct qr_engine_config c;
     struct qr_engine_limits l;
     struct qr_err err = {0};

@@ -229,6 +229,32 @@ def test_a_body_that_does_not_say_its_length_is_refused_when_there_is_no_room_le
         assert post(s.port, CHAT, chat(max_tokens=1)).status == 200
 
 
+def figure(server, name):
+    """Of the process, in bytes."""
+    with open(f"/proc/{server.process.pid}/status", encoding="ascii") as f:
+        return next(int(line.split()[1]) * 1024 for line in f if line.startswith(name + ":"))
+
+
+@with_patience
+def test_answers_that_nobody_reads_are_charged_what_the_system_says_within_a_quarter(scale):
+    if "asan" in sys.argv[1]:
+        raise Skip("a sanitizer keeps memory of its own")
+    with Server("--mock-rate", "0") as s:
+        before = figure(s, "RssAnon")
+        held = [Connection(s.port) for _ in range(4)]
+        for c in held:
+            c.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            c.send(render("POST", COMPLETIONS, json.dumps({"prompt": [[5] * 1000] * 20, "max_tokens": 1, "logprobs": 20, "echo": True}).encode()))
+        while metrics(s.port)['quire_calls_total{route="completions"}'] < 4 or metrics(s.port)["quire_calls"] > 0:
+            time.sleep(0.05)
+        time.sleep(0.3 * scale)  # what is free goes back to the system
+        charged, used = metrics(s.port)["quire_requests_bytes"], figure(s, "RssAnon") - before
+        print(f"   charged {charged / 2**20:.1f} MiB, used {used / 2**20:.1f} MiB")
+        assert charged > 10 * 2**20 and 0.75 * used <= charged <= 1.25 * used, (charged, used)
+        for c in held:
+            c.close()
+
+
 @with_patience
 def test_running_out_of_descriptors_keeps_what_is_open(scale):
     with Server("--mock-rate", "60", limit=(64, 64)) as s:

@@ -7,6 +7,7 @@
 #include <yaml.h>
 
 #include "base/assert.h"
+#include "base/exhausted.h"
 #include "base/mem.h"
 #include "base/option_set.h"
 
@@ -273,7 +274,7 @@ int qr_option_read_yaml(struct qr_option_set *s, const char *path, struct qr_err
         goto out;
     struct reader r = {.s = s, .path = path, .text = text.data, .n_text = text.len, .err = err};
     if (!yaml_parser_initialize(&r.parser))
-        qr_panic("out of memory: YAML parser");
+        qr_exhausted("out of memory: YAML parser");
     yaml_parser_set_encoding(&r.parser, YAML_UTF8_ENCODING);
     yaml_parser_set_input_string(&r.parser, (const unsigned char *)text.data, text.len);
     r.seen = qr_alloc((size_t)s->n, sizeof *r.seen);

@@ -289,7 +289,7 @@ bool qr_call_set_prompt(struct qr_call *call, int32_t i, const int32_t *ids, int
     return true;
 }
 
-/* The body and what it was parsed to became requests; that is some 20 times its size where it is ids, as each of them is a node. A few strings are read later. */
+/* The body and what it was parsed to became requests: some 20 times its size where it is ids, as each of them is a node. A few strings are read later. */
 static void drop_input(struct qr_call *call)
 {
     static const char *const later[] = {"model", "stop", "cache_salt", NULL};

@@ -6,6 +6,7 @@
 
 #include "base/account.h"
 #include "base/assert.h"
+#include "base/exhausted.h"
 #include "base/mem.h"
 
 #define JIT_STACK_BYTES_MIN ((size_t)64 << 10)
@@ -32,7 +33,7 @@ static int compile(struct qr_pattern *p, const struct qr_buf *regex, struct qr_e
     PCRE2_SIZE at;
     pcre2_compile_context *context = pcre2_compile_context_create(NULL);
     if (!context)
-        qr_panic("out of memory: regular expression");
+        qr_exhausted("out of memory: regular expression");
     pcre2_set_newline(context, PCRE2_NEWLINE_LF);
     pcre2_set_parens_nest_limit(context, 64);
     p->code = pcre2_compile((PCRE2_SPTR)regex->data, regex->len,

@@ -1,8 +1,8 @@
-/* stress_missing_memory - the n-th allocation of each kind of request fails, for each n: the request hears 503, or is answered as ever where the server could wait;
- * everything else goes on, and nothing is left of it. A real server over the bundled model, in this process; all n, under a sanitizer every 7th.
+/* stress_missing_memory - the n-th allocation of each kind of request fails, for each n: the request hears 503, or is answered as ever where the server could
+ * wait. Everything else goes on, and nothing is left of it. A real server over the bundled model, in this process; all n, under a sanitizer every 7th.
  *
- * The hook lies under base/mem: our own memory, cJSON's, PCRE2's and libuv's. Memory that other libraries take for themselves does not fail here: the C library's
- * (files, threads, numbers as text) and libcrypto's, which is asked for digests that need none.
+ * The hook lies under base/mem: our own memory, cJSON's, PCRE2's and libuv's. Memory that other libraries take for themselves does not fail here: the C
+ * library's (files, threads, numbers as text) and libcrypto's, which is asked for digests that need none.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -27,7 +27,9 @@
 #include "tests/temp.h"
 
 #define MODEL "models/quire-tiny"
-#define CHAT "\"messages\":[{\"role\":\"system\",\"content\":\"Be brief.\"},{\"role\":\"user\",\"content\":\"What is 12 + 30?\"}],\"temperature\":0,\"max_tokens\":6"
+#define CHAT                                                                                                              \
+    "\"messages\":[{\"role\":\"system\",\"content\":\"Be brief.\"},{\"role\":\"user\",\"content\":\"What is 12 + 30?\"}]," \
+    "\"temperature\":0,\"max_tokens\":6"
 #define WORD "antidisestablishmentarianism"
 #define LONG WORD WORD WORD WORD WORD WORD WORD WORD WORD WORD
 #define NOTHING_US 20000000 /* longer than any answer takes */
@@ -38,11 +40,13 @@ struct kind {
 };
 
 static const struct kind kinds[] = {
-    {"chat", "POST", "/v1/chat/completions", "{" CHAT ",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}],\"metadata\":{\"a\":[1,2]}}", NULL},
+    {"chat", "POST", "/v1/chat/completions",
+     "{" CHAT ",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}],\"metadata\":{\"a\":[1,2]}}", NULL},
     {"chat, streamed", "POST", "/v1/chat/completions", "{" CHAT ",\"stream\":true,\"stream_options\":{\"include_usage\":true}}", NULL},
     {"completions", "POST", "/v1/completions", "{\"prompt\":[\"Once\",\"upon a\"],\"temperature\":0,\"max_tokens\":4,\"echo\":true,\"logprobs\":3}", NULL},
     {"completions of ids", "POST", "/v1/completions",
-     "{\"prompt\":[5,6,7,8],\"n\":2,\"seed\":1,\"max_tokens\":5,\"prompt_logprobs\":2,\"return_token_ids\":true,\"stop\":[\"xyz\"],\"logit_bias\":{\"9\":1}}", NULL},
+     "{\"prompt\":[5,6,7,8],\"n\":2,\"seed\":1,\"max_tokens\":5,\"prompt_logprobs\":2,\"return_token_ids\":true,"
+     "\"stop\":[\"xyz\"],\"logit_bias\":{\"9\":1}}", NULL},
     {"completions, streamed", "POST", "/v1/completions",
      "{\"prompt\":\"Once\",\"n\":2,\"seed\":1,\"max_tokens\":4,\"stream\":true,\"logprobs\":2,\"echo\":true,\"ignore_eos\":true}", NULL},
     {"embeddings", "POST", "/v1/embeddings", "{\"input\":[\"one\",\"two\",[3,4]],\"dimensions\":4}", NULL},
@@ -170,8 +174,9 @@ static void blank_out(char *text, const char *key)
 static void ask(const struct world *w, struct answer *a, const char *method, const char *path, const char *body)
 {
     char request[2048];
-    const int fd = connect_to(w->port), n = snprintf(request, sizeof request, "%s %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: "
-                                                     "application/json\r\nContent-Length: %zu\r\n\r\n%s", method, path, body ? strlen(body) : 0, body ? body : "");
+    const int fd = connect_to(w->port);
+    const int n = snprintf(request, sizeof request, "%s %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n"
+                           "Content-Length: %zu\r\n\r\n%s", method, path, body ? strlen(body) : 0, body ? body : "");
     QR_ASSERT(n > 0 && (size_t)n < sizeof request);
     a->n = 0;
     if (send(fd, request, (size_t)n, MSG_NOSIGNAL) == n)

@@ -141,10 +141,7 @@ static const char *closest_arch(const char *found)
     for (int i = 0; i < QR_COUNT(arch_rows); i++)
         known[i] = family_of(family[i], arch_rows[i].name);
     const char *near = qr_arch_closest(family_of(own, found), known, QR_COUNT(known));
-    for (int i = 0; i < QR_COUNT(arch_rows); i++)
-        if (near == known[i])
-            return arch_rows[i].name;
-    return NULL;
+    return near ? arch_rows[(near - family[0]) / QR_COUNT(own)].name : NULL;
 }
 
 static int read_arch(const struct qr_hf_obj *o, const struct arch_row **out, bool *headless)
@@ -560,10 +557,8 @@ static int read_generation(const struct qr_hf_obj *o, struct qr_model_config *c)
 static int parse_object(struct qr_json **root, const char *file, const char *text, size_t len, struct qr_err *err)
 {
     int rc = qr_json_parse_file(root, text, len, &qr_json_limits_request, file, err);
-    if (rc)
+    if (rc || qr_json_type(*root) == QR_JSON_T_OBJECT)
         return rc;
-    if (qr_json_type(*root) == QR_JSON_T_OBJECT)
-        return 0;
     rc = qr_err_set(err, QR_E_DAMAGED, "%s: is %s, expected an object", file, qr_json_type_name(qr_json_type(*root)));
     qr_json_free(*root);
     return rc;

@@ -68,6 +68,9 @@ int qr_options_read(struct qr_option_set *s, int argc, char **argv, struct qr_er
  * Once per set. */
 int qr_options_read_settings(struct qr_option_set *s, const char *path, const char *const *setting, int32_t n, struct qr_err *err);
 
+/* Whether a setting of that name (n bytes) is a key, which is not shown. */
+bool qr_option_is_secret(const char *name, size_t n);
+
 bool qr_options_wants_help(const struct qr_option_set *s);  /* --help or -h */
 bool qr_options_wants_brief(const struct qr_option_set *s); /* -h */
 bool qr_options_wants_print(const struct qr_option_set *s);

@@ -354,10 +354,10 @@ static void put_plain(struct qr_buf *out, const char *s)
     }
 }
 
-static bool is_secret(const char *name)
+bool qr_option_is_secret(const char *name, size_t n)
 {
-    size_t n = strlen(name);
-    return (n >= 3 && strcmp(name + n - 3, "key") == 0) || (n >= 4 && strcmp(name + n - 4, "keys") == 0);
+    QR_ASSERT(name != NULL);
+    return (n >= 3 && memcmp(name + n - 3, "key", 3) == 0) || (n >= 4 && memcmp(name + n - 4, "keys", 4) == 0);
 }
 
 static void put_list(struct qr_buf *out, const struct qr_str_list *list)
@@ -381,7 +381,7 @@ static void put_setting(struct qr_buf *out, const struct qr_option *o, const voi
     else if (o->type == QR_OPT_STR)
         memcpy(&str, field, sizeof str);
     bool text = o->type == QR_OPT_STR || o->type == QR_OPT_LIST, set = !text || str || list.n > 0;
-    if (set && is_secret(o->name)) {
+    if (set && qr_option_is_secret(o->name, strlen(o->name))) {
         qr_buf_printf(out, "#%s: ***", o->name);
         return;
     }

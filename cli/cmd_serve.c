@@ -41,6 +41,7 @@ struct serve {
     struct qr_engine *engine;
     char *name; /* the directory's or GGUF file's own name */
     int64_t available_bytes; /* before anything was opened */
+    int64_t requests_bytes;  /* what requests may hold */
     int64_t started_us;
     int status; /* of the loader: 0, or the exit status of what went wrong */
     atomic_bool loaded; /* or failed: the loader is about to say so */
@@ -68,15 +69,27 @@ static void print_adapters(const struct serve *s, const struct qr_engine_limits 
             qr_size_text(size, l->lora_bytes), dir ? "; more from " : "", dir ? dir : "");
 }
 
+/* What requests may hold: as the settings say, or less where the model leaves less. */
+static int64_t requests_bytes(const struct serve *s)
+{
+    const struct qr_engine_limits *l = qr_engine_limits(s->engine);
+    const int64_t taken = l->weight_bytes + l->act_bytes + l->scratch_bytes + l->table_bytes + l->lora_bytes + l->kv_bytes + l->kv_host_bytes;
+    return qr_cli_requests_bytes(s->o->s.bodies_bytes, l->on_host ? s->available_bytes - taken : qr_memory_available());
+}
+
 /* What is likely not meant, as the last thing that is read. */
 static void print_warnings(const struct serve *s, const struct qr_engine_limits *l, const struct qr_model_config *c)
 {
     const struct qr_cli_engine *e = &s->o->e;
     const int32_t n_tokens = l->n_blocks * l->block_tokens, least = c->ctx_max < CACHE_TOKENS_LEAST ? c->ctx_max : CACHE_TOKENS_LEAST;
     const bool bold = isatty(STDERR_FILENO);
+    char t[2][QR_SIZE_TEXT];
     const char *begin = bold ? "\033[1mWARNING\033[0m" : "WARNING", *flag = e->kv_bytes > 0 ? "--kv-bytes" : "--kv-tokens";
     if (n_tokens < least && e->max_len == 0)
         fprintf(stderr, "%s the cache holds %d tokens, and no prompt with its answer can be longer: raise %s\n", begin, n_tokens, flag);
+    if (s->requests_bytes < s->o->s.bodies_bytes)
+        fprintf(stderr, "%s memory is short: requests may hold %s together, not the %s of --max-bodies-size\n", begin,
+                qr_size_text(t[0], s->requests_bytes), qr_size_text(t[1], s->o->s.bodies_bytes));
     if (qr_server_is_open(s->server))
         fprintf(stderr, "%s anyone who can reach %s can use this server: set --api-key KEY, or --host 127.0.0.1\n", begin,
                 qr_server_reachable(s->server));
@@ -111,8 +124,8 @@ static void banner(const struct serve *s, int64_t opened_us)
     if (l->n_host_blocks > 0)
         fprintf(stderr, "        and %d blocks, %s, in the host's memory%s\n", l->n_host_blocks, qr_size_text(t[0], l->kv_host_bytes),
                 l->on_host ? ", where the cache is as well: of use on a GPU only" : "");
-    fprintf(stderr, "limits  %d running, %d waiting, body %s, context %d tokens%s\n", l->running_max, l->waiting_max,
-            qr_size_text(t[0], s->o->s.body_bytes), l->ctx_max, l->ctx_max < c->ctx_max ? " (what fits)" : "");
+    fprintf(stderr, "limits  %d running, %d waiting, bodies of %s, requests of %s, context %d tokens%s\n", l->running_max, l->waiting_max,
+            qr_size_text(t[0], s->o->s.body_bytes), qr_size_text(t[1], s->requests_bytes), l->ctx_max, l->ctx_max < c->ctx_max ? " (what fits)" : "");
     if (l->n_ranks > 1)
         fprintf(stderr, "ranks   %d processes (%s) share the model; memory is that of each, or less\n", l->n_ranks, qr_comm_name(&s->team.comm));
     print_adapters(s, l);
@@ -207,20 +220,6 @@ static int load(struct serve *s, struct qr_err *err)
     return rc != 0 ? rc : load_adapters(s, err);
 }
 
-/* What requests may hold: as the settings say, or less where the model leaves less. */
-static int64_t requests_bytes(const struct serve *s)
-{
-    const struct qr_engine_limits *l = qr_engine_limits(s->engine);
-    const int64_t taken = l->weight_bytes + l->act_bytes + l->scratch_bytes + l->table_bytes + l->lora_bytes + l->kv_bytes, asked = s->o->s.bodies_bytes;
-    const int64_t left = l->on_host ? s->available_bytes - taken - l->kv_host_bytes : qr_memory_available();
-    const int64_t n = qr_cli_requests_bytes(asked, left);
-    char text[3][QR_SIZE_TEXT];
-    if (n < asked)
-        qr_log(QR_LOG_WARN, "server", "memory is short: requests may hold %s, not %s (--max-bodies-size); %s are free beside the model and its cache",
-               qr_size_text(text[0], n), qr_size_text(text[1], asked), qr_size_text(text[2], left > 0 ? left : 0));
-    return n;
-}
-
 static void *loader(void *arg)
 {
     struct serve *s = arg;
@@ -234,10 +233,11 @@ static void *loader(void *arg)
         return NULL;
     }
     atomic_store(&s->loaded, true);
+    s->requests_bytes = requests_bytes(s);
     banner(s, qr_clock_us() - t0);
     const char *const names[] = {s->name};
     qr_server_set_ready(s->server, &(struct qr_server_model){.engine = s->engine, .tokenizer = s->tokenizer, .chat = s->chat,
-                                                             .pooling = s->pooling, .requests_bytes = requests_bytes(s),
+                                                             .pooling = s->pooling, .requests_bytes = s->requests_bytes,
                                                              .names = names, .n_names = 1});
     return NULL;
 }

@@ -9,6 +9,7 @@
 
 #include "base/assert.h"
 #include "base/cut_file.h"
+#include "base/mem.h"
 #include "base/option.h"
 #ifdef QUIRE_SERVER
 #include "bench/load.h"
@@ -106,7 +107,29 @@ static int finish(const char *command, int status)
     return status != 0 ? status : qr_err_exit_status(QR_E_IO);
 }
 
-int main(int argc, char **argv)
+/* Keys on the command line can be read by every user (ps): settings get copies of the arguments, in one block, and the keys' own places are blanked out. */
+static char **take_arguments(int argc, char **argv)
+{
+    size_t n_bytes = 0;
+    for (int i = 0; i < argc; i++)
+        n_bytes += sizeof *argv + strlen(argv[i]) + 1;
+    char **own = qr_alloc(n_bytes + sizeof *argv, 1), *text = (char *)(own + argc + 1);
+    for (int i = 0; i < argc; i++) {
+        own[i] = strcpy(text, argv[i]);
+        text += strlen(text) + 1;
+    }
+    for (int i = 1; i < argc; i++) {
+        const size_t n = strcspn(own[i], "=");
+        if (strncmp(own[i], "--", 2) != 0 || !qr_option_is_secret(own[i] + 2, n - 2))
+            continue;
+        char *key = own[i][n] ? argv[i] + n + 1 : i + 1 < argc ? argv[++i] : NULL;
+        if (key)
+            memset(key, '*', strlen(key));
+    }
+    return own;
+}
+
+static int run(int argc, char **argv)
 {
     signal(SIGPIPE, SIG_IGN); /* a client that goes away must not end the process; libuv does not see to it */
     signal(SIGXFSZ, SIG_IGN); /* nor must a log or an output that grows beyond ulimit -f: writing it fails, as on a full disk */
@@ -139,4 +162,12 @@ int main(int argc, char **argv)
         return unknown(argv[1]);
     qr_cli_warn_variables(c);
     return finish(c->name, c->main(argc - 1, argv + 1));
+}
+
+int main(int argc, char **argv)
+{
+    char **own = take_arguments(argc, argv);
+    const int status = run(argc, own);
+    qr_free(own);
+    return status;
 }

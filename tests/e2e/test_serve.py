@@ -382,6 +382,15 @@ def warnings(text):
     return [line for line in text.splitlines() if line.startswith('WARNING')]
 
 
+def test_keys_of_the_command_line_cannot_be_read_by_other_users():
+    with Server('--api-key', 'sesame-1', '--admin-key=sesame-2', model=BUNDLED) as s:
+        with open(f'/proc/{s.process.pid}/cmdline', 'rb') as f:
+            words = f.read().split(b'\0')
+        assert b'********' in words and b'--admin-key=********' in words and not any(b'sesame' in w for w in words), words
+        assert s.get('/v1/models', {'Authorization': 'Bearer sesame-1'})[0] == 200 and s.get('/v1/models')[0] == 401
+        assert s.get('/metrics', {'Authorization': 'Bearer sesame-2'})[0] == 200
+
+
 def test_a_server_on_all_addresses_names_one_that_answers_and_warns_last_that_it_has_no_key():
     with Server('--host', '0.0.0.0', model=BUNDLED) as s:
         said = s.stderr()

@@ -78,7 +78,7 @@ static inline void open_model(const char *path)
     const struct qr_check_options how[] = {{.all = true, .hash = true}, {.json = true}};
     const int64_t began = qr_clock_us();
     struct qr_source *source;
-    struct qr_check_tokenizer tokens = {.looked = false};
+    struct qr_check_tokenizer tokens = {0};
     struct qr_err err = {0}, model_err = {0};
     int check_rc = 0;
     qr_log_set_level(QR_LOG_ERROR);

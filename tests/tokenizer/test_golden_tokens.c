@@ -14,6 +14,7 @@ struct vocab_maker {
 static void add_token(struct vocab_maker *m, const char *s, size_t n)
 {
     struct qr_buf line = {0};
+    qr_buf_reserve(&m->known, 1);
     qr_buf_printf(&line, "\n%.*s\n", (int)n, s);
     if (!memmem(m->known.data, m->known.len, line.data, line.len)) {
         qr_buf_put(&m->known, line.data, line.len);

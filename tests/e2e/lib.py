@@ -70,6 +70,16 @@ def run_lines(*args, lines, timeout=120):
     return [json.loads(l) for l in out.split('\n') if l]
 
 
+def levels():
+    """The instruction-set levels of this machine, the best one last. The program is asked, as a supervisor may hide what /proc/cpuinfo names."""
+    found = []
+    for level in ('ref', 'avx2', 'avx512', 'amx'):
+        rc, _, err = run('score', '--model', os.path.join(ROOT, 'models', 'quire-tiny'), '--isa', level)
+        assert rc == 0 or 'does not have it; the best here is' in err, err
+        found += [level] if rc == 0 else []
+    return found
+
+
 def program_seconds(n=5):
     """What starting the program takes here, at best: a yardstick for what a start with a model takes."""
     best = float('inf')

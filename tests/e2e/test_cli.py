@@ -14,7 +14,7 @@ import tempfile
 import termios
 import time
 
-from lib import DATA, QUIRE, ROOT, SLOW, STORIES, Skip, environment, jsonl, main, need_data, run, run_lines
+from lib import DATA, QUIRE, ROOT, SLOW, STORIES, Skip, environment, jsonl, levels, main, need_data, run, run_lines
 
 
 def test_tokenize_and_detokenize_answer_every_vector_of_every_tokenizer():
@@ -82,16 +82,15 @@ def test_score_equals_the_golden_log_probabilities_and_logits():
 
 def test_generate_equals_the_golden_for_every_prompt_and_every_isa():
     need_data()
-    flags = open('/proc/cpuinfo').read()
-    levels = ['ref', 'avx2'] + (['avx512'] if 'avx512bw' in flags else []) + (['amx'] if 'amx_bf16' in flags else [])
+    here = levels()
     if float(os.environ.get('QUIRE_TEST_SCALE', 1)) < 1:  # the model's own tests have all of them under sanitizers
-        levels = levels[-1:]
+        here = here[-1:]
     golden = jsonl(os.path.join(STORIES, 'golden.jsonl'))
     most = max(len(g['greedy_ids']) for g in golden)
     with tempfile.NamedTemporaryFile('w', suffix='.jsonl') as f:
         f.write('\n'.join(json.dumps({'prompt_ids': g['prompt_ids']}) for g in golden))
         f.flush()
-        for isa in levels:
+        for isa in here:
             rc, out, err = run('generate', '--model', STORIES, '--isa', isa, '--prompts', f.name, '--max-tokens',
                                str(most), '--temperature', '0', '--ignore-eos', '--json')
             assert rc == 0, err

@@ -1,5 +1,7 @@
 /* What a product does on its way in and out, and the way of q, k, v to the cache: the same bits as the kernels that do one thing each. These
  * are compared with the oracle elsewhere. */
+#define QR_ISA avx512 /* for names in that header */
+#include "kernels/cpu/isa/quant.h"
 #include "tests/kernels/product.h"
 #include "tests/kernels/random_tunables.h"
 
@@ -117,6 +119,43 @@ Test(fused, products_give_a_row_the_same_bits_alone)
             qr_backend_close(be);
             qr_backend_close(one);
         }
+}
+
+/* Not there where a build leaves a level out (cmake/isa.cmake). */
+#pragma weak qr_avx2_quant_ways
+#pragma weak qr_avx2_linear_quant
+#pragma weak qr_avx512_quant_norm
+
+/* What level avx512 does on a processor without AVX512-VNNI, asked for on any that has the level: avx2's products, behind its own norm. */
+Test(fused, integer_products_of_level_avx512_have_the_same_bits_with_and_without_vnni)
+{
+    static const enum qr_dtype integers[] = {QR_Q8, QR_Q4, QR_Q8_G64, QR_Q4_G128};
+    static const int32_t n_rows[] = {1, 4, 5, 37};
+    const char *names[8];
+    bool here = false;
+    for (int32_t l = 0, n_levels = qr_cpu_levels(names); l < n_levels; l++)
+        here = here || strcmp(names[l], "avx512") == 0;
+    if (!here)
+        cr_skip_test("this processor has no avx512");
+    struct qr_rng r = {.seed = SEED + 2};
+    struct qr_backend *be = open_level("avx512", 2, 0);
+    for (int i = 0; i < QR_COUNT(integers) * QR_COUNT(n_rows); i++) {
+        const enum qr_dtype type = integers[i % QR_COUNT(integers)];
+        struct data d = make(be, &r, type, n_rows[i / QR_COUNT(integers)], 203, 320);
+        const int64_t n = d.n_rows * d.out_stride;
+        for (int act = QR_ACT_SILU; act <= QR_ACT_GELU_TANH; act++) {
+            const struct form f = {.norm = true, .bias = true, .glu = qr_quant_parts(qr_dtype_format(type)) == 1, .act = (enum qr_act)act};
+            float *want = poisoned(n), *got = poisoned(n);
+            const struct qr_linear_args a = args_of(&d, f, want), b = args_of(&d, f, got);
+            be->k->linear(be->queue, &a);
+            qr_avx2_linear_quant(be->queue, &b, qr_avx2_quant_ways(), qr_avx512_quant_norm);
+            cr_assert(same_bits(want, got, n), "%s, %d rows, unit %d", qr_dtype_name(type), d.n_rows, act);
+            qr_free(want);
+            qr_free(got);
+        }
+        drop(&d);
+    }
+    qr_backend_close(be);
 }
 
 struct heads {

@@ -407,9 +407,9 @@ static void multiply_integers(struct qr_queue *q, const struct qr_linear_args *a
 {
     const struct qr_quant_ways *ways = QR_ISA_NAME(quant_ways)();
     if (ways)
-        QR_ISA_NAME(linear_quant)(q, a, ways);
+        QR_ISA_NAME(linear_quant)(q, a, ways, QR_ISA_NAME(quant_norm));
     else
-        qr_avx2_linear_quant(q, a, qr_avx2_quant_ways());
+        qr_avx2_linear_quant(q, a, qr_avx2_quant_ways(), QR_ISA_NAME(quant_norm));
 }
 
 /* How the weights lie. */

@@ -24,6 +24,7 @@ _Static_assert((size_t)QR_QUANT_INPUTS_MAX_WIDE * QR_PANEL * 2 <= QR_WORKER_SCRA
 struct product {
     const struct qr_linear_args *a;
     const struct qr_quant_ways *ways;
+    qr_quant_norm *norm;
     const struct qr_quant_block *block;
     struct qr_queue *q;
     const struct qr_tunables *t;
@@ -49,7 +50,7 @@ static int32_t round_to(const struct product *p, int32_t r, int8_t *dst, int32_t
     const float *x = p->a->x + (p->row0 + r) * p->a->x_stride;
     float inverse;
     if (p->a->norm_w) {
-        row_norm(scratch, x, p->a->norm_w, p->a->n_in, p->a->eps);
+        p->norm(scratch, x, p->a->norm_w, p->a->n_in, p->a->eps);
         x = scratch;
     }
     p->scale[r] = qr_quant_scale(&inverse, qr_quant_max_bits(0, x, p->a->n_in), QR_Q8_LARGEST);
@@ -76,7 +77,7 @@ static void round_row(const struct product *p, int32_t r, float *scratch)
     int8_t *dst = p->x + r * p->x_stride;
     float inverse;
     if (p->a->norm_w) {
-        row_norm(scratch, x, p->a->norm_w, p->a->n_in, p->a->eps);
+        p->norm(scratch, x, p->a->norm_w, p->a->n_in, p->a->eps);
         x = scratch;
     }
     p->scale[r] = qr_quant_scale(&inverse, qr_quant_max_bits(0, x, p->a->n_in), QR_Q8_LARGEST);
@@ -260,15 +261,21 @@ static void plan_chunk(struct product *p)
     p->ahead = qr_tuned_ahead(p->t->ahead_lines, p->panels_per_item * (p->up ? 2 : 1) * p->panel_bytes);
 }
 
-void QR_ISA_NAME(linear_quant)(struct qr_queue *q, const struct qr_linear_args *a, const struct qr_quant_ways *ways)
+void QR_ISA_NAME(quant_norm)(float *out, const float *x, const float *w, int64_t n, float eps)
+{
+    row_norm(out, x, w, n, eps);
+}
+
+void QR_ISA_NAME(linear_quant)(struct qr_queue *q, const struct qr_linear_args *a, const struct qr_quant_ways *ways, qr_quant_norm *norm)
 {
     QR_ASSERT(a != NULL && a->w != NULL && a->w->packed != NULL);
-    QR_ASSERT(qr_dtype_is_quantized(a->w->packed_dtype) && ways != NULL);
+    QR_ASSERT(qr_dtype_is_quantized(a->w->packed_dtype) && ways != NULL && norm != NULL);
     QR_ASSERT(a->n_in > 0 && a->n_in <= qr_linear_inputs_max(a->w->packed_dtype) && a->n_out > 0 && a->n_rows >= 0);
     const enum qr_dtype type = a->w->packed_dtype;
     const bool few = a->n_rows <= ways->few_rows;
     QR_ASSERT(!a->glu || qr_linear_pairs(a));
-    struct product p = {.a = a, .ways = ways, .q = q, .t = qr_tuned_linear(q, a), .format = qr_dtype_format(type), .block = few ? ways->few : ways->many};
+    struct product p = {.a = a, .ways = ways, .norm = norm, .q = q, .t = qr_tuned_linear(q, a), .format = qr_dtype_format(type),
+                        .block = few ? ways->few : ways->many};
     p.parts = qr_quant_parts(p.format);
     p.direct = p.format.bits == 4 && few && ways->direct;
     p.n_k = (int32_t)qr_quant_k(a->n_in);

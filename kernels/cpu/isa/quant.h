@@ -114,8 +114,14 @@ struct qr_quant_ways {
     void (*direct8)(const struct qr_quant4_args *b);     /* int8 with groups likewise, up to QR_QUANT_WIDE_K of k; avx2 only */
 };
 
+/* A row as a level's rms_norm leaves it. */
+typedef void qr_quant_norm(float *out, const float *x, const float *w, int64_t n, float eps);
+
+/* linear_quant: `norm` is that of the level that asks, whose order of a sum is its own. */
 #define QR_QUANT_DECLARE(isa)                                                                                                        \
-    void qr_##isa##_linear_quant(struct qr_queue *q, const struct qr_linear_args *a, const struct qr_quant_ways *ways);              \
+    qr_quant_norm qr_##isa##_quant_norm;                                                                                             \
+    void qr_##isa##_linear_quant(struct qr_queue *q, const struct qr_linear_args *a, const struct qr_quant_ways *ways,               \
+                                 qr_quant_norm *norm);                                                                               \
     size_t qr_##isa##_quant_packed_bytes(enum qr_dtype to, int64_t n_out, int64_t n_in);                                             \
     void qr_##isa##_quant_pack(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t n_out, int64_t n_in, int64_t row0,           \
                                const void *rows, enum qr_dtype from, int64_t n_rows);

@@ -26,12 +26,8 @@ static void call_free(struct qr_call *call)
         qr_buf_release(&call->piece[i].prompt_ids);
         qr_buf_release(&call->piece[i].prompt_logprobs);
     }
-    for (int32_t i = 0; i < call->n_choices; i++) {
-        qr_buf_release(&call->choice[i].text);
-        qr_buf_release(&call->choice[i].ids);
-        for (int k = 0; k < QR_LOGPROB_PARTS; k++)
-            qr_buf_release(&call->choice[i].logprob[k]);
-    }
+    for (int32_t i = 0; i < call->n_choices; i++)
+        qr_write_release(&call->choice[i]);
     qr_free(call->piece);
     qr_free(call->choice);
     qr_params_release(&call->params);

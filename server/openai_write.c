@@ -289,6 +289,15 @@ static void put_choice(struct qr_call *call, struct qr_choice *choice, struct qr
     qr_buf_put_byte(out, '}');
 }
 
+void qr_write_release(struct qr_choice *choice)
+{
+    QR_ASSERT(choice != NULL);
+    qr_buf_release(&choice->text);
+    qr_buf_release(&choice->ids);
+    for (int k = 0; k < QR_LOGPROB_PARTS; k++)
+        qr_buf_release(&choice->logprob[k]);
+}
+
 void qr_write_whole(struct qr_call *call, struct qr_buf *out)
 {
     QR_ASSERT(call != NULL && out != NULL);
@@ -298,6 +307,7 @@ void qr_write_whole(struct qr_call *call, struct qr_buf *out)
         if (i > 0)
             qr_buf_put_byte(out, ',');
         put_choice(call, &call->choice[i], out);
+        qr_write_release(&call->choice[i]); /* an answer may be large, and is not there twice */
     }
     qr_buf_put_str(out, "],\"usage\":");
     put_usage(out, call);

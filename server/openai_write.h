@@ -19,8 +19,11 @@ void qr_write_chunk(struct qr_call *call, struct qr_choice *choice, const struct
 /* Streaming: the usage chunk when asked for, and [DONE]. */
 void qr_write_stream_end(struct qr_call *call, struct qr_buf *out);
 
-/* The whole body. */
+/* The whole body. What a choice has collected is released as soon as it stands there. */
 void qr_write_whole(struct qr_call *call, struct qr_buf *out);
+
+/* What a choice has collected. */
+void qr_write_release(struct qr_choice *choice);
 
 /* ---- log-probabilities (openai_logprobs.c) ---- */
 

@@ -12,7 +12,7 @@
 #define SPARE_BYTES (64 << 10) /* what an account may have too much of before it gives some back */
 #define SLOTS_MIN 256
 
-#define GUARDS_MAX 16
+#define GUARDS_MAX 32
 
 struct guard {
     void (*fn)(void *arg, size_t n);
@@ -24,6 +24,7 @@ struct qr_account_scope {
     jmp_buf end;
     struct guard guard[GUARDS_MAX];
     int32_t n_guards;
+    bool loose;  /* blocks are not remembered */
     void **slot; /* owned [n_slots]: blocks of the run, NULL where there is none */
     size_t n, n_slots;
 };
@@ -218,10 +219,6 @@ bool qr_account_run(struct qr_account *a, void (*fn)(void *arg), void *arg)
     current = a;
     a->scope = &s;
     call(&s, fn, arg);
-    while (a->failure != QR_ACCOUNT_OK && s.n_guards > 0) {
-        const struct guard g = s.guard[--s.n_guards];
-        g.fn(g.arg, g.n);
-    }
     current = before;
     end_scope(a, &s);
     return a->failure == QR_ACCOUNT_OK;
@@ -266,6 +263,14 @@ void qr_account_unguard(const void *arg)
         s->guard[i] = s->guard[i + 1];
 }
 
+void qr_account_loose(bool on)
+{
+    struct qr_account_scope *s = current ? current->scope : NULL;
+    QR_ASSERT(!s || s->loose != on);
+    if (s)
+        s->loose = on;
+}
+
 /* ---- mem.c's side ---- */
 
 int64_t qr_account_size(const void *block)
@@ -283,7 +288,7 @@ bool qr_account_take(void *block)
     struct qr_account *a = current;
     if (!a)
         return true;
-    struct qr_account_scope *s = a->scope;
+    struct qr_account_scope *s = a->scope && !a->scope->loose ? a->scope : NULL;
     if (s && (s->n + 1) * 4 > s->n_slots * 3 && !grow(a, s))
         return false;
     if (!charge(a, block_bytes(block)))
@@ -308,6 +313,16 @@ void qr_account_swap(uintptr_t before, void *after)
         put(current->scope, after);
 }
 
+/* What guards point to may lie on the stack that the jump gives up. */
+static _Noreturn void end_early(struct qr_account_scope *s)
+{
+    while (s->n_guards > 0) {
+        const struct guard g = s->guard[--s->n_guards];
+        g.fn(g.arg, g.n);
+    }
+    longjmp(s->end, 1);
+}
+
 bool qr_account_missing(bool by_system)
 {
     struct qr_account *a = current;
@@ -317,7 +332,7 @@ bool qr_account_missing(bool by_system)
         a->failure = QR_ACCOUNT_NO_MEMORY;
     QR_ASSERT(a->failure != QR_ACCOUNT_OK);
     if (a->scope)
-        longjmp(a->scope->end, 1);
+        end_early(a->scope);
     return true;
 }
 

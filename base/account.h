@@ -62,6 +62,9 @@ bool qr_account_run(struct qr_account *a, void (*fn)(void *arg), void *arg);
 void qr_account_guard(void (*fn)(void *arg, size_t n), void *arg, size_t n);
 void qr_account_unguard(const void *arg);
 
+/* In a run, between on and off: blocks are charged as ever, but it is a guard that frees them where the run ends early. For many that belong to one thing. */
+void qr_account_loose(bool on);
+
 /* Takes n_bytes from the budget ahead of their use, in place of what was taken so before; false: it has no room, and nothing has changed. most_bytes: how far
  * the budget may be filled by that, at most its max_bytes. */
 bool qr_account_keep(struct qr_account *a, int64_t n_bytes, int64_t most_bytes);

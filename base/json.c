@@ -11,6 +11,7 @@
 #include <limits.h>
 #include <string.h>
 
+#include "base/account.h"
 #include "base/assert.h"
 #include "base/json_number.h"
 #include "base/mem.h"
@@ -39,7 +40,7 @@ __attribute__((constructor)) static void use_own_memory(void)
 }
 
 struct builder {
-    cJSON *root; /* owned until it is handed out */
+    cJSON *root, *fresh; /* owned until they are handed out, or put into the tree */
     cJSON *open[QR_JSON_DEPTH_MAX];
     int32_t depth, skipped; /* skipped: open containers of a member that is not wanted, itself among them */
     struct qr_buf key, text; /* the key read last; room for unescaping */
@@ -65,7 +66,7 @@ static void set_text(cJSON *node, int type, const char *bytes, size_t n)
 
 static cJSON *node_from(struct builder *b, const struct qr_json_token *t)
 {
-    cJSON *node = cJSON_CreateNull();
+    cJSON *node = b->fresh = cJSON_CreateNull();
     QR_ASSERT(node != NULL);
     switch (t->event) {
     case QR_JSON_OBJECT_BEGIN: node->type = cJSON_Object; break;
@@ -145,10 +146,26 @@ static void take(struct builder *b, const struct qr_json_token *t)
         return;
     default: break;
     }
+    qr_account_loose(true); /* a tree is many small blocks */
     cJSON *node = node_from(b, t);
     place(b, node);
+    b->fresh = NULL;
+    qr_account_loose(false);
     if (t->event == QR_JSON_OBJECT_BEGIN || t->event == QR_JSON_ARRAY_BEGIN)
         b->open[b->depth++] = node;
+}
+
+static void free_tree(void *root, size_t n)
+{
+    cJSON_Delete(root);
+}
+
+static void free_building(void *builder, size_t n)
+{
+    struct builder *b = builder;
+    qr_buf_release(&b->text);
+    cJSON_Delete(b->fresh);
+    cJSON_Delete(b->root);
 }
 
 int qr_json_parse(struct qr_json **out, const char *text, size_t len, const struct qr_json_limits *limits, struct qr_err *err)
@@ -167,16 +184,20 @@ int qr_json_parse_members(struct qr_json **out, const char *text, size_t len, co
     struct qr_json_scan *scan = qr_json_scan_new(text, len, limits);
     struct qr_json_token t;
     int rc;
+    qr_account_guard(free_building, &b, 0);
     while ((rc = qr_json_next(scan, &t, err)) == 0 && t.event != QR_JSON_DONE)
         take(&b, &t);
+    qr_account_unguard(&b);
     qr_json_scan_free(scan);
     qr_buf_release(&b.key);
     qr_buf_release(&b.text);
-    if (rc)
+    if (rc) {
         cJSON_Delete(b.root);
-    else
-        *out = (struct qr_json *)(void *)b.root;
-    return rc;
+        return rc;
+    }
+    qr_account_guard(free_tree, b.root, 0);
+    *out = (struct qr_json *)(void *)b.root;
+    return 0;
 }
 
 int qr_json_parse_line(struct qr_json **out, const char *line, size_t len, const struct qr_json_limits *limits, struct qr_err *err)
@@ -200,6 +221,7 @@ int qr_json_parse_file(struct qr_json **out, const char *text, size_t len, const
 
 void qr_json_free(struct qr_json *root)
 {
+    qr_account_unguard(root);
     cJSON_Delete((cJSON *)(void *)root);
 }
 

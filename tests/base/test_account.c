@@ -244,3 +244,21 @@ Test(account, a_tree_of_JSON_is_charged_and_a_budget_that_it_does_not_fit_ends_i
     qr_account_close(&a);
     qr_buf_release(&text);
 }
+
+Test(account, a_tree_whose_nth_node_is_missing_leaves_nothing)
+{
+    static const char text[] = "{\"a\":[1,\"\\u00e9\",{\"b\":null,\"c\":[[],{}]}],\"a long name of a member\":[true,-1.5e3]}";
+    struct text t = {text, sizeof text - 1};
+    bool done = false;
+    for (int32_t n = 1; !done; n++) {
+        struct qr_account a;
+        qr_account_init(&a, NULL);
+        n_left = n;
+        qr_mem_refuse = refuse_the_last;
+        done = qr_account_run(&a, read_json, &t);
+        qr_mem_refuse = NULL;
+        cr_assert_eq(a.held_bytes, 0, "allocation %d", n);
+        cr_assert(done == (n_left > 0) && n < 100);
+        qr_account_close(&a);
+    }
+}

@@ -42,6 +42,9 @@ struct kind {
 static const struct kind kinds[] = {
     {"chat", "POST", "/v1/chat/completions",
      "{" CHAT ",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}],\"metadata\":{\"a\":[1,2]}}", NULL},
+    {"chat with calls", "POST", "/tokenize",
+     "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\"b\",\"tool_calls\":[{\"id\":\"1\",\"type\":\"function\","
+     "\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"x\\\":[1,2]}\"}}]},{\"role\":\"user\",\"content\":\"c\"}]}", NULL},
     {"chat, streamed", "POST", "/v1/chat/completions", "{" CHAT ",\"stream\":true,\"stream_options\":{\"include_usage\":true}}", NULL},
     {"completions", "POST", "/v1/completions", "{\"prompt\":[\"Once\",\"upon a\"],\"temperature\":0,\"max_tokens\":4,\"echo\":true,\"logprobs\":3}", NULL},
     {"completions of ids", "POST", "/v1/completions",

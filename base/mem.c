@@ -15,6 +15,7 @@
 #include "base/assert.h"
 #include "base/cgroup.h"
 #include "base/exhausted.h"
+#include "base/size.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14; older headers lack it */
@@ -102,8 +103,10 @@ _Static_assert(sizeof(struct aligned_head) <= 64, "the head fits in front of a 6
 static void *map_memory(size_t n_bytes)
 {
     void *p = refused(n_bytes) ? MAP_FAILED : mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    char size[QR_SIZE_TEXT];
     if (p == MAP_FAILED)
-        qr_exhausted("the system gives no %.1f MiB of memory: %s; limits are ulimit -v, and vm.overcommit_memory=2", (double)n_bytes / 0x1p20, strerror(errno));
+        qr_exhausted("the system gives no %s of memory: %s; limits are ulimit -v, and vm.overcommit_memory=2", qr_size_text(size, (int64_t)n_bytes),
+                     strerror(errno));
     return p;
 }
 

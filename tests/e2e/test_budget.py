@@ -6,9 +6,10 @@ import json
 import os
 import random
 import socket
+import subprocess
 import time
 
-from lib import QUIRE, ROOT, SLOW, Server, Skip, main
+from lib import QUIRE, ROOT, SLOW, Server, Skip, environment, main
 
 TINY = os.path.join(ROOT, 'models', 'quire-tiny')
 MIB = 2 ** 20
@@ -136,6 +137,25 @@ def test_large_bodies_of_any_shape_end_no_server_that_has_a_memory_limit():
             status, r = s.post('/v1/completions', {'model': 'quire-tiny', 'prompt': 'a', 'max_tokens': 4})
             assert status == 200 and metric(s, 'quire_requests_bytes') == 0, r
             print(f'   {limit} MiB: {seen}; {anonymous_bytes(s.process.pid) / MIB:.0f} MiB afterwards')
+
+
+def test_a_start_without_memory_ends_with_5_and_the_reason_whatever_the_limit():
+    if 'asan' in QUIRE:
+        raise Skip('asan takes terabytes of addresses')
+    commands = {'generate': ['--prompt', 'a', '-n', '1'], 'check': [], 'plan': [], 'score': [], 'tokenize': []}
+    jobs = [(kib, [c, '--model', TINY, *rest] if c != 'check' else [c, TINY]) for kib in range(16000, 128000, 7000) for c, rest in commands.items()]
+
+    def start(job):
+        kib, args = job
+        p = subprocess.run(['/bin/sh', '-c', f'ulimit -v {kib}; exec "$@"', 'sh', QUIRE, *args], stdin=subprocess.DEVNULL, capture_output=True,
+                           env=environment(None), timeout=60, check=False)
+        return job, p.returncode, (p.stderr or p.stdout).decode()
+
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        ends = list(pool.map(start, jobs))
+    for job, rc, text in ends:
+        assert rc in (0, 5) and (rc == 0 or any(word in text for word in ('memory', 'fit', 'ulimit'))), (job, rc, text)
+    assert {rc for _, rc, _ in ends} == {0, 5}
 
 
 # Prompts of ids, text that stop strings are, room for choices, and what is not read at all.

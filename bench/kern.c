@@ -28,7 +28,7 @@
 struct options {
     const char *device, *isa, *only, *baseline, *json, *threshold;
     int64_t threads, time_us, memory_bytes;
-    bool check;
+    bool check, small;
 };
 
 static const struct qr_option table[] = {
@@ -39,8 +39,8 @@ static const struct qr_option table[] = {
     {"threads", 't', QR_OPT_INT, offsetof(struct options, threads), "0", 0, 1024, NULL, "N", "Only this many threads; 0: one, and all processors.",
      "Kernels", true},
     {"only", 0, QR_OPT_STR, offsetof(struct options, only), NULL, 0, 0, NULL, "NAME",
-     "Only some: read (the probes), linear, attention, rows (all others), head (a vocabulary's product, and packing), back (gradients of rows), or fused "
-     "(several in one go against the same apart).",
+     "Only some: read (the probes), linear, attention, rows (all others), head (a vocabulary's product, and packing), back (gradients of rows; of a device "
+     "also of products, and the optimizer), or fused (several in one go against the same apart).",
      "Kernels", true},
     {"check", 0, QR_OPT_FLAG, offsetof(struct options, check), "false", 0, 0, NULL, NULL,
      "Measure nothing; compare every kernel of the device with the plainest one (--only linear, attention or rows). Exit status 7 when one is wrong.",
@@ -48,7 +48,10 @@ static const struct qr_option table[] = {
     {"time", 0, QR_OPT_TIME, offsetof(struct options, time_us), "300ms", 1000, 60e6, NULL, "TIME", "How long to repeat each case.", "Kernels", true},
     {"memory", 0, QR_OPT_BYTES, offsetof(struct options, memory_bytes), "512MiB", 128 << 20, 64e9, NULL, "BYTES",
      "Operands of successive calls are spread over this much memory, so that they come from there and not from a cache.", "Kernels", false},
-    {"json", 0, QR_OPT_STR, offsetof(struct options, json), NULL, 0, 0, NULL, "FILE", "Also write the rows as JSON, to be a later run's baseline.",
+    {"small", 0, QR_OPT_FLAG, offsetof(struct options, small), "false", 0, 0, NULL, NULL,
+     "With --device cuda: shapes cut down to almost nothing, for a device that is emulated. Shows that every row runs, not how fast.", "Kernels", false},
+    {"json", 0, QR_OPT_STR, offsetof(struct options, json), NULL, 0, 0, NULL, "FILE",
+     "Also write the rows as JSON, to be a later run's baseline; its keys: docs/operations.md.",
      "Comparison", true},
     {"baseline", 0, QR_OPT_STR, offsetof(struct options, baseline), NULL, 0, 0, NULL, "FILE",
      "Compare with the rows of this file (written by --json). Exit status 6 when a kernel is slower by more than the threshold.", "Comparison", true},
@@ -91,6 +94,7 @@ double qr_kern_report(struct qr_kern_case *b, const char *what)
     printf("\n");
     fflush(stdout);
     struct qr_kern_row row = {.n_threads = b->be->n_threads, .probe = b->probe, .median_us = t * 1e6, .best_us = best * 1e6, .gb_s = gb_s, .gflop_s = gflop_s};
+    row.share = b->probe ? 0 : of_read > of_unit ? of_read : of_unit;
     snprintf(row.isa, sizeof row.isa, "%s", b->be->k->name);
     snprintf(row.what, sizeof row.what, "%s", what);
     qr_kern_rows_add(b->rows, &row);
@@ -393,7 +397,7 @@ static int run(const void *options, int *status, struct qr_err *err)
     if (rc == 0 && o->baseline != NULL)
         rc = qr_kern_rows_read(&before, o->baseline, err);
     if (rc == 0 && strcmp(o->device, "cpu") != 0)
-        rc = qr_bench_kern_device(&rows, o->device, o->only, o->time_us, err);
+        rc = qr_bench_kern_device(&rows, o->device, o->only, o->time_us, o->small, err);
     else if (rc == 0)
         bench_all(o, &rows);
     if (rc == 0 && o->json != NULL)

@@ -1,6 +1,9 @@
+/* kern_device.c - `quire bench kern --device cuda`: a device's kernels at the shapes of Llama-3.1-8B and of training, each launched many times in a row and
+ * waited for together, beside what copying its memory and its own largest product reach in the same run. One thread, which opens the device. */
 #include "bench/kern_device.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -13,9 +16,10 @@
 
 #define BLOCK_TOKENS 16
 #define ZEROS 4096
-#define ROWS 8192              /* of kernels without a product */
+#define ROWS_MAX 8192          /* of a launch */
 #define BATCHES 7              /* of calls, waited for together; the median counts */
 #define MEMORY_BYTES ((size_t)4 << 30)
+#define SMALL_BYTES ((size_t)64 << 20)
 #define COLD_BYTES ((size_t)256 << 20) /* operands of successive calls are spread over so much, where they are read once: more than a cache of the device */
 
 /* The device, and memory handed out from its beginning for every case anew. */
@@ -25,9 +29,26 @@ struct bench {
     int64_t time_us;
     double bytes_s, ops_s; /* the probes */
     char *memory;
-    int32_t *zeros;        /* [ZEROS], the device's */
+    int32_t *zeros, *order; /* [ZEROS], [ROWS_MAX]: the device's. order: 0, 1, 2, .. */
     size_t n_bytes, used;
+    bool small;            /* everything is cut down, for a device of tests: whether it runs, not how fast */
+    char what[96];         /* of the row at hand */
 };
+
+/* A size, or of a small run what is left of it. */
+static int32_t size_of(const struct bench *b, int32_t n, int32_t part)
+{
+    return b->small ? (n / part > 0 ? n / part : 1) : n;
+}
+
+__attribute__((format(printf, 2, 3))) static const char *name(struct bench *b, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(b->what, sizeof b->what, format, args);
+    va_end(args);
+    return b->what;
+}
 
 static void *take(struct bench *b, size_t n_bytes)
 {
@@ -42,24 +63,30 @@ static float *floats(struct bench *b, int64_t n)
     return take(b, (size_t)n * sizeof(float));
 }
 
+static void add_row(struct bench *b, const char *what, struct qr_kern_row row)
+{
+    row.n_threads = 1;
+    snprintf(row.isa, sizeof row.isa, "%s", b->be->k->name);
+    snprintf(row.what, sizeof row.what, "%s", what);
+    qr_kern_rows_add(b->rows, &row);
+}
+
 /* One row: `call` does `arg`, reading and writing so many bytes. */
 static void measure(struct bench *b, const char *what, void (*call)(void *arg), void *arg, double bytes, double flop)
 {
     struct qr_samples s = {0};
     qr_probe_device_s(b->be, call, arg, 1); /* plans are made, code is loaded */
     const double once = qr_probe_device_s(b->be, call, arg, 2), wanted = (double)b->time_us * 1e-6 / BATCHES / once;
-    const int32_t n = wanted < 2 ? 2 : wanted > 2000 ? 2000 : (int32_t)wanted;
-    for (int i = 0; i < BATCHES; i++)
+    const int32_t n = wanted < 2 ? size_of(b, 2, 2) : wanted > 2000 ? 2000 : (int32_t)wanted;
+    for (int i = 0; i < size_of(b, BATCHES, BATCHES); i++)
         qr_samples_add(&s, qr_probe_device_s(b->be, call, arg, n));
     const double t = qr_samples_percentile(&s, 50), best = qr_samples_percentile(&s, 0), gb_s = bytes / t * 1e-9, gflop_s = flop / t * 1e-9;
     const double of_memory = gb_s * 1e9 / b->bytes_s, of_unit = b->ops_s > 0 ? gflop_s * 1e9 / b->ops_s : 0;
+    const double share = of_memory > of_unit ? of_memory : of_unit;
     printf("%-58s %10.1f us (best %10.1f) %7.0f GB/s %5.0f %% of %-8s %8.1f TFLOP/s\n", what, t * 1e6, best * 1e6, gb_s,
-           100 * (of_memory > of_unit ? of_memory : of_unit), of_memory > of_unit ? "memory" : "multiply", gflop_s * 1e-3);
+           100 * share, of_memory > of_unit ? "memory" : "multiply", gflop_s * 1e-3);
     fflush(stdout);
-    struct qr_kern_row row = {.n_threads = 1, .median_us = t * 1e6, .best_us = best * 1e6, .gb_s = gb_s, .gflop_s = gflop_s};
-    snprintf(row.isa, sizeof row.isa, "%s", b->be->k->name);
-    snprintf(row.what, sizeof row.what, "%s", what);
-    qr_kern_rows_add(b->rows, &row);
+    add_row(b, what, (struct qr_kern_row){.median_us = t * 1e6, .best_us = best * 1e6, .gb_s = gb_s, .gflop_s = gflop_s, .share = share});
     qr_samples_release(&s);
 }
 
@@ -81,28 +108,41 @@ static void call_linear(void *arg)
     l->be->k->linear(l->be->queue, &l->a);
 }
 
-static void bench_linear(struct bench *b, enum qr_dtype type)
+/* Types of weights: rounded here, and those that two kinds of GGUF blocks become. */
+static const struct {
+    enum qr_dtype type;
+    const char *note;
+} weights[] = {{QR_BF16, ""}, {QR_F8, ""}, {QR_W8, ""}, {QR_W4, ""}, {QR_W4_G128, ""}, {QR_C4_G32_SO, " (Q4_K)"}, {QR_C6_G16_S, " (Q6_K)"}};
+
+static void one_linear(struct bench *b, int w, int32_t n, int32_t n_in, int32_t n_out)
+{
+    const enum qr_dtype type = weights[w].type;
+    struct linear l = {.be = b->be, .w = {.packed_dtype = type, .t = qr_tensor_2d(NULL, type, n_out, n_in)}};
+    b->used = 0;
+    l.w_bytes = qr_align_up(b->be->k->linear_packed_bytes(type, n_out, n_in), 256);
+    l.n_copies = b->small ? 1 : (int32_t)(COLD_BYTES / l.w_bytes + 1);
+    l.packed = take(b, (size_t)l.n_copies * l.w_bytes);
+    l.a = (struct qr_linear_args){.out = floats(b, (int64_t)n * n_out), .x = floats(b, (int64_t)n * n_in), .w = &l.w, .out_stride = n_out, .x_stride = n_in,
+                                  .n_rows = n, .n_in = n_in, .n_out = n_out};
+    measure(b, name(b, "linear %d x %d -> %d, %s%s", n, n_in, n_out, qr_dtype_name(type), weights[w].note), call_linear, &l,
+            (double)l.w_bytes + 4.0 * n * (n_in + n_out), 2.0 * n * n_in * n_out);
+}
+
+static void bench_linear(struct bench *b, int w)
 {
     static const struct {
         int32_t n_in, n_out;
     } shapes[] = {{4096, 6144}, {4096, 4096}, {4096, 28672}, {14336, 4096}, {4096, 128256}, {2048, 16384}}; /* Llama-3.1-8B; gate and up of Llama-3.2-1B */
     static const int32_t rows[] = {1, 16, 64, 256, 4096};
-    for (int i = 0; i < QR_COUNT(shapes); i++)
-        for (int r = 0; r < QR_COUNT(rows); r++) {
-            const int32_t n = rows[r], n_in = shapes[i].n_in, n_out = shapes[i].n_out;
-            struct linear l = {.be = b->be, .w = {.packed_dtype = type, .t = qr_tensor_2d(NULL, type, n_out, n_in)}};
-            char what[80];
-            if (n > 256 && n_out > 100000)
-                continue;
-            b->used = 0;
-            l.w_bytes = qr_align_up(b->be->k->linear_packed_bytes(type, n_out, n_in), 256);
-            l.n_copies = (int32_t)(COLD_BYTES / l.w_bytes + 1);
-            l.packed = take(b, (size_t)l.n_copies * l.w_bytes);
-            l.a = (struct qr_linear_args){.out = floats(b, (int64_t)n * n_out), .x = floats(b, (int64_t)n * n_in), .w = &l.w, .out_stride = n_out,
-                                          .x_stride = n_in, .n_rows = n, .n_in = n_in, .n_out = n_out};
-            snprintf(what, sizeof what, "linear %d x %d -> %d, %s", n, n_in, n_out, qr_dtype_name(type));
-            measure(b, what, call_linear, &l, (double)l.w_bytes + 4.0 * n * (n_in + n_out), 2.0 * n * n_in * n_out);
-        }
+    struct qr_err err;
+    if (qr_backend_supports(b->be, weights[w].type, 14336, QR_BF16, 128, BLOCK_TOKENS, &err) != 0) {
+        printf("linear, %s: not there: %s\n", qr_dtype_name(weights[w].type), err.msg);
+        return;
+    }
+    for (int i = 0; i < size_of(b, QR_COUNT(shapes), QR_COUNT(shapes)); i++)
+        for (int r = 0; r < size_of(b, QR_COUNT(rows), 2); r++)
+            if (rows[r] <= 256 || shapes[i].n_out <= 100000)
+                one_linear(b, w, rows[r], size_of(b, shapes[i].n_in, 64), size_of(b, shapes[i].n_out, 128));
 }
 
 /* Sequences of `rows` rows each at the end of a context, blocks one after the other; its arrays on the device and on the host. */
@@ -156,9 +196,9 @@ static void one_attention(struct bench *b, int32_t n_seqs, int32_t n_rows, int32
                           bool backward)
 {
     struct scene s = {.be = b->be};
+    n_seqs = size_of(b, n_seqs, 32), n_rows = size_of(b, n_rows, 512), ctx = size_of(b, ctx, 512), h = size_of(b, h, 8), g = size_of(b, g, 8);
     const int32_t n = n_seqs * n_rows;
     const double pairs = (double)n * (ctx - (n_rows - 1) / 2.0);
-    char what[96];
     b->used = 0;
     make_scene(b, &s, n_seqs, n_rows, ctx);
     s.kv = (struct qr_kv_view){.dtype = kv, .n_blocks = n_seqs * s.host.table_stride, .n_layers = 1, .n_kv_heads = g, .block_tokens = BLOCK_TOKENS,
@@ -168,8 +208,8 @@ static void one_attention(struct bench *b, int32_t n_seqs, int32_t n_rows, int32
     float *q = floats(b, (int64_t)n * h * k), *out = floats(b, (int64_t)n * h * k), *lse = floats(b, (int64_t)n * h);
     s.a = (struct qr_attention_args){.out = out, .q = q, .lse = lse, .batch = &s.device, .kv = &s.kv, .out_stride = h * k, .q_stride = h * k, .n_heads = h,
                                      .scale = (float)(1 / sqrt((double)k))};
-    snprintf(what, sizeof what, "attention%s %d seqs x %d rows, ctx %d, %d/%d x %d%s%s", backward ? " back" : "", n_seqs, n_rows, ctx, h, g, k,
-             kv == QR_BF16 ? "" : ", ", kv == QR_BF16 ? "" : qr_dtype_name(kv));
+    const char *what = name(b, "attention%s %d seqs x %d rows, ctx %d, %d/%d x %d%s%s", backward ? " back" : "", n_seqs, n_rows, ctx, h, g, k,
+                            kv == QR_BF16 ? "" : ", ", kv == QR_BF16 ? "" : qr_dtype_name(kv));
     if (!backward) {
         measure(b, what, call_attention, &s, (double)kv_bytes + 8.0 * n * h * k, 4.0 * h * k * pairs);
         qr_free(s.ints);
@@ -215,10 +255,15 @@ CALL(k, glu, qr_glu_args)
 CALL(k, residual_add, qr_add_args)
 CALL(k, rope, qr_rope_args)
 CALL(b, rms_norm, qr_norm_back_args)
+CALL(b, head_norm, qr_head_norm_back_args)
+CALL(b, rope, qr_rope_args)
 CALL(b, glu, qr_glu_back_args)
+CALL(b, embed, qr_embed_back_args)
+CALL(b, scatter_rows, qr_scatter_args)
 CALL(b, linear_dx, qr_linear_dx_args)
 CALL(b, linear_dw, qr_linear_dw_args)
 CALL(b, adamw, qr_adamw_args)
+CALL(b, sum_squares, qr_sum_squares_args)
 CALL(b, cross_entropy, qr_cross_entropy_args)
 #define RUN(table, entry, what, bytes, flop, ...)                                   \
     do {                                                                            \
@@ -233,37 +278,65 @@ CALL(b, cross_entropy, qr_cross_entropy_args)
 /* Those that work in place do so on their own results, thousands of times: no device here is slower with infinities. */
 static void bench_rows(struct bench *b)
 {
-    enum { D = 4096, F = 14336, H = 32, K = 128 };
-    const double row = 4.0 * ROWS;
-    RUN(k, rms_norm, "residual add and rms_norm 8192 x 4096", 4 * row * D, 0, .out = floats(b, ROWS * D), .x = floats(b, ROWS * D),
-        .delta = floats(b, ROWS * D), .w = floats(b, D), .out_stride = D, .x_stride = D, .delta_stride = D, .n_rows = ROWS, .n_cols = D, .eps = 1e-5f);
-    RUN(k, residual_add, "residual_add 8192 x 4096", 3 * row * D, 0, .x = floats(b, ROWS * D), .delta = floats(b, ROWS * D), .x_stride = D, .delta_stride = D,
-        .n_rows = ROWS, .n_cols = D);
-    RUN(k, glu, "glu 8192 x 14336", 3 * row * F, 0, .out = floats(b, (int64_t)ROWS * F), .gate_up = floats(b, 2 * (int64_t)ROWS * F), .out_stride = F,
-        .gate_up_stride = 2 * F, .n_rows = ROWS, .n_cols = F);
-    RUN(k, rope, "rope 8192 x 32 heads of 128", 2 * row * H * K + row * K, 0, .x = floats(b, ROWS * H * K), .cos_sin = floats(b, ROWS * K), .stride = H * K,
-        .n_rows = ROWS, .n_heads = H, .head_dim = K, .n_rot = K);
+    const int32_t n = size_of(b, ROWS_MAX, 512), d = size_of(b, 4096, 64), f = size_of(b, 14336, 64), h = size_of(b, 32, 16), k = 128;
+    const int64_t nd = (int64_t)n * d, nf = (int64_t)n * f, nhk = (int64_t)n * h * k;
+    RUN(k, rms_norm, name(b, "residual add and rms_norm %d x %d", n, d), 16.0 * (double)nd, 0, .out = floats(b, nd), .x = floats(b, nd), .delta = floats(b, nd),
+        .w = floats(b, d), .out_stride = d, .x_stride = d, .delta_stride = d, .n_rows = n, .n_cols = d, .eps = 1e-5f);
+    RUN(k, residual_add, name(b, "residual_add %d x %d", n, d), 12.0 * (double)nd, 0, .x = floats(b, nd), .delta = floats(b, nd), .x_stride = d,
+        .delta_stride = d, .n_rows = n, .n_cols = d);
+    RUN(k, glu, name(b, "glu %d x %d", n, f), 12.0 * (double)nf, 0, .out = floats(b, nf), .gate_up = floats(b, 2 * nf), .out_stride = f,
+        .gate_up_stride = 2 * f, .n_rows = n, .n_cols = f);
+    RUN(k, rope, name(b, "rope %d x %d heads of %d", n, h, k), 8.0 * (double)nhk + 4.0 * n * k, 0, .x = floats(b, nhk), .cos_sin = floats(b, (int64_t)n * k),
+        .stride = h * k, .n_rows = n, .n_heads = h, .head_dim = k, .n_rot = k);
 }
 
-static void bench_backward(struct bench *b)
+/* Gradients of what treats rows one by one; `fresh` as most of them are computed, where nothing was added before. */
+static void bench_back(struct bench *b)
 {
-    enum { D = 2048, F = 8192, N = 4096, V = 32768 };
-    const double row = 4.0 * ROWS;
-    const struct qr_weight w = {.t = qr_tensor_2d(b->memory + ((size_t)2 << 30), QR_BF16, F, D), .packed_dtype = QR_BF16};
-    RUN(b, rms_norm, "rms_norm back 8192 x 2048", 5 * row * D, 0, .dx = floats(b, ROWS * D), .dw = floats(b, D), .dy = floats(b, ROWS * D),
-        .x = floats(b, ROWS * D), .w = floats(b, D), .dx_stride = D, .dy_stride = D, .x_stride = D, .n_rows = ROWS, .n_cols = D, .eps = 1e-5f);
-    RUN(b, glu, "glu back 8192 x 8192", 7 * row * F, 0, .dgate_up = floats(b, 2 * (int64_t)ROWS * F), .dout = floats(b, (int64_t)ROWS * F),
-        .gate_up = floats(b, 2 * (int64_t)ROWS * F), .dgate_up_stride = 2 * F, .dout_stride = F, .gate_up_stride = 2 * F, .n_rows = ROWS, .n_cols = F);
-    RUN(b, linear_dx, "linear_dx 4096 x 8192 -> 2048, bf16", 2.0 * D * F + 4.0 * N * (2.0 * D + F), 2.0 * N * D * F, .dx = floats(b, (int64_t)N * D),
-        .dy = floats(b, (int64_t)N * F), .w = &w, .dx_stride = D, .dy_stride = F, .n_rows = N, .n_in = D, .n_out = F);
-    RUN(b, linear_dw, "linear_dw 4096 x 8192, 2048, bf16", 8.0 * D * F + 4.0 * N * (D + F), 2.0 * N * D * F, .dw = floats(b, (int64_t)D * F),
-        .dy = floats(b, (int64_t)N * F), .x = floats(b, (int64_t)N * D), .dy_stride = F, .x_stride = D, .n_rows = N, .n_in = D, .n_out = F, .product = QR_BF16);
-    RUN(b, cross_entropy, "cross_entropy 4096 x 32768", 12.0 * N * V, 0, .logits = floats(b, (int64_t)N * V), .loss = take(b, N * sizeof(double)),
-        .target = b->zeros, .stride = V, .n_rows = N, .n_cols = V, .scale = 1);
-    RUN(b, adamw, "adamw 64 Mi parameters", 34.0 * (1 << 26), 0, .w = floats(b, 1 << 26), .m = floats(b, 1 << 26), .v = floats(b, 1 << 26),
-        .g = floats(b, 1 << 26), .half = take(b, (size_t)2 << 26), .n = 1 << 26, .step = 1, .lr = 1e-4, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1,
-        .gscale = 1, .seed = 1);
-    one_attention(b, 1, 4096, 4096, 32, 8, 128, QR_BF16, b->be->b->attention != NULL);
+    const int32_t n = size_of(b, ROWS_MAX, 512), d = size_of(b, 2048, 32), f = size_of(b, 8192, 64), h = size_of(b, 32, 16), k = 128;
+    const int64_t nd = (int64_t)n * d, nf = (int64_t)n * f, nhk = (int64_t)n * h * k;
+    const int32_t n_vocab = size_of(b, 32768, 64);
+    RUN(b, rms_norm, name(b, "rms_norm back %d x %d", n, d), 16.0 * (double)nd, 0, .dx = floats(b, nd), .dw = floats(b, d), .dy = floats(b, nd),
+        .x = floats(b, nd), .w = floats(b, d), .dx_stride = d, .dy_stride = d, .x_stride = d, .n_rows = n, .n_cols = d, .eps = 1e-5f);
+    RUN(b, rms_norm, name(b, "residual + norm back, fresh %d x %d", n, d), 24.0 * (double)nd, 0, .dx = floats(b, nd), .dw = floats(b, d), .dh = floats(b, nd),
+        .ddelta = floats(b, nd), .dy = floats(b, nd), .x = floats(b, nd), .w = floats(b, d), .dx_stride = d, .dy_stride = d, .x_stride = d, .dh_stride = d,
+        .ddelta_stride = d, .n_rows = n, .n_cols = d, .eps = 1e-5f, .fresh = true);
+    RUN(b, head_norm, name(b, "head_norm back %d x %d heads of %d", n, h, k), 16.0 * (double)nhk, 0, .dx = floats(b, nhk), .dw = floats(b, k),
+        .dy = floats(b, nhk), .x = floats(b, nhk), .w = floats(b, k), .dx_stride = h * k, .dy_stride = h * k, .x_stride = h * k, .n_rows = n, .n_heads = h,
+        .head_dim = k, .eps = 1e-6f);
+    RUN(b, rope, name(b, "rope back %d x %d heads of %d", n, h, k), 8.0 * (double)nhk + 4.0 * n * k, 0, .x = floats(b, nhk),
+        .cos_sin = floats(b, (int64_t)n * k), .stride = h * k, .n_rows = n, .n_heads = h, .head_dim = k, .n_rot = k);
+    RUN(b, glu, name(b, "glu back %d x %d", n, f), 28.0 * (double)nf, 0, .dgate_up = floats(b, 2 * nf), .dout = floats(b, nf), .gate_up = floats(b, 2 * nf),
+        .dgate_up_stride = 2 * f, .dout_stride = f, .gate_up_stride = 2 * f, .n_rows = n, .n_cols = f);
+    RUN(b, glu, name(b, "glu back, fresh %d x %d", n, f), 20.0 * (double)nf, 0, .dgate_up = floats(b, 2 * nf), .dout = floats(b, nf),
+        .gate_up = floats(b, 2 * nf), .dgate_up_stride = 2 * f, .dout_stride = f, .gate_up_stride = 2 * f, .n_rows = n, .n_cols = f, .fresh = true);
+    RUN(b, embed, name(b, "embed back %d x %d", n, d), 12.0 * (double)nd, 0, .dtable = floats(b, (int64_t)n_vocab * d), .dout = floats(b, nd),
+        .ids = b->order, .dout_stride = d, .n_rows = n, .n_cols = d, .n_vocab = n_vocab, .scale = 1);
+    RUN(b, scatter_rows, name(b, "scatter_rows %d x %d", n, d), 12.0 * (double)nd, 0, .dx = floats(b, nd), .dout = floats(b, nd), .row = b->order,
+        .dx_stride = d, .dout_stride = d, .n_rows = n, .n_cols = d);
+}
+
+/* Gradients of products and of attention, the loss, the optimizer. */
+static void bench_train(struct bench *b)
+{
+    const int32_t n = size_of(b, 4096, 128), d = size_of(b, 2048, 32), f = size_of(b, 8192, 64), v = size_of(b, 32768, 64), p = size_of(b, 1 << 26, 1 << 14);
+    const double df = (double)d * f, nf = (double)n * f, nd = (double)n * d;
+    const struct qr_weight w = {.t = qr_tensor_2d(b->memory + b->n_bytes / 2, QR_BF16, f, d), .packed_dtype = QR_BF16};
+    RUN(b, linear_dx, name(b, "linear_dx %d x %d -> %d, bf16", n, f, d), 2 * df + 4 * (2 * nd + nf), 2 * n * df, .dx = floats(b, (int64_t)n * d),
+        .dy = floats(b, (int64_t)n * f), .w = &w, .dx_stride = d, .dy_stride = f, .n_rows = n, .n_in = d, .n_out = f);
+    RUN(b, linear_dw, name(b, "linear_dw %d x %d, %d, bf16", n, f, d), 8 * df + 4 * (nd + nf), 2 * n * df, .dw = floats(b, (int64_t)d * f),
+        .dy = floats(b, (int64_t)n * f), .x = floats(b, (int64_t)n * d), .dy_stride = f, .x_stride = d, .n_rows = n, .n_in = d, .n_out = f, .product = QR_BF16);
+    RUN(b, linear_dw, name(b, "linear_dw and bias %d x %d, %d, bf16", n, f, d), 8 * df + 4 * (nd + nf), 2 * n * df, .dw = floats(b, (int64_t)d * f),
+        .dbias = floats(b, f), .dy = floats(b, (int64_t)n * f), .x = floats(b, (int64_t)n * d), .dy_stride = f, .x_stride = d, .n_rows = n, .n_in = d,
+        .n_out = f, .product = QR_BF16);
+    RUN(b, cross_entropy, name(b, "cross_entropy %d x %d", n, v), 12.0 * n * v, 0, .logits = floats(b, (int64_t)n * v),
+        .loss = take(b, (size_t)n * sizeof(double)), .target = b->zeros, .stride = v, .n_rows = n, .n_cols = v, .scale = 1);
+    RUN(b, adamw, name(b, "adamw %d parameters", p), 34.0 * p, 0, .w = floats(b, p), .m = floats(b, p), .v = floats(b, p), .g = floats(b, p),
+        .half = take(b, (size_t)p * sizeof(uint16_t)), .n = p, .step = 1, .lr = 1e-4, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .gscale = 1,
+        .seed = 1);
+    RUN(b, sum_squares, name(b, "sum_squares of %d", p), 4.0 * p, 0, .leaf = take(b, (size_t)qr_sum_leaves(p) * sizeof(double)), .x = floats(b, p), .n = p);
+    if (b->be->b->attention)
+        one_attention(b, 1, 4096, 4096, 32, 8, 128, QR_BF16, true);
 }
 
 static bool wanted(const char *only, const char *what)
@@ -271,22 +344,34 @@ static bool wanted(const char *only, const char *what)
     return !only || strcmp(only, what) == 0;
 }
 
+static void probe(struct bench *b)
+{
+    const size_t n = b->small ? SMALL_BYTES / 4 : (size_t)1 << 30;
+    qr_probe_device_fill(b->be, b->memory, b->n_bytes);
+    b->bytes_s = qr_probe_device_bytes_s(b->be, b->memory, n);
+    b->ops_s = b->be->k->linear && !b->small ? qr_probe_device_ops_s(b->be, b->memory, b->n_bytes) : 0;
+    printf("%s; medians over %lld ms; probes: %.0f GB/s copying, %.1f TFLOP/s in its largest product\n", b->be->title, (long long)(b->time_us / 1000),
+           b->bytes_s * 1e-9, b->ops_s * 1e-12);
+    const double us = (double)n / b->bytes_s * 1e6;
+    add_row(b, "copying memory (probe)", (struct qr_kern_row){.probe = true, .median_us = us, .best_us = us, .gb_s = b->bytes_s * 1e-9});
+    if (b->ops_s > 0)
+        add_row(b, "largest product (probe)", (struct qr_kern_row){.probe = true, .median_us = 1e6, .best_us = 1e6, .gflop_s = b->ops_s * 1e-9});
+}
+
 static void run(struct bench *b, const char *only)
 {
     const struct qr_kernels *k = b->be->k;
-    qr_probe_device_fill(b->be, b->memory, b->n_bytes);
-    b->bytes_s = qr_probe_device_bytes_s(b->be, b->memory, (size_t)1 << 30);
-    b->ops_s = k->linear ? qr_probe_device_ops_s(b->be, b->memory, b->n_bytes) : 0;
-    printf("%s; medians over %lld ms; probes: %.0f GB/s copying, %.1f TFLOP/s in its largest product\n", b->be->title, (long long)(b->time_us / 1000),
-           b->bytes_s * 1e-9, b->ops_s * 1e-12);
-    if (wanted(only, "linear") && k->linear)
-        bench_linear(b, QR_BF16), bench_linear(b, QR_F8);
+    probe(b);
+    for (int w = 0; w < QR_COUNT(weights) && wanted(only, "linear") && k->linear; w++)
+        bench_linear(b, w);
     if (wanted(only, "attention") && k->attention)
         bench_attention(b);
     if (wanted(only, "rows"))
         bench_rows(b);
-    if (wanted(only, "backward"))
-        bench_backward(b);
+    if (wanted(only, "back")) {
+        bench_back(b);
+        bench_train(b);
+    }
 }
 
 /* Who multiplies, and what the same bits in any batch cost. */
@@ -300,27 +385,33 @@ static void print_plans(const struct qr_backend *be)
     qr_free(text);
 }
 
-int qr_bench_kern_device(struct qr_kern_rows *rows, const char *device, const char *only, int64_t time_us, struct qr_err *err)
+int qr_bench_kern_device(struct qr_kern_rows *rows, const char *device, const char *only, int64_t time_us, bool small, struct qr_err *err)
 {
     QR_ASSERT(rows != NULL && device != NULL);
     QR_ASSERT(time_us > 0 && err != NULL);
-    struct bench b = {.rows = rows, .time_us = time_us, .n_bytes = MEMORY_BYTES};
-    const struct qr_backend_options bo = {.device = device, .n_threads = 1, .step_rows_max = ROWS};
+    struct bench b = {.rows = rows, .time_us = time_us, .n_bytes = small ? SMALL_BYTES : MEMORY_BYTES, .small = small};
+    const struct qr_backend_options bo = {.device = device, .n_threads = 1, .step_rows_max = ROWS_MAX};
+    int32_t order[ROWS_MAX];
     int rc = qr_backend_open(&b.be, &bo, err);
     if (rc)
         return rc;
     if (b.be->mem->host)
         rc = qr_err_set(err, QR_E_USAGE, "--device %.40s is the processor here; leave it out", device);
-    else if (b.be->mem->available() < (int64_t)MEMORY_BYTES + (1 << 20))
-        rc = qr_err_set(err, QR_E_NO_ROOM, "%zu MiB of the device's memory are needed, %lld are free", MEMORY_BYTES >> 20,
+    else if (b.be->mem->available() < (int64_t)b.n_bytes + (1 << 20))
+        rc = qr_err_set(err, QR_E_NO_ROOM, "%zu MiB of the device's memory are needed, %lld are free", b.n_bytes >> 20,
                         (long long)(b.be->mem->available() >> 20));
     if (rc == 0) {
         snprintf(rows->cpu, sizeof rows->cpu, "%s", b.be->title);
         rows->n_cpus = 1;
-        b.memory = b.be->mem->alloc(MEMORY_BYTES);
+        b.memory = b.be->mem->alloc(b.n_bytes);
         b.zeros = b.be->mem->alloc(ZEROS * sizeof *b.zeros);
+        b.order = b.be->mem->alloc(sizeof order);
+        for (int32_t i = 0; i < ROWS_MAX; i++)
+            order[i] = i;
+        b.be->mem->put(b.be->queue, b.order, order, sizeof order);
         run(&b, only);
         print_plans(b.be);
+        b.be->mem->free(b.order);
         b.be->mem->free(b.zeros);
         b.be->mem->free(b.memory);
     }

@@ -2,12 +2,14 @@
 #ifndef QR_BENCH_KERN_DEVICE_H
 #define QR_BENCH_KERN_DEVICE_H
 
+#include <stdbool.h>
+
 #include "base/err.h"
 #include "bench/kern_rows.h"
 
-/* Measures and prints, each row also into `rows`. only: as of kern ("linear", "attention", "rows", "backward") or NULL. A kernel that the device does not
- * have is left out, and said so. Errors: those of opening the device. */
-int qr_bench_kern_device(struct qr_kern_rows *rows, const char *device, const char *only, int64_t time_us, struct qr_err *err);
+/* Measures and prints, each row also into `rows`. only: as of kern ("linear", "attention", "rows", "back") or NULL. small: everything cut down, for a device
+ * of tests. A kernel that the device does not have is left out, and said so. Errors: those of opening the device. */
+int qr_bench_kern_device(struct qr_kern_rows *rows, const char *device, const char *only, int64_t time_us, bool small, struct qr_err *err);
 
 /* Every entry of the device's tables against the reference's on small cases, a line for each. only: "linear", "attention", "rows" or NULL. *n_wrong: cases
  * beyond their bounds. Errors: those of opening the device. */

@@ -35,11 +35,13 @@ void qr_kern_rows_release(struct qr_kern_rows *r)
 static const struct {
     const char *key;
     size_t offset;
+    bool needed;
 } numbers[] = {
-    {"median_us", offsetof(struct qr_kern_row, median_us)},
-    {"best_us", offsetof(struct qr_kern_row, best_us)},
-    {"gb_s", offsetof(struct qr_kern_row, gb_s)},
-    {"gflop_s", offsetof(struct qr_kern_row, gflop_s)},
+    {"median_us", offsetof(struct qr_kern_row, median_us), true},
+    {"best_us", offsetof(struct qr_kern_row, best_us), true},
+    {"gb_s", offsetof(struct qr_kern_row, gb_s), true},
+    {"gflop_s", offsetof(struct qr_kern_row, gflop_s), true},
+    {"share", offsetof(struct qr_kern_row, share), false},
 };
 
 void qr_kern_rows_put_json(struct qr_buf *out, const struct qr_kern_rows *r)
@@ -89,6 +91,8 @@ static bool parse_row(struct qr_kern_row *row, const struct qr_json *v)
     row->probe = probe != NULL && qr_json_type(probe) == QR_JSON_T_BOOL && qr_json_bool(probe);
     for (int k = 0; k < QR_COUNT(numbers); k++) {
         const struct qr_json *number = qr_json_find(v, numbers[k].key);
+        if (number == NULL && !numbers[k].needed)
+            continue;
         if (number == NULL || qr_json_type(number) != QR_JSON_T_NUMBER || !(qr_json_f64(number) >= 0))
             return false;
         double x = qr_json_f64(number);

@@ -14,6 +14,7 @@ struct qr_kern_row {
     int32_t n_threads;
     bool probe;             /* a limit of the machine, not a kernel of ours */
     double median_us, best_us, gb_s, gflop_s; /* of one call; gflop_s 0 where none are counted */
+    double share;           /* of the nearer limit, which probes of the same run have; 0: not known */
 };
 
 struct qr_kern_rows {

@@ -11,29 +11,9 @@
 #include "base/json.h"
 #include "base/utf8.h"
 #include "bench/command.h"
+#include "bench/shapes.h"
 #include "loader/make_model.h"
 #include "train/checkpoint.h"
-
-/* Published shapes: the models' config.json files. */
-static const struct shape {
-    const char *name;
-    enum qr_arch arch;
-    int32_t n_layers, n_embd, n_heads, n_kv_heads, head_dim, n_ffn, n_vocab, ctx_max;
-    double theta;
-    bool tied;
-    struct qr_moe_config moe;
-} shapes[] = {
-    {"110m", QR_ARCH_LLAMA, 12, 768, 12, 12, 64, 2048, 32000, 1024, 10000, true, {0}}, /* karpathy/tinyllamas stories110M */
-    {"smollm2-135m", QR_ARCH_LLAMA, 30, 576, 9, 3, 64, 1536, 49152, 8192, 100000, true, {0}},
-    {"qwen2.5-0.5b", QR_ARCH_QWEN2, 24, 896, 14, 2, 64, 4864, 151936, 32768, 1000000, true, {0}},
-    {"qwen3-0.6b", QR_ARCH_QWEN3, 28, 1024, 16, 8, 128, 3072, 151936, 40960, 1000000, true, {0}},
-    {"llama-3.2-1b", QR_ARCH_LLAMA, 16, 2048, 32, 8, 64, 8192, 128256, 131072, 500000, true, {0}},
-    {"llama-3.1-8b", QR_ARCH_LLAMA, 32, 4096, 32, 8, 128, 14336, 128256, 131072, 500000, false, {0}},
-    {"qwen3-8b", QR_ARCH_QWEN3, 36, 4096, 32, 8, 128, 12288, 151936, 40960, 1000000, false, {0}},
-    {"qwen1.5-moe-a2.7b", QR_ARCH_QWEN2_MOE, 24, 2048, 16, 16, 128, 5632, 151936, 8192, 1000000, false, {60, 4, 1408, 5632, false, {0}}},
-    {"qwen3-30b-a3b", QR_ARCH_QWEN3_MOE, 48, 2048, 32, 4, 128, 6144, 151936, 40960, 1000000, false, {128, 8, 768, 0, true, {0}}},
-    {"mixtral-8x7b", QR_ARCH_MIXTRAL, 32, 4096, 32, 8, 128, 14336, 32000, 32768, 1000000, false, {8, 2, 14336, 0, true, {0}}},
-};
 
 struct make_options {
     const char *like, *out;
@@ -43,7 +23,7 @@ struct make_options {
 
 static const struct qr_option table[] = {
     {.name = "like", .brief = true, .type = QR_OPT_STR, .offset = offsetof(struct make_options, like), .arg = "NAME",
-     .help = "110m, smollm2-135m, qwen2.5-0.5b, qwen3-0.6b, llama-3.2-1b, llama-3.1-8b, qwen3-8b, qwen1.5-moe-a2.7b, qwen3-30b-a3b or mixtral-8x7b."},
+     .help = QR_SHAPE_NAMES "."},
     {.name = "out", .brief = true, .letter = 'o', .type = QR_OPT_STR, .offset = offsetof(struct make_options, out), .arg = "DIR",
      .help = "The directory to make; it must not exist. It appears when it is complete."},
     {.name = "store", .brief = true, .type = QR_OPT_ENUM, .offset = offsetof(struct make_options, store), .builtin = "bf16", .choices = "bf16|f32|f16",
@@ -107,19 +87,6 @@ static int write_tokenizer(const char *dir, int32_t n_vocab, struct qr_err *err)
     return rc;
 }
 
-static const struct shape *find_shape(const char *name, struct qr_err *err)
-{
-    const char *names[QR_COUNT(shapes)];
-    for (int i = 0; i < QR_COUNT(shapes); i++) {
-        names[i] = shapes[i].name;
-        if (strcmp(name, shapes[i].name) == 0)
-            return &shapes[i];
-    }
-    const char *near = qr_nearest(name, names, QR_COUNT(shapes));
-    qr_err_set(err, QR_E_USAGE, "no shape '%s'%s%s; see --help", name, near ? "; did you mean " : "", near ? near : "");
-    return NULL;
-}
-
 /* ---- interrupted ---- */
 
 static const int ends[] = {SIGHUP, SIGINT, SIGTERM};
@@ -148,25 +115,6 @@ static bool interrupted(void)
 
 /* ---- the command ---- */
 
-static struct qr_model_config config_of(const struct shape *s, int64_t n_layers)
-{
-    struct qr_model_config c = qr_model_config_small(s->arch);
-    c.n_layers = n_layers > 0 ? (int32_t)n_layers : s->n_layers;
-    c.n_embd = s->n_embd;
-    c.n_heads = s->n_heads;
-    c.n_kv_heads = s->n_kv_heads;
-    c.head_dim = s->head_dim;
-    c.n_ffn = s->n_ffn;
-    c.n_vocab = s->n_vocab;
-    c.ctx_max = c.rope.original_ctx = s->ctx_max;
-    c.rope.theta = s->theta;
-    c.tied_head = s->tied;
-    c.moe = s->moe;
-    c.bos_id = -1;
-    c.eos_ids[0] = s->n_vocab - 1;
-    return c;
-}
-
 /* Filled under another name beside it, so that DIR is there as a whole or not at all. */
 static int write_model(const struct make_options *o, const struct qr_model_config *c, struct qr_err *err)
 {
@@ -193,12 +141,13 @@ static int make(const void *options, int *status, struct qr_err *err)
     sigset_t held, before;
     if (!o->like || !o->out)
         return qr_err_set(err, QR_E_USAGE, "both --like NAME and --out DIR are needed");
-    const struct shape *s = find_shape(o->like, err);
-    if (!s)
-        return err->code;
-    const struct qr_model_config c = config_of(s, o->layers);
+    struct qr_model_config c;
+    int rc = qr_shape_config(&c, o->like, err);
+    if (rc)
+        return rc;
+    c.n_layers = o->layers > 0 ? (int32_t)o->layers : c.n_layers;
     hold_signals(&held, &before);
-    const int rc = write_model(o, &c, err);
+    rc = write_model(o, &c, err);
     const int number = rc == QR_E_CLOSED ? sigtimedwait(&held, NULL, &now) : 0;
     sigprocmask(SIG_SETMASK, &before, NULL);
     *status = number > 0 ? 128 + number : 0;

@@ -3,26 +3,13 @@
 #include <stdio.h>
 
 #include "base/assert.h"
-#include "base/clock.h"
-#include "base/mem.h"
-#include "base/rng.h"
 #include "base/source.h"
 #include "bench/command.h"
+#include "bench/drive.h"
 #include "bench/samples.h"
-#include "engine/engine.h"
 
 #define PIECES 20       /* of the run, each one sample */
-#define WAIT_US 200000
 #define EXIT_LIMIT 6
-
-/* A run in progress. */
-struct run {
-    const struct qr_step_case *c;
-    struct qr_engine *engine;       /* owned */
-    struct qr_tokenizer *tokenizer; /* owned */
-    int32_t n_open;                 /* requests that have not ended */
-    bool failed;
-};
 
 static void choose_sampling(struct qr_sampling *s, const struct qr_step_case *c, int32_t i)
 {
@@ -43,46 +30,6 @@ static void choose_sampling(struct qr_sampling *s, const struct qr_step_case *c,
     }
 }
 
-static int submit_all(struct run *r, struct qr_err *err)
-{
-    struct qr_rng rng = {.seed = 5};
-    int32_t *prompt = qr_alloc((size_t)r->c->n_prompt, sizeof *prompt), vocab = qr_engine_limits(r->engine)->vocab;
-    int rc = 0;
-    for (int32_t i = 0; i < r->c->n_seqs && rc == 0; i++) {
-        struct qr_sampling s;
-        choose_sampling(&s, r->c, i);
-        for (int32_t k = 0; k < r->c->n_prompt; k++)
-            prompt[k] = (int32_t)qr_rng_below(&rng, (uint32_t)vocab);
-        struct qr_request *req = qr_request_new(&s, prompt, r->c->n_prompt, 1);
-        req->id = (uint64_t)i + 1;
-        req->arrived_us = qr_clock_us();
-        rc = qr_engine_submit(r->engine, req, err);
-        if (rc != 0)
-            qr_request_free(req);
-        else
-            r->n_open++;
-    }
-    qr_free(prompt);
-    return rc;
-}
-
-/* Takes and gives back what has come. */
-static void pump(struct run *r)
-{
-    struct qr_node got, *node;
-    qr_list_init(&got);
-    qr_engine_wait(r->engine, &got, WAIT_US);
-    while ((node = qr_list_pop_front(&got)) != NULL) {
-        struct qr_event *ev = QR_CONTAINER(node, struct qr_event, link);
-        r->failed = r->failed || ev->finish == QR_FINISH_ERROR;
-        if (ev->last) {
-            qr_request_free(ev->req);
-            r->n_open--;
-        }
-        qr_engine_recycle(r->engine, ev);
-    }
-}
-
 struct tally {
     struct qr_samples part[QR_PARTS], own;
 };
@@ -95,21 +42,21 @@ static void add_piece(struct tally *t, const struct qr_stats *a, const struct qr
     for (int i = 0; i < QR_PARTS; i++) {
         double us = (double)(b->part_ns[i] - a->part_ns[i]) * 1e-3 / n;
         qr_samples_add(&t->part[i], us);
-        own += i == QR_PART_MODEL || i == QR_PART_IDLE ? 0 : us;
+        own += i == QR_PART_MODEL || i == QR_PART_WAIT || i == QR_PART_IDLE ? 0 : us;
     }
     qr_samples_add(&t->own, own);
 }
 
 /* Counts pieces in which every sequence decodes: from the step in which the last prompt is complete until the first sequence is near its end. */
-static void measure(struct run *r, struct tally *t, struct qr_step_figures *out)
+static void measure(struct qr_drive *d, const struct qr_step_case *c, struct tally *t, struct qr_step_figures *out)
 {
     struct qr_stats from = {0}, now;
-    int32_t piece = r->c->n_steps / (PIECES + 2);
+    int32_t piece = c->n_steps / (PIECES + 2);
     piece = piece > 0 ? piece : 1;
-    while (r->n_open == r->c->n_seqs) {
-        pump(r);
-        qr_engine_stats(r->engine, &now);
-        bool full = now.sched.n_decode == r->c->n_seqs;
+    while (d->n_open == c->n_seqs) {
+        qr_drive_pump(d);
+        qr_engine_stats(d->engine, &now);
+        bool full = now.sched.n_decode == c->n_seqs;
         if (full && from.n_steps > 0 && now.n_steps - from.n_steps >= (uint64_t)piece) {
             add_piece(t, &from, &now);
             out->n_steps += (int64_t)(now.n_steps - from.n_steps);
@@ -118,8 +65,8 @@ static void measure(struct run *r, struct tally *t, struct qr_step_figures *out)
             from = now;
         }
     }
-    while (r->n_open > 0)
-        pump(r);
+    while (d->n_open > 0)
+        qr_drive_pump(d);
 }
 
 static void conclude(struct qr_step_figures *out, struct tally *t)
@@ -132,9 +79,8 @@ static void conclude(struct qr_step_figures *out, struct tally *t)
     qr_samples_release(&t->own);
 }
 
-static int open_engine(struct run *r, struct qr_err *err)
+static int open_engine(struct qr_drive *d, const struct qr_step_case *c, struct qr_err *err)
 {
-    const struct qr_step_case *c = r->c;
     struct qr_engine_config config;
     struct qr_backend_options bo = {.device = "cpu", .isa = c->isa, .n_threads = c->n_threads};
     struct qr_model_options mo = {0};
@@ -142,32 +88,31 @@ static int open_engine(struct run *r, struct qr_err *err)
     config.running_max = c->n_seqs;
     config.step_tokens_max = config.step_tokens_max > c->n_seqs ? config.step_tokens_max : c->n_seqs;
     config.kv_tokens = (int64_t)c->n_seqs * (c->n_prompt + c->n_steps + config.block_tokens);
-    int rc = qr_tokenizer_open(&r->tokenizer, c->model, err);
-    if (rc == 0)
-        rc = qr_engine_open(&r->engine, c->model, &config, &bo, &mo, r->tokenizer, NULL, NULL, err);
-    return rc;
+    return qr_drive_open(d, c->model, &config, &bo, &mo, err);
 }
 
 int qr_bench_step(struct qr_step_figures *out, const struct qr_step_case *c, struct qr_err *err)
 {
     QR_ASSERT(out != NULL && c != NULL && err != NULL);
     QR_ASSERT(c->n_seqs > 0 && c->n_prompt > 0 && c->n_steps > 1);
-    struct run r = {.c = c};
+    struct qr_drive d = {0};
     struct tally t = {0};
+    struct qr_sampling s;
     *out = (struct qr_step_figures){0};
-    int rc = open_engine(&r, err);
-    if (rc == 0 && qr_engine_limits(r.engine)->ctx_max < c->n_prompt + c->n_steps)
+    int rc = open_engine(&d, c, err);
+    if (rc == 0 && qr_engine_limits(d.engine)->ctx_max < c->n_prompt + c->n_steps)
         rc = qr_err_set(err, QR_E_USAGE, "%d prompt tokens and %d steps need a longer context than %d; ask for fewer steps", c->n_prompt, c->n_steps,
-                        qr_engine_limits(r.engine)->ctx_max);
+                        qr_engine_limits(d.engine)->ctx_max);
+    for (int32_t i = 0; i < c->n_seqs && rc == 0; i++) {
+        choose_sampling(&s, c, i);
+        rc = qr_drive_submit(&d, &s, c->n_prompt, err);
+    }
     if (rc == 0)
-        rc = submit_all(&r, err);
-    if (rc == 0)
-        measure(&r, &t, out);
-    if (rc == 0 && (r.failed || out->n_steps == 0))
-        rc = qr_err_set(err, QR_E_INTERNAL, r.failed ? "a sequence ended with an error" : "no step had all sequences in it; ask for more steps");
+        measure(&d, c, &t, out);
+    if (rc == 0 && (d.err.code != 0 || out->n_steps == 0))
+        rc = qr_err_set(err, QR_E_INTERNAL, d.err.code != 0 ? "a sequence ended with an error" : "no step had all sequences in it; ask for more steps");
     conclude(out, &t);
-    qr_engine_close(r.engine);
-    qr_tokenizer_close(r.tokenizer);
+    qr_drive_close(&d);
     return rc;
 }
 
@@ -205,7 +150,7 @@ static void print_figures(const struct qr_step_case *c, const struct qr_step_fig
            c->mix == QR_STEP_GREEDY ? "greedy" : "mixed", (long long)f->n_steps);
     for (int i = 0; i < QR_PARTS; i++)
         printf("%-8s %10.2f\n", qr_step_part_name((enum qr_step_part)i), f->part_us[i]);
-    printf("%-8s %10.2f   (all but model and idle)\n", "own", f->own_us);
+    printf("%-8s %10.2f   (all but model, wait and idle)\n", "own", f->own_us);
 }
 
 static int run_command(const void *options, int *status, struct qr_err *err)

@@ -23,7 +23,7 @@ struct qr_step_case {
 
 struct qr_step_figures {
     double part_us[QR_PARTS];          /* medians over pieces of the run, per step */
-    double own_us;                     /* all parts but MODEL and IDLE; the median of their sums */
+    double own_us;                     /* all parts but MODEL, WAIT and IDLE; the median of their sums */
     int64_t n_steps;                   /* counted ones */
 };
 

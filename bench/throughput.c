@@ -1,3 +1,5 @@
+/* throughput.c - cases of `quire bench throughput` that go straight through the model, and what each reaches of the probed limits. With --sequences the
+ * engine does the batching instead (sequences.c). One thread, which owns the backend. */
 #include "bench/throughput.h"
 
 #include <math.h>
@@ -13,6 +15,7 @@
 #include "bench/command.h"
 #include "bench/probe.h"
 #include "bench/samples.h"
+#include "bench/sequences.h"
 #include "comm/launch.h"
 #include "kernels/cpu/pool.h"
 #include "model/lora.h"
@@ -26,7 +29,7 @@
 struct throughput_options {
     const char *model, *device, *isa, *prefill, *batch, *depth;
     int32_t dtype, quantize, kv_cache, tune;
-    int64_t tensor_parallel, threads, steps, repeats, chunk, cache_bytes;
+    int64_t tensor_parallel, threads, steps, repeats, chunk, cache_bytes, sequences, running, prompt, generate;
     struct qr_str_list lora;
     bool plain, apart, untuned, json, probe, deterministic;
 };
@@ -63,6 +66,14 @@ static const struct qr_option table[] = {
      .help = "Rows of the largest step."},
     {.name = "cache", .type = QR_OPT_BYTES, .offset = offsetof(struct throughput_options, cache_bytes), .builtin = "4GiB", .min = 1 << 20,
      .max = 1e15, .arg = "BYTES", .help = "Keys and values at most; cases that need more are left out, and said so."},
+    {.name = "sequences", .brief = true, .type = QR_OPT_INT, .offset = offsetof(struct throughput_options, sequences), .builtin = "0", .min = 0, .max = 65536,
+     .arg = "N", .help = "Instead of these cases: so many requests at once through the engine, until the last one has ended. 0: none."},
+    {.name = "running", .type = QR_OPT_INT, .offset = offsetof(struct throughput_options, running), .builtin = "0", .min = 0, .max = 65536, .arg = "N",
+     .help = "Of these, computed at once, which the cache is made for; the others wait. 0: all."},
+    {.name = "prompt", .type = QR_OPT_INT, .offset = offsetof(struct throughput_options, prompt), .builtin = "1024", .min = 1, .max = 1 << 20, .arg = "N",
+     .help = "Prompt tokens of each, random ids."},
+    {.name = "generate", .type = QR_OPT_INT, .offset = offsetof(struct throughput_options, generate), .builtin = "1024", .min = 1, .max = 1 << 20, .arg = "N",
+     .help = "Tokens that each generates, the likeliest ones."},
     {.name = "probe", .type = QR_OPT_FLAG, .offset = offsetof(struct throughput_options, probe), .builtin = "true",
      .help = "Measure memory and multipliers first and show each case's share of what they allow."},
     {.name = "plain", .type = QR_OPT_FLAG, .offset = offsetof(struct throughput_options, plain), .builtin = "false",
@@ -78,10 +89,18 @@ static const struct qr_option table[] = {
     {.name = "untuned", .type = QR_OPT_FLAG, .offset = offsetof(struct throughput_options, untuned), .builtin = "false",
      .help = "Each case also without it, taking turns."},
     {.name = "json", .brief = true, .type = QR_OPT_FLAG, .offset = offsetof(struct throughput_options, json), .builtin = "false",
-     .help = "One JSON object per case."}};
+     .help = "One JSON object per case; its keys: docs/operations.md."}};
 
 struct int_list {
     int32_t v[LIST_MAX], n;
+};
+
+/* The host's thread while a device computes. As in the engine, a step is waited for once the next one is launched. launch_ns is the time in qr_model_forward,
+ * which copies a batch's arrays and launches; the engine's own work and sampling are not in it (--sequences counts them). unfed_ns is the time from the end of
+ * a wait to the end of the next, where that one found the device done (QR_WAITED_NS): the device had nothing to do for some part of that time. So it is an
+ * upper bound, and 0 says that the device always had work. How long a case's first launch takes is not seen. */
+struct host_share {
+    int64_t n_steps, launch_ns, unfed_ns, all_ns, waited_ns; /* waited_ns: when the last wait ended */
 };
 
 /* The model, its memory, and the arrays of one batch. */
@@ -99,6 +118,7 @@ struct rig {
     struct qr_lora *lora;               /* owned, or NULL */
     struct qr_row_group *group;         /* owned [adapters] */
     int32_t *group_row;                 /* owned [rows_max] */
+    struct host_share *share;           /* borrowed: of the case at hand; a device's */
     bool adapted;                       /* the next steps' sequences have adapters */
     int32_t seqs_max, rows_max, stride; /* stride: blocks of a sequence in the case at hand */
     bool above;                         /* some case was faster than its limit */
@@ -267,12 +287,22 @@ static double limit_s(const struct rig *r, const struct bench_case *c)
     return t_bytes > t_ops ? t_bytes : t_ops;
 }
 
+static struct qr_backend_options backend_of(const struct throughput_options *o)
+{
+    return (struct qr_backend_options){.device = o->device, .isa = o->isa, .n_threads = (int32_t)o->threads, .pin = true, .step_rows_max = (int32_t)o->chunk,
+                                       .tune = (enum qr_tune_mode)o->tune, .deterministic = o->deterministic};
+}
+
+static struct qr_model_options model_of(const struct throughput_options *o, struct qr_comm *comm)
+{
+    return (struct qr_model_options){.compute = (enum qr_compute)o->dtype, .quantize = (enum qr_quantize)o->quantize,
+                                     .kv_cache = (enum qr_kv_cache)o->kv_cache, .comm = comm};
+}
+
 static int open_model(struct rig *r, const struct throughput_options *o, struct qr_comm *comm, int32_t seqs_max, struct qr_err *err)
 {
-    struct qr_backend_options bo = {.device = o->device, .isa = o->isa, .n_threads = (int32_t)o->threads, .pin = true, .step_rows_max = (int32_t)o->chunk,
-                                    .tune = (enum qr_tune_mode)o->tune, .deterministic = o->deterministic};
-    struct qr_model_options mo = {.compute = (enum qr_compute)o->dtype, .quantize = (enum qr_quantize)o->quantize,
-                                  .kv_cache = (enum qr_kv_cache)o->kv_cache, .comm = comm};
+    struct qr_backend_options bo = backend_of(o);
+    struct qr_model_options mo = model_of(o, comm);
     struct qr_model_plan plan;
     *r = (struct rig){.o = o, .comm = comm, .seqs_max = seqs_max, .rows_max = (int32_t)o->chunk > seqs_max ? (int32_t)o->chunk : seqs_max};
     qr_comm_place(comm, &bo.rank, &bo.n_ranks);
@@ -366,7 +396,23 @@ static void step(struct rig *r, int32_t n_seqs, int32_t first, int32_t n_rows, s
                                .block_tokens = BLOCK_TOKENS, .table_stride = r->stride, .ids = r->ids, .pos = r->pos, .slot = r->slot,
                                .row_start = r->row_start, .ctx_len = r->ctx_len, .block_table = r->blocks, .logit_row = r->logit_row,
                                .group = r->group, .n_groups = r->adapted ? group_rows(r, n_seqs, n_rows) : 0};
+    const int64_t began_ns = qr_clock_ns();
     qr_model_forward(&r->exec, &b);
+    r->share->launch_ns += qr_clock_ns() - began_ns;
+    r->share->n_steps++;
+}
+
+/* Behind step i of a case, on a device. */
+static void await_last(struct rig *r, int32_t i)
+{
+    struct host_share *s = r->share;
+    const int64_t began_ns = qr_clock_ns();
+    r->be->mem->mark(r->be->queue, i % QR_MARKS);
+    if (i > 0)
+        r->be->mem->wait(r->be->queue, (i - 1) % QR_MARKS);
+    const int64_t now_ns = qr_clock_ns();
+    s->unfed_ns += i > 0 && now_ns - began_ns < QR_WAITED_NS ? now_ns - s->waited_ns : 0;
+    s->waited_ns = now_ns;
 }
 
 /* Seconds of one case: a prompt in chunks, or decode steps. */
@@ -374,10 +420,15 @@ static double case_s(struct rig *r, const struct bench_case *c, struct qr_rng *r
 {
     int32_t chunk = strcmp(c->what, "decode") == 0 ? 1 : (int32_t)r->o->chunk;
     int64_t t0 = qr_clock_ns();
-    for (int32_t first = 0; first < c->n_tokens; first += chunk)
+    for (int32_t first = 0, i = 0; first < c->n_tokens; first += chunk, i++) {
         step(r, c->n_seqs, c->depth + first, c->n_tokens - first < chunk ? c->n_tokens - first : chunk, rng);
+        if (!r->be->mem->host)
+            await_last(r, i);
+    }
     r->be->mem->sync(r->be->queue);
-    return (double)(qr_clock_ns() - t0) * 1e-9;
+    const int64_t took_ns = qr_clock_ns() - t0;
+    r->share->all_ns += took_ns;
+    return (double)took_ns * 1e-9;
 }
 
 /* Why a case may be faster than its limit, which counts weights read from memory: as many bytes as the weights are read over and over again. */
@@ -395,9 +446,11 @@ static void explain_above(const struct rig *r)
         printf("note: a share above 100 %% means that the machine was busier during the probes than during the case; measure again\n");
 }
 
-static void report(struct rig *r, const struct bench_case *c, struct qr_samples *s)
+static void report(struct rig *r, const struct bench_case *c, struct qr_samples *s, const struct host_share *h)
 {
     double n = (double)c->n_seqs * c->n_tokens, median = qr_samples_percentile(s, 50), best = qr_samples_percentile(s, 0), limit = limit_s(r, c);
+    const int32_t n_steps = strncmp(c->what, "decode", 6) == 0 ? c->n_tokens : (int32_t)((c->n_tokens + r->o->chunk - 1) / r->o->chunk);
+    const double host_us = (double)h->launch_ns * 1e-3 / (double)h->n_steps, idle = (double)h->unfed_ns / (double)h->all_ns;
     r->above |= limit > median;
     if (r->o->json) {
         printf("{\"case\":\"%s\",\"batch\":%d,\"depth\":%d,\"tokens\":%d,\"tok_s\":%.2f,\"best_tok_s\":%.2f,\"isa\":\"%s\",\"threads\":%d", c->what,
@@ -406,6 +459,8 @@ static void report(struct rig *r, const struct bench_case *c, struct qr_samples 
             printf(",\"limit_tok_s\":%.2f,\"share\":%.4f", n / limit, limit / median);
         if (r->comm)
             printf(",\"ranks\":%d,\"between_ranks\":%.4f", r->comm->size, r->waited_share);
+        if (!r->be->mem->host)
+            printf(",\"steps\":%d,\"step_us\":%.2f,\"host_us_per_step\":%.2f,\"device_idle_share\":%.5f", n_steps, 1e6 * median / n_steps, host_us, idle);
         printf("}\n");
     } else {
         printf("%-15s %6d %7d %7d %10.1f %10.1f", c->what, c->n_seqs, c->depth, c->n_tokens, n / median, n / best);
@@ -413,6 +468,8 @@ static void report(struct rig *r, const struct bench_case *c, struct qr_samples 
             printf(" %10.1f %5.0f %%", n / limit, 100 * limit / median);
         if (r->comm)
             printf("   %4.1f %% between ranks", 100 * r->waited_share);
+        if (!r->be->mem->host)
+            printf("   host %.0f us a step, device without work at most %.1f %%", host_us, 100 * idle);
         printf("\n");
     }
     fflush(stdout);
@@ -449,6 +506,7 @@ static int run_cases(struct rig *r, const struct bench_case *cases, int32_t n, s
     for (int32_t i = 0; i < n; i++) {
         const struct bench_case *const c = &cases[i];
         struct qr_samples s[WAYS] = {0};
+        struct host_share share[WAYS] = {0}, warm_up = {0};
         double waited = 0, all = 0;
         r->stride = blocks_of_sequence(c);
         for (int64_t k = -1; k < r->o->repeats; k++) /* the first round warms up */
@@ -457,6 +515,7 @@ static int run_cases(struct rig *r, const struct bench_case *cases, int32_t n, s
                     r->exec.ops = way == PLAIN ? &qr_ops_plain : way == APART ? &qr_ops_apart : r->usual;
                     r->adapted = way == ADAPTED;
                     r->be->pool->tune = way == UNTUNED ? NULL : r->be->tune;
+                    r->share = k < 0 ? &warm_up : &share[way];
                     const double before = r->comm ? r->comm->stats.waited : 0, t = case_s(r, c, &rng);
                     if (k < 0)
                         continue;
@@ -469,7 +528,7 @@ static int run_cases(struct rig *r, const struct bench_case *cases, int32_t n, s
             struct bench_case named = *c;
             named.what = way_name[strcmp(c->what, "decode") == 0][way];
             if (wanted(r, way))
-                report(r, &named, &s[way]);
+                report(r, &named, &s[way], &share[way]);
             qr_samples_release(&s[way]);
         }
         r->be->pool->tune = r->be->tune;
@@ -490,6 +549,21 @@ static int agree(const struct rig *r, int32_t *n_blocks, struct qr_err *err)
     return rc;
 }
 
+static int run_sequences(const struct throughput_options *o, struct qr_err *err)
+{
+    const struct qr_sequences_case c = {.model = o->model, .backend = backend_of(o), .options = model_of(o, NULL), .n = (int32_t)o->sequences,
+                                        .running = (int32_t)o->running, .n_prompt = (int32_t)o->prompt, .n_generate = (int32_t)o->generate,
+                                        .chunk = (int32_t)o->chunk};
+    struct qr_sequences_figures f;
+    if (o->plain || o->apart || o->untuned || o->lora.n > 0 || o->tensor_parallel > 1)
+        return qr_err_set(err, QR_E_USAGE, "--plain, --apart, --untuned, --lora and --tensor-parallel: not with --sequences %d", c.n);
+    int rc = qr_source_find(o->model, err);
+    rc = rc ? rc : qr_bench_sequences(&f, &c, err);
+    if (rc == 0)
+        qr_sequences_print(&f, &c, o->json);
+    return rc;
+}
+
 static int run(const void *options, int *status, struct qr_err *err)
 {
     const struct throughput_options *o = options;
@@ -498,6 +572,8 @@ static int run(const void *options, int *status, struct qr_err *err)
     struct rig r;
     if (!o->model)
         return qr_err_set(err, QR_E_USAGE, "no model named: add --model DIR (quire bench make-model makes one)");
+    if (o->sequences > 0)
+        return run_sequences(o, err);
     int rc = parse_list(&prefill, o->prefill, "prefill", 1, err);
     if (rc == 0)
         rc = parse_list(&batch, o->batch, "batch", 1, err);
@@ -545,6 +621,7 @@ const struct qr_command qr_bench_throughput_command = {
     .name = "bench throughput", .purpose = "prompts and decode steps at batch sizes and depths",
     .usage = "quire bench throughput MODEL [flags]",
     .examples = "quire bench throughput models/quire-tiny\n"
-                "quire bench throughput qwen --prefill 512 --batch 1,32 --quantize int8",
+                "quire bench throughput qwen --prefill 512 --batch 1,32 --quantize int8\n"
+                "quire bench throughput qwen --sequences 256 --prompt 1024 --generate 1024 --chunk 4096 --json",
     .args = "model", .table = table, .n_options = QR_COUNT(table), .main = qr_bench_throughput_main,
 };

@@ -35,7 +35,8 @@ struct qr_ahead {
     struct qr_logit_change *change;       /* owned [changes_max] likewise; grows for a step that changes more logits than any before */
     int32_t n_changes, changes_max;
     int32_t *met;                         /* owned [n_vocab] 1 + where an id is among the changes of a row; all 0 between rows */
-    int64_t landed_us;                    /* when the last step's results were there */
+    int64_t landed_us;                    /* when the last step's results had been told */
+    int64_t awaited_ns;                   /* when its wait ended */
 };
 
 /* Whether this device draws: then qr_ahead_init may be called. */

@@ -24,11 +24,12 @@ void qr_hist_add(struct qr_hist *h, double v);
 extern const double qr_bounds_ttft_s[], qr_bounds_itl_s[], qr_bounds_latency_s[], qr_bounds_fine_s[], qr_bounds_tokens[], qr_bounds_step_tokens[];
 extern const int32_t qr_n_bounds_ttft_s, qr_n_bounds_itl_s, qr_n_bounds_latency_s, qr_n_bounds_fine_s, qr_n_bounds_tokens, qr_n_bounds_step_tokens;
 
-/* Where the engine thread's time goes. All but MODEL and IDLE is the engine's own work. */
+/* Where the engine thread's time goes. All but MODEL, WAIT and IDLE is the engine's own work. */
 enum qr_step_part {
     QR_PART_PLAN,   /* who runs, with how many tokens */
     QR_PART_LOWER,  /* the plan as arrays */
-    QR_PART_MODEL,  /* the forward */
+    QR_PART_MODEL,  /* the forward: of a device, launching it */
+    QR_PART_WAIT,   /* a device's results are waited for */
     QR_PART_SAMPLE, /* logits to tokens and log-probabilities */
     QR_PART_OUTPUT, /* commit, tokens to text, events */
     QR_PART_REST,   /* new requests, cancels, deadlines, counters */
@@ -44,6 +45,9 @@ struct qr_stats {
     uint64_t n_accepted, n_done_stop, n_done_length, n_cancelled, n_failed, n_inside;
     uint64_t prompt_tokens, cached_tokens, output_tokens, n_steps, step_us_total;
     int64_t part_ns[QR_PARTS];
+    /* Of a device that draws: time from the end of a wait to the end of the next one, where that found the device done (QR_WAITED_NS) though the next step was
+     * launched before it. The device had nothing to do for some part of that time: an upper bound, and 0 where the device always had work. */
+    int64_t unfed_ns;
     struct qr_hist ttft, itl, e2e, queue, prefill_time, decode_time, tpot;      /* seconds, vLLM's bounds */
     struct qr_hist ttft_fine, itl_fine, step_fine;                              /* seconds, our bounds */
     struct qr_hist prompt_len, output_len, step_tokens;                         /* tokens */

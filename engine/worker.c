@@ -562,9 +562,10 @@ static bool step_at_once(struct qr_engine *e)
     if (e->be->mem->host)
         qr_pages_used(&e->pages, (size_t)qr_kv_pool_ever_used(e->pool) * ((size_t)e->limits.kv_bytes / (size_t)e->limits.n_blocks));
     struct qr_tensor logits = qr_model_forward(&e->exec, batch);
+    mark(e, QR_PART_MODEL);
     bring(e, &logits, e->logits);
     bring(e, &e->exec.hidden, e->hidden);
-    mark(e, QR_PART_MODEL);
+    mark(e, QR_PART_WAIT);
     if (lose(e)) {
         qr_sched_commit(e->sched, &e->plan);
         return true;
@@ -644,6 +645,18 @@ static void use_landed(struct qr_engine *e, const struct qr_flight *f)
     mark(e, QR_PART_OUTPUT);
 }
 
+/* A device that is found done, though the next step is launched, has waited for that launch: at most since the last wait (qr_stats.unfed_ns). */
+static void await(struct qr_engine *e, struct qr_flight *f, bool next_launched)
+{
+    const int64_t from_ns = e->marked_ns, started_ns = f->started_us * 1000;
+    const int64_t since_ns = e->ahead.awaited_ns > started_ns ? e->ahead.awaited_ns : started_ns;
+    qr_ahead_await(&e->ahead, f);
+    mark(e, QR_PART_WAIT);
+    if (next_launched && e->marked_ns - from_ns < QR_WAITED_NS)
+        e->stats.unfed_ns += e->marked_ns - since_ns;
+    e->ahead.awaited_ns = e->marked_ns;
+}
+
 static bool step_ahead(struct qr_engine *e)
 {
     const int64_t now = qr_clock_us();
@@ -652,7 +665,7 @@ static bool step_ahead(struct qr_engine *e)
     if (any)
         launch(e, now);
     if (landing) {
-        qr_ahead_await(&e->ahead, last);
+        await(e, last, any);
         qr_adapters_landed(&e->adapters); /* what was launched since knows nothing of who had ended */
     }
     if ((any || landing) && lose(e)) {

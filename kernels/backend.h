@@ -21,6 +21,7 @@
 #include "kernels/tune.h"
 
 #define QR_MARKS 2
+#define QR_WAITED_NS 2000 /* a `wait` of less has found the device done: asking takes about half of it */
 
 /* Memory of kernels. What takes a queue happens in order with the kernels launched on it. */
 struct qr_mem_ops {

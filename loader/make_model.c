@@ -107,44 +107,54 @@ static uint64_t total_bytes(const struct maker *m)
     return n;
 }
 
-/* Elements [at, at + n) of a tensor, which one thread draws: each is a function of the seed, the tensor and its place. */
+/* A tensor, and where its bytes lie in the file. */
+struct drawing {
+    const struct qr_file_out *file;
+    uint64_t stream, place;
+    float mean;
+};
+
+/* Elements [at, at + n) of it, which one thread draws and writes: each is a function of the seed, the tensor and its place. */
 struct part {
     const struct maker *m;
-    uint64_t stream, at, n;
-    float mean;
-    uint8_t *to;
+    const struct drawing *d;
+    uint64_t at, n;
+    uint8_t *room;
     pthread_t thread;
     bool apart; /* there is a thread for it */
+    int rc;
+    struct qr_err err;
 };
 
 static void *draw_part(void *arg)
 {
-    const struct part *p = arg;
+    struct part *p = arg;
     const float std = (float)p->m->o.std;
-    uint8_t *to = p->to;
+    uint8_t *to = p->room;
     float x[CHUNK];
     for (uint64_t at = 0; at < p->n; at += CHUNK) {
         const size_t count = p->n - at < CHUNK ? (size_t)(p->n - at) : CHUNK;
         for (size_t i = 0; i < count; i += 2) {
             float pair[2];
-            draw_pair(pair, p->m->o.seed, p->stream, (p->at + at + i) / 2);
-            x[i] = p->mean + std * pair[0];
-            x[i + 1] = p->mean + std * pair[1];
+            draw_pair(pair, p->m->o.seed, p->d->stream, (p->at + at + i) / 2);
+            x[i] = p->d->mean + std * pair[0];
+            x[i + 1] = p->d->mean + std * pair[1];
         }
         to += encode(to, x, count, p->m->o.store);
     }
+    p->rc = qr_file_out_at(p->d->file, p->d->place + p->at * qr_dtype_bytes(p->m->o.store), p->room, (size_t)(to - p->room), &p->err);
     return NULL;
 }
 
-/* n elements from `at` on into m->bytes, as many parts at a time as there are threads. */
-static void draw_round(struct maker *m, uint64_t stream, float mean, uint64_t at, uint64_t n)
+/* n elements from `at` on, at most as many parts as there are threads. */
+static int draw_round(struct maker *m, const struct drawing *d, uint64_t at, uint64_t n)
 {
     struct part part[THREADS_MAX];
-    int32_t n_parts = 0;
+    int32_t n_parts = 0, bad = -1;
     for (uint64_t done = 0; done < n; done += PART, n_parts++) {
         QR_ASSERT(n_parts < m->n_threads);
-        part[n_parts] = (struct part){.m = m, .stream = stream, .at = at + done, .n = n - done < PART ? n - done : PART, .mean = mean,
-                                      .to = m->bytes + done * qr_dtype_bytes(m->o.store)};
+        part[n_parts] = (struct part){.m = m, .d = d, .at = at + done, .n = n - done < PART ? n - done : PART,
+                                      .room = m->bytes + done * qr_dtype_bytes(m->o.store)};
     }
     for (int32_t i = 1; i < n_parts; i++)
         part[i].apart = pthread_create(&part[i].thread, NULL, draw_part, &part[i]) == 0;
@@ -154,19 +164,23 @@ static void draw_round(struct maker *m, uint64_t stream, float mean, uint64_t at
     for (int32_t i = 0; i < n_parts; i++)
         if (part[i].apart)
             pthread_join(part[i].thread, NULL);
+    for (int32_t i = n_parts - 1; i >= 0; i--)
+        bad = part[i].rc != 0 ? i : bad;
+    if (bad < 0)
+        return 0;
+    *m->err = part[bad].err;
+    return m->err->code;
 }
 
 static int write_tensor(struct maker *m, struct qr_st_out *out, const struct qr_weight_walk *k, uint64_t stream)
 {
-    const float mean = qr_weight_row_is_norm(k->row) ? 1.0f : 0.0f;
+    struct drawing d = {.file = &out->file, .stream = stream, .mean = qr_weight_row_is_norm(k->row) ? 1.0f : 0.0f};
     const uint64_t n = element_count(k), most = PART * (uint64_t)m->n_threads;
-    int rc = 0;
+    int rc = qr_st_out_leave(out, &d.place, (size_t)n * qr_dtype_bytes(m->o.store), m->err);
     for (uint64_t at = 0; rc == 0 && at < n; at += most) {
         if (m->o.stopped && m->o.stopped())
             return qr_err_set(m->err, QR_E_CLOSED, "interrupted");
-        const uint64_t count = n - at < most ? n - at : most;
-        draw_round(m, stream, mean, at, count);
-        rc = qr_st_out_put(out, m->bytes, (size_t)count * qr_dtype_bytes(m->o.store), m->err);
+        rc = draw_round(m, &d, at, n - at < most ? n - at : most);
     }
     return rc;
 }

@@ -14,6 +14,7 @@
 #define ALIGN 16 /* elements between tensors that are not pieces of one matrix */
 #define PACKED_ALIGN 64
 #define FILL_MAX ((int64_t)1 << 20) /* values on their way to a device together */
+#define DRAW_NUMBERS 4096           /* that a thread draws at a time */
 #define TRIP_ROWS 16 /* of a worker at a time */
 #define LAST_NORM "model.norm.weight"
 #define PLAN_BASE ((uintptr_t)1 << 40) /* where addresses begin while planning; nobody touches them */
@@ -255,18 +256,23 @@ static void flush(struct qr_params *p)
     f->n = 0;
 }
 
+static void *fill_room(struct qr_params *p)
+{
+    if (!p->fill.room)
+        p->fill.room = qr_alloc(FILL_MAX, qr_dtype_bytes(p->real));
+    return p->fill.room;
+}
+
 /* Value i becomes x. On a device once enough neighbours have come together, or at flush(). */
 static void put(struct qr_params *p, int64_t i, double x)
 {
     struct qr_params_fill *f = &p->fill;
     void *to = p->value;
     if (!p->be->mem->host) {
-        if (!f->room)
-            f->room = qr_alloc(FILL_MAX, qr_dtype_bytes(p->real));
         if (f->n == FILL_MAX || i != f->first + f->n)
             flush(p);
         f->first = f->n ? f->first : i;
-        to = f->room;
+        to = fill_room(p);
         i = f->n++;
     }
     if (p->real == QR_F64)
@@ -346,6 +352,41 @@ static double normal(uint64_t seed, uint64_t stream, uint64_t pos)
     return sqrt(-2 * log(u)) * cos(2 * 3.14159265358979323846 * v);
 }
 
+/* Normal numbers [at, at + n) of a tensor, which the host's threads draw. */
+struct draw {
+    float *to;
+    double size;
+    uint64_t seed, stream, at;
+    int64_t n;
+};
+
+static void draw_item(const void *arg, int32_t item, int32_t worker)
+{
+    const struct draw *d = arg;
+    const int64_t first = (int64_t)item * DRAW_NUMBERS, last = first + DRAW_NUMBERS < d->n ? first + DRAW_NUMBERS : d->n;
+    (void)worker;
+    for (int64_t i = first; i < last; i++)
+        d->to[i] = (float)(d->size * normal(d->seed, d->stream, d->at + (uint64_t)i));
+}
+
+/* A tensor's values: `constant`, or with size > 0 normal numbers of that deviation, which are those of any number of threads. */
+static void fill_tensor(struct qr_params *p, int32_t k, double size, double constant, uint64_t seed)
+{
+    const struct qr_param *t = &p->param[k];
+    for (int64_t i = 0; size <= 0 && i < t->n; i++)
+        put(p, t->first + i, constant);
+    flush(p);
+    for (int64_t at = 0; size > 0 && at < t->n; at += FILL_MAX) {
+        const int64_t n = t->n - at < FILL_MAX ? t->n - at : FILL_MAX;
+        float *value = (float *)p->value + t->first + at, *to = p->be->mem->host ? value : fill_room(p);
+        const struct draw d = {.to = to, .size = size, .seed = seed, .stream = (uint64_t)k, .at = (uint64_t)at, .n = n};
+        qr_backend_run(p->be, draw_item, &d, (int32_t)((n + DRAW_NUMBERS - 1) / DRAW_NUMBERS));
+        if (to != value)
+            p->be->mem->put(p->be->queue, value, to, (size_t)n * sizeof *to);
+    }
+    fill_ends(p, t);
+}
+
 void qr_params_init_held(struct qr_params **out, const struct qr_model_config *c, struct qr_backend *be, enum qr_dtype compute, double std, uint64_t seed,
                          const struct qr_params_hold *hold)
 {
@@ -356,10 +397,7 @@ void qr_params_init_held(struct qr_params **out, const struct qr_model_config *c
         const struct qr_param *t = &p->param[k];
         const bool writes_residual = strstr(t->name, "o_proj.weight") || strstr(t->name, "down_proj.weight");
         const double size = writes_residual ? std / sqrt(2.0 * c->n_layers) : std;
-        const double constant = strstr(t->name, "norm.weight") ? 1 : 0;
-        for (int64_t i = 0; i < t->n; i++)
-            put(p, t->first + i, t->decays ? size * normal(seed, (uint64_t)k, (uint64_t)i) : constant);
-        fill_ends(p, t);
+        fill_tensor(p, k, t->decays ? size : 0, strstr(t->name, "norm.weight") ? 1 : 0, seed);
     }
     qr_params_pack(p);
     *out = p;

@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "bench/make.h"
 #include "bench/probe.h"
+#include "bench/shapes.h"
 #include "bench/throughput.h"
 #include "tests/run_main.h"
 
@@ -119,6 +120,20 @@ Test(throughput, a_share_above_100_percent_is_explained)
     cr_expect_gt(share, 0, "%s", text.data);
     cr_expect((share < 101 || explained) && (share > 99 || !explained), "%s", text.data);
     qr_buf_release(&text);
+}
+
+Test(throughput, every_shape_that_help_names_is_known)
+{
+    char names[] = QR_SHAPE_NAMES;
+    struct qr_model_config c;
+    struct qr_err err;
+    int n = 0;
+    for (char *name = strtok(names, ", "); name != NULL; name = strtok(NULL, ", "))
+        if (strcmp(name, "or") != 0)
+            cr_expect(++n && qr_shape_config(&c, name, &err) == 0 && c.n_embd > 0, "%s", name);
+    cr_expect_geq(n, 10);
+    cr_expect_eq(qr_shape_config(&c, "qwen3-80b", &err), QR_E_USAGE);
+    cr_expect(strstr(err.msg, "did you mean qwen3-8b") != NULL, "%s", err.msg);
 }
 
 Test(throughput, wrong_usage_is_refused)

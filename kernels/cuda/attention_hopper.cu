@@ -556,8 +556,10 @@ template <int D, int GROUPS> QR_DEVICE void compute(const struct work &w, const 
     int32_t n = 0, from, to, t0, t1;
     struct rows r;
     const bool feeds = (int32_t)threadIdx.x / QR_WARP == of::FEEDER;
-    if (feeds)
+    if (feeds) {
+        qr_fence_async_kernels(); /* this step's keys and values were stored one by one; qr_grid_wait does not promise them to the copy engine */
         find_ahead<D, GROUPS>(w, b, 2);
+    }
     if (GROUPS == 2 && threadIdx.x >= 128)
         qr_bar_arrive(BAR_TURN, 256); /* the first turn is that of the first */
     for (int32_t n_told = 0;; n_told++) {

@@ -455,7 +455,7 @@ static void begin_block(const struct qr_emu_launch *l, int64_t number)
         t->state = QR_EMU_NEW;
         t->async = async_of[i];
         t->n_async = t->async_group = 0;
-        t->waited = false;
+        t->waited = t->fenced = false;
         t->mask = 0;
         t->fake_stack = NULL;
     }

@@ -179,6 +179,7 @@ void qr_emu_bulk(const struct qr_emu_site *site, void *to, const void *from, int
     if (n_bytes <= 0 || n_bytes % 16 != 0 || (uintptr_t)to % 16 != 0 || (uintptr_t)from % 16 != 0)
         qr_emu_report("%s in %s:%d: %d bytes from %p to %p: all must be multiples of 16", site->what, site->file, site->line, n_bytes, from, to);
     qr_emu_access(from, (size_t)n_bytes, QR_EMU_READ, __builtin_return_address(0));
+    qr_emu_flight_check_copy(site, from, (size_t)n_bytes);
     new_copy(site, to, n_bytes, at)->from = from;
 }
 
@@ -207,9 +208,11 @@ static void walk_box(const CUtensorMap *map, const int32_t *at, void (*row)(cons
 
 static void touch_row(const uint8_t *from, size_t n_inside, size_t offset, void *user)
 {
-    (void)offset, (void)user;
-    if (n_inside > 0)
-        qr_emu_access(from, n_inside, QR_EMU_READ, __builtin_return_address(0));
+    (void)offset;
+    if (n_inside == 0)
+        return;
+    qr_emu_access(from, n_inside, QR_EMU_READ, __builtin_return_address(0));
+    qr_emu_flight_check_copy(user, from, n_inside);
 }
 
 void qr_emu_bulk_tensor(const struct qr_emu_site *site, void *to, const CUtensorMap *map, const int32_t *where, int32_t n_dims, uint64_t *at)
@@ -222,7 +225,7 @@ void qr_emu_bulk_tensor(const struct qr_emu_site *site, void *to, const CUtensor
     size_t n_bytes = map->stride[0];
     for (int32_t i = 0; i < n_dims; i++)
         n_bytes *= map->box[i];
-    walk_box(map, where, touch_row, NULL);
+    walk_box(map, where, touch_row, (void *)(uintptr_t)site);
     struct copy *o = new_copy(site, to, (int32_t)n_bytes, at);
     o->from = NULL;
     o->map = *map;

@@ -51,6 +51,7 @@ struct qr_emu_thread {
     void *stack;              /* borrowed from the pool while it runs */
     void *sp, *fake_stack;
     bool waited;              /* for the kernels before its own */
+    bool fenced;              /* since then: its copies read what those wrote */
     int32_t n_async, async_group;
     struct qr_emu_async *async; /* [QR_EMU_ASYNC_MAX], apart from what is looked at for all threads again and again */
 };
@@ -170,6 +171,8 @@ void qr_emu_flight_begin(bool early); /* a kernel begins; late: nothing runs any
 void qr_emu_flight_settled(void);     /* all that was asked for so far has ended */
 void qr_emu_flight_check(const void *p, size_t n, bool writes, const void *pc); /* an access of a thread that may not have waited */
 void qr_emu_flight_note(const void *p, size_t n, bool writes);                 /* of a kernel that is not emulated by blocks and threads */
+void qr_emu_flight_check_copy(const struct qr_emu_site *site, const void *p, size_t n); /* what the copy engine reads for a thread that has waited */
+void qr_emu_flight_fence(void);
 void qr_emu_grid_wait(void);
 void qr_emu_next_is_early(bool early); /* the launch that comes next */
 

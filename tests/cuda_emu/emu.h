@@ -13,7 +13,8 @@
  *   device; of kernels that begin early (launch.h, QR_LAUNCH_NEXT; release builds) accesses that should have waited for those before, and threads that
  *   never do;
  *   of compute capability 9.0a: mbarriers that nobody made, that get too many arrivals or bytes, or complete two phases before who waits saw the first; bulk
- *   copies to or from where they cannot go; ordinary stores that the copy engine or wgmma meets with no fence in between; sums and operands of a wgmma
+ *   copies to or from where they cannot go; ordinary stores, of kernels before an early one too, that the copy engine or wgmma meets with no fence in between;
+ *   sums and operands of a wgmma
  *   that are touched before it was waited for; warps of a warpgroup that ask for different products or registers; what is under way at a block's end.
  *
  * Not seen: the order of memory accesses within a warp without a barrier that hardware happens to keep, spinning on another block (it hangs), time.

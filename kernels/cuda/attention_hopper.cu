@@ -692,3 +692,5 @@ bool attention_hopper(struct qr_queue *q, const struct attention *a, const struc
     launch_all(q, a, kv, layer, host);
     return true;
 }
+
+QR_STOPS(attention_hopper)

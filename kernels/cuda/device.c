@@ -27,7 +27,9 @@ static void *device_alloc(size_t n_bytes)
     const size_t n = n_bytes ? n_bytes : 1;
     const cudaError_t rc = cudaMalloc(&p, n);
     if (rc != cudaSuccess) {
-        fprintf(stderr, "quire: out of memory: %zu bytes on the device: %s\n", n, cudaGetErrorString(rc));
+        fprintf(stderr, "quire: %s: %zu bytes on the device: %s\n", rc == cudaErrorMemoryAllocation ? "out of memory" : "cudaMalloc", n,
+                cudaGetErrorString(rc));
+        qr_cuda_stop_tell(); /* what failed may be a launch before it */
         abort();
     }
     QR_CUDA_CHECK(cudaMemset(p, 0, n));
@@ -346,6 +348,8 @@ static void queue_close(struct qr_queue *q)
     device_free(q->scratch);
     if (q->lt)
         cublasLtDestroy(q->lt);
+    if (q->stops)
+        qr_cuda_stops_close();
     if (q->stream)
         QR_CUDA_CHECK(cudaStreamDestroy(q->stream));
     free(q);
@@ -391,6 +395,7 @@ static bool queue_open(struct qr_queue **out, const struct qr_cuda_options *o, c
     q->scratch = device_alloc(q->scratch_bytes);
     for (int i = 0; i < QR_CUDA_SLOTS; i++)
         make_slot(&q->slot[i], QR_CUDA_SLOT_BYTES);
+    q->stops = qr_cuda_stops_open();
     *out = q;
     return true;
 }

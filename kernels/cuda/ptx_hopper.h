@@ -138,7 +138,8 @@ QR_DEVICE uint64_t qr_nanoseconds()
 }
 
 /* A wait of more than *wait_ns ends the launch. */
-QR_DEVICE void qr_mbar_wait(uint64_t *bar, uint32_t parity, const uint64_t *wait_ns)
+#define qr_mbar_wait(bar, parity, wait_ns) qr_mbar_wait_at<QR_STOP_HERE>(bar, parity, wait_ns)
+template <uint32_t PLACE> QR_DEVICE void qr_mbar_wait_at(uint64_t *bar, uint32_t parity, const uint64_t *wait_ns)
 {
     const uint32_t at = qr_shared_address(bar);
     if (qr_mbar_try(at, parity))
@@ -146,7 +147,7 @@ QR_DEVICE void qr_mbar_wait(uint64_t *bar, uint32_t parity, const uint64_t *wait
     const uint64_t began = qr_nanoseconds();
     while (!qr_mbar_try(at, parity))
         if (qr_nanoseconds() - began > *wait_ns)
-            __trap();
+            QR_DEVICE_STOP(PLACE);
 }
 
 QR_DEVICE void qr_fence_async()

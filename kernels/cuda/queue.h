@@ -46,6 +46,7 @@ struct qr_queue {
     int32_t next_slot;
     bool records;               /* steps as graphs; QUIRE_CUDA_GRAPHS=0: never */
     bool overlaps;              /* kernels of QR_LAUNCH_NEXT begin early: from 9.0 on; QUIRE_CUDA_OVERLAP=0: never */
+    bool stops;                 /* its kernels say where they stop (stop.h) */
     bool follows;               /* the last launch was such a kernel's, and nothing else was asked of the stream since */
     cudaEvent_t mark[QR_CUDA_MARKS]; /* made when first set */
     struct qr_cuda_slot *staged; /* what the last `stage` gave, or NULL */

@@ -81,6 +81,9 @@ void *qr_emu_shared_static(const void *tag, size_t n_bytes, size_t align);
 bool qr_emu_is_shared(const void *p, size_t n); /* lies in a shared variable of this block */
 bool qr_emu_is_between_shared(const void *p);           /* in the room of shared memory, but in no variable */
 void qr_emu_report(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+void qr_emu_trap(const char *file, int line);
+bool qr_emu_trapped(void); /* the device is lost */
+void qr_emu_write_host(uint32_t *pinned, uint32_t x, uint32_t y);
 const struct qr_emu_launch *qr_emu_launched(void);
 bool qr_emu_failed(void); /* an expected report came: leave everything as it is and return */
 

@@ -67,6 +67,10 @@ struct qr_emu_counts {
 };
 struct qr_emu_counts qr_emu_counts(void);
 
+/* Whether a trap is what it is on a device, the end of its launch and of all work behind it, which calls that wait return as an error from then on; else, as
+ * at first, it is reported. */
+void qr_emu_set_traps(bool lose_the_device);
+
 /* Between these two the first report ends the launch instead of the program; it comes back as a text, "" for none, which lives until the next begin. */
 void qr_emu_expect_begin(void);
 const char *qr_emu_expect_end(void);

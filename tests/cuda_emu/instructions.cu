@@ -574,7 +574,7 @@ static void check_passing(struct sheet *s, cudaStream_t stream)
     }
     back(NULL, c.memory, 0, stream);
     if (s->n_wrong == 0)
-        snprintf(s->said, s->room, "%d boxes each; us from kernel to kernel: %.2f, early %.2f; in a graph %.2f, early %.2f", PASSERS, us[0], us[1], us[2], us[3]);
+        snprintf(s->said, s->room, "%d boxes each; us a kernel: %.2f, early %.2f; in a graph %.2f, early %.2f", PASSERS, us[0], us[1], us[2], us[3]);
 }
 
 /* ---- all ---- */

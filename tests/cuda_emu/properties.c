@@ -104,6 +104,7 @@ static const char *const words[][2] = {
     [cudaErrorNotReady] = {"cudaErrorNotReady", "device not ready"},
     [cudaErrorNoDevice] = {"cudaErrorNoDevice", "no CUDA-capable device is detected"},
     [cudaErrorInsufficientDriver] = {"cudaErrorInsufficientDriver", "CUDA driver version is insufficient for CUDA runtime version"},
+    [cudaErrorLaunchFailure] = {"cudaErrorLaunchFailure", "unspecified launch failure"},
     [cudaErrorNoKernelImageForDevice] = {"cudaErrorNoKernelImageForDevice", "no kernel image is available for execution on the device"},
 };
 

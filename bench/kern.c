@@ -27,8 +27,8 @@
 
 struct options {
     const char *device, *isa, *only, *baseline, *json, *threshold;
-    int64_t threads, time_us, memory_bytes;
-    bool check;
+    int64_t threads, time_us, memory_bytes, scale;
+    bool check, large;
 };
 
 static const struct qr_option table[] = {
@@ -45,6 +45,11 @@ static const struct qr_option table[] = {
     {"check", 0, QR_OPT_FLAG, offsetof(struct options, check), "false", 0, 0, NULL, NULL,
      "Measure nothing; compare every kernel of the device with the plainest one (--only linear, attention or rows). Exit status 7 when one is wrong.",
      "Kernels", true},
+    {"large", 0, QR_OPT_FLAG, offsetof(struct options, large), "false", 0, 0, NULL, NULL,
+     "With --check: at the shapes of models, a GPU's own ways (wgmma, cuBLASLt) with the plain ones (--only linear or attention); --json gets a line a case.",
+     "Kernels", true},
+    {"scale", 0, QR_OPT_INT, offsetof(struct options, scale), "1", 1, 4096, NULL, "N",
+     "With --large: numbers of sequences, rows, tokens, heads and widths are divided by this, for a slow device.", "Kernels", false},
     {"time", 0, QR_OPT_TIME, offsetof(struct options, time_us), "300ms", 1000, 60e6, NULL, "TIME", "How long to repeat each case.", "Kernels", true},
     {"memory", 0, QR_OPT_BYTES, offsetof(struct options, memory_bytes), "512MiB", 128 << 20, 64e9, NULL, "BYTES",
      "Operands of successive calls are spread over this much memory, so that they come from there and not from a cache.", "Kernels", false},
@@ -384,8 +389,11 @@ static int run(const void *options, int *status, struct qr_err *err)
     struct qr_buf text = {0};
     double threshold = 0;
     int32_t n_wrong = 0;
+    if (o->large && !o->check)
+        return qr_err_set(err, QR_E_USAGE, "--large is for --check");
     if (o->check) {
-        const int opened = qr_bench_kern_check(o->device, o->only, &n_wrong, err);
+        const struct qr_kern_large_options large = {.device = o->device, .only = o->only, .json = o->json, .scale = (int32_t)o->scale};
+        const int opened = o->large ? qr_bench_kern_large(&large, &n_wrong, err) : qr_bench_kern_check(o->device, o->only, &n_wrong, err);
         *status = n_wrong > 0 ? EXIT_WRONG : 0;
         return opened;
     }

@@ -689,6 +689,7 @@ bool attention_hopper(struct qr_queue *q, const struct attention *a, const struc
     QR_ASSERT(layer >= 0 && layer < kv->n_layers);
     if (a->before != 0 || kv->dtype != QR_BF16 || !qr_cuda_hopper_ready(q, kv->head_dim) || !qr_cuda_hopper_map(q, kv))
         return false;
+    q->hopper->n_calls++;
     launch_all(q, a, kv, layer, host);
     return true;
 }

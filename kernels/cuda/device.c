@@ -377,7 +377,8 @@ static bool queue_open(struct qr_queue **out, const struct qr_cuda_options *o, c
     q->step_rows_max = o->step_rows_max;
     q->deterministic = o->deterministic;
     q->keeps_plans = o->keep_plans;
-    q->lt_elements_min = lt_min && *lt_min ? strtoll(lt_min, NULL, 10) : LT_ELEMENTS_MIN;
+    q->plain = o->plain;
+    q->lt_elements_min = q->plain ? 0 : lt_min && *lt_min ? strtoll(lt_min, NULL, 10) : LT_ELEMENTS_MIN;
     const double wait_s = wait && *wait ? strtod(wait, NULL) : WAIT_S;
     q->wait_ns = (uint64_t)((wait_s > 0 && wait_s < WAIT_S_MAX ? wait_s : WAIT_S) * 1e9);
     q->records = !graphs || strcmp(graphs, "0") != 0;
@@ -412,6 +413,13 @@ static void queue_facts(const struct qr_queue *q, struct qr_cuda_facts *out)
     out->bytes_s = q->bytes_s;
 }
 
+static struct qr_backend_ways queue_ways(const struct qr_queue *q)
+{
+    struct qr_backend_ways ways = {.by_wgmma = q->hopper ? q->hopper->n_calls : 0};
+    qr_plan_ways(q, &ways);
+    return ways;
+}
+
 static uint64_t layout(void)
 {
     return qr_cuda_layout();
@@ -440,4 +448,6 @@ const struct qr_cuda_plugin qr_cuda_plugin = {
     .plans = qr_plan_describe,
     .export_choices = qr_plan_export,
     .adopt_choices = qr_plan_adopt,
+    .ways = queue_ways,
+    .compare = qr_cuda_compare,
 };

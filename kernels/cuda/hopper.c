@@ -188,7 +188,7 @@ static bool is_captured(struct qr_queue *q)
 bool qr_cuda_hopper_ready(struct qr_queue *q, int32_t head_dim)
 {
     QR_ASSERT(q != NULL && head_dim > 0 && head_dim <= 256);
-    if (q->sm != 90)
+    if (q->sm != 90 || q->plain)
         return false;
     if (!q->hopper) {
         void *room;

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "kernels/backend.h"
 #include "kernels/cuda/queue.h"
 #include "kernels/tune.h"
 
@@ -51,7 +52,7 @@ struct plan {
 struct qr_plans {
     struct plan plan[PLANS_MAX];
     int32_t n;
-    int64_t spent_us;
+    int64_t spent_us, n_calls; /* n_calls: of cuBLASLt for products, not for choices */
     bool read, changed;
 };
 
@@ -517,8 +518,10 @@ void qr_plan_multiply(struct qr_queue *q, const struct qr_plan_product *p, qr_pl
     struct call call;
     if (c && !c->own) {
         call_of(&call, p);
-        if (is_able(q, plan, c, &call, rows_of(p)) && launch(q, &call, p, &c->algo) == CUBLAS_STATUS_SUCCESS)
+        if (is_able(q, plan, c, &call, rows_of(p)) && launch(q, &call, p, &c->algo) == CUBLAS_STATUS_SUCCESS) {
+            q->plans->n_calls++;
             return;
+        }
         plan->able = false;
     }
     own(q, p);
@@ -564,6 +567,20 @@ void qr_plan_describe(const struct qr_queue *q, char *out, size_t size)
                                op_name[p->key.op], p->key.e4m3 ? " fp8" : "", (int)p->key.fixed, (int)p->key.n, p->key.bias ? " + bias" : "", rows,
                                c->own ? "own" : "cuBLASLt", (double)c->us, (double)p->best.us, (double)p->same.us, p->same.own ? "own" : "cuBLASLt",
                                (double)p->own_us, p->fresh ? "" : " (kept)");
+    }
+}
+
+void qr_plan_ways(const struct qr_queue *q, struct qr_backend_ways *out)
+{
+    QR_ASSERT(q != NULL);
+    QR_ASSERT(out != NULL);
+    out->by_library = q->plans ? q->plans->n_calls : 0;
+    for (int32_t i = 0; q->plans && i < q->plans->n; i++) {
+        const struct plan *p = &q->plans->plan[i];
+        out->fp8 += p->key.e4m3;
+        out->fp8_own += p->key.e4m3 && p->best.own;
+        out->bf16 += !p->key.e4m3;
+        out->bf16_unlike += !p->key.e4m3 && !p->best.own && p->same.own;
     }
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/assert.h"
 #include "tests/cuda_emu/core.h"
+#include "tests/cuda_emu/emu.h"
 #include "tests/cuda_emu/include/cuda.h"
 #include "tests/cuda_emu/include/cuda_runtime.h"
 
@@ -44,6 +45,18 @@ struct copies {
 };
 
 static struct copies c;
+static enum qr_emu_wrong wrong;
+static uint64_t n_boxes; /* that came */
+
+void qr_emu_set_wrong(enum qr_emu_wrong what)
+{
+    wrong = what;
+}
+
+bool qr_emu_is_wrong(int what)
+{
+    return (int)wrong == what;
+}
 
 void qr_emu_copies_begin(void)
 {
@@ -262,6 +275,8 @@ bool qr_emu_copies_step(uint64_t random)
         memcpy(o.to, o.from, (size_t)o.n_bytes);
     else
         walk_box(&o.map, o.at, copy_row, &o);
+    if (!o.from && n_boxes++ % 64 == 63 && qr_emu_is_wrong(QR_EMU_WRONG_BOXES))
+        memset(o.to, 0, (size_t)o.n_bytes);
     for (int32_t w = 0; w < QR_EMU_WARPS_MAX; w++)
         o.bar->arrived.of[w] = o.clock.of[w] > o.bar->arrived.of[w] ? o.clock.of[w] : o.bar->arrived.of[w];
     o.bar->tx -= o.n_bytes;

@@ -122,6 +122,7 @@ void qr_emu_bulk_tensor(const struct qr_emu_site *site, void *to, const struct C
 void qr_emu_copies_begin(void);            /* a block begins */
 bool qr_emu_copies_step(uint64_t random);  /* one copy that is under way is done; false: there is none */
 bool qr_emu_copies_pending(void);
+bool qr_emu_is_wrong(int what); /* enum qr_emu_wrong */
 void qr_emu_copies_end(void);
 
 /* wgmma.c: products of a warpgroup */

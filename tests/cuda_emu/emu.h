@@ -71,6 +71,10 @@ struct qr_emu_counts qr_emu_counts(void);
  * at first, it is reported. */
 void qr_emu_set_traps(bool lose_the_device);
 
+/* A device that computes wrong, for tests of checks: one box of 64 by the copy engine brings zeros, or each product of cuBLASLt has one wrong number. */
+enum qr_emu_wrong { QR_EMU_RIGHT, QR_EMU_WRONG_BOXES, QR_EMU_WRONG_PRODUCTS };
+void qr_emu_set_wrong(enum qr_emu_wrong what);
+
 /* Between these two the first report ends the launch instead of the program; it comes back as a text, "" for none, which lives until the next begin. */
 void qr_emu_expect_begin(void);
 const char *qr_emu_expect_end(void);

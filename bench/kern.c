@@ -24,6 +24,7 @@
 
 #define EXIT_SLOWER 6
 #define EXIT_WRONG 7
+#define EXIT_NOTHING 77 /* there was nothing to compare: as tests say that they were skipped */
 
 struct options {
     const char *device, *isa, *only, *baseline, *json, *threshold;
@@ -46,7 +47,8 @@ static const struct qr_option table[] = {
      "Measure nothing; compare every kernel of the device with the plainest one (--only linear, attention or rows). Exit status 7 when one is wrong.",
      "Kernels", true},
     {"large", 0, QR_OPT_FLAG, offsetof(struct options, large), "false", 0, 0, NULL, NULL,
-     "With --check: at the shapes of models, a GPU's own ways (wgmma, cuBLASLt) with the plain ones (--only linear or attention); --json gets a line a case.",
+     "With --check: at the shapes of models, a GPU's own ways (wgmma, cuBLASLt) with the plain ones (--only linear or attention); --json gets a line "
+     "a case. Exit status 7 when one is wrong, 77 when the GPU has no second way or no room.",
      "Kernels", true},
     {"scale", 0, QR_OPT_INT, offsetof(struct options, scale), "1", 1, 4096, NULL, "N",
      "With --large: numbers of sequences, rows, tokens, heads and widths are divided by this, for a slow device.", "Kernels", false},
@@ -393,8 +395,9 @@ static int run(const void *options, int *status, struct qr_err *err)
         return qr_err_set(err, QR_E_USAGE, "--large is for --check");
     if (o->check) {
         const struct qr_kern_large_options large = {.device = o->device, .only = o->only, .json = o->json, .scale = (int32_t)o->scale};
-        const int opened = o->large ? qr_bench_kern_large(&large, &n_wrong, err) : qr_bench_kern_check(o->device, o->only, &n_wrong, err);
-        *status = n_wrong > 0 ? EXIT_WRONG : 0;
+        int32_t n_compared = 1;
+        const int opened = o->large ? qr_bench_kern_large(&large, &n_wrong, &n_compared, err) : qr_bench_kern_check(o->device, o->only, &n_wrong, err);
+        *status = n_wrong > 0 ? EXIT_WRONG : n_compared == 0 ? EXIT_NOTHING : 0;
         return opened;
     }
     int rc = qr_kern_threshold_parse(&threshold, o->threshold != NULL ? o->threshold : "10%", err);

@@ -11,6 +11,7 @@
 #include "bench/kern_scene.h"
 #include "bench/probe.h"
 #include "bench/samples.h"
+#include "bench/ways.h"
 
 #define BLOCK_TOKENS 16
 #define ZEROS 4096
@@ -273,6 +274,7 @@ static void print_plans(const struct qr_backend *be)
     qr_backend_plans(be, text, size);
     if (text[0])
         printf("who multiplies:\n%s", text);
+    qr_bench_ways_print(be, false);
     qr_free(text);
 }
 

@@ -19,6 +19,6 @@ struct qr_kern_large_options {
     const char *json;          /* a file for one JSON object a line and case; "-": standard output, and no text; NULL: text alone */
     int32_t scale;             /* what sequences, rows, contexts, heads and widths are divided by: 1, or more for a slow device */
 };
-int qr_bench_kern_large(const struct qr_kern_large_options *o, int32_t *n_wrong, struct qr_err *err);
+int qr_bench_kern_large(const struct qr_kern_large_options *o, int32_t *n_wrong, int32_t *n_compared, struct qr_err *err); /* compared: two ways there were */
 
 #endif

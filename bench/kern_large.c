@@ -125,19 +125,19 @@ static void pass_over(struct large *l, const char *word, const char *what, const
     say(l, word, &r, &none, why);
 }
 
-/* alone: the plain way computed both. */
+/* alone: the plain way computed both, which are to be the same. */
 static void judge(struct large *l, const struct result *r, bool alone)
 {
     struct qr_difference d;
     l->n_cases++;
     l->n_alone += alone;
-    if (alone) {
-        pass_over(l, "alone", r->what, "the device has no other way than the plain one here: nothing to compare");
-        return;
-    }
     qr_backend_compare(l->fast, &d, r->fast, r->plain, r->n);
-    l->n_wrong += !((double)d.worst <= r->bound);
-    say(l, (double)d.worst <= r->bound ? "ok" : "WRONG", r, &d, NULL);
+    const bool right = (double)d.worst <= (alone ? 0 : r->bound);
+    l->n_wrong += !right;
+    if (alone && right)
+        pass_over(l, "alone", r->what, "the device has no other way than the plain one here: nothing to compare");
+    else
+        say(l, right ? "ok" : "WRONG", r, &d, NULL);
 }
 
 static bool fits(struct large *l, const char *what, int64_t n_bytes)
@@ -367,10 +367,10 @@ static int open_both(struct large *l, const char *device, struct qr_err *err)
     return rc ? rc : qr_backend_open(&l->plain, &o, err);
 }
 
-int qr_bench_kern_large(const struct qr_kern_large_options *o, int32_t *n_wrong, struct qr_err *err)
+int qr_bench_kern_large(const struct qr_kern_large_options *o, int32_t *n_wrong, int32_t *n_compared, struct qr_err *err)
 {
     QR_ASSERT(o != NULL && o->device != NULL && o->scale >= 1);
-    QR_ASSERT(n_wrong != NULL && err != NULL);
+    QR_ASSERT(n_wrong != NULL && n_compared != NULL && err != NULL);
     const bool to_stdout = o->json && strcmp(o->json, "-") == 0;
     struct large l = {.scale = o->scale, .text = !to_stdout};
     int rc = open_both(&l, o->device, err);
@@ -388,6 +388,7 @@ int qr_bench_kern_large(const struct qr_kern_large_options *o, int32_t *n_wrong,
             printf("%d cases, %d wrong, %d with nothing to compare, %d skipped for want of memory\n", (int)l.n_cases, (int)l.n_wrong, (int)l.n_alone,
                    (int)l.n_skipped);
         *n_wrong = l.n_wrong;
+        *n_compared = l.n_cases - l.n_alone;
     }
     if (l.json && !to_stdout)
         fclose(l.json);

@@ -13,6 +13,7 @@
 #include "bench/command.h"
 #include "bench/probe.h"
 #include "bench/samples.h"
+#include "bench/ways.h"
 #include "comm/launch.h"
 #include "kernels/cpu/pool.h"
 #include "model/lora.h"
@@ -478,6 +479,7 @@ static int run_cases(struct rig *r, const struct bench_case *cases, int32_t n, s
     }
     if (r->above && r->be->mem->host && !r->o->json)
         explain_above(r);
+    qr_bench_ways_print(r->be, r->o->json);
     return 0;
 }
 

@@ -160,10 +160,10 @@ void qr_backend_plans(const struct qr_backend *be, char *out, size_t size);
 
 /* How a device has computed so far, where it has several ways; all 0 for who has not. */
 struct qr_backend_ways {
-    int64_t by_library;        /* calls of products that its library for products has done */
+    int64_t by_library;        /* calls of products that its library for products has done; what a graph repeats is not counted again */
+    int64_t fp8, fp8_own;      /* calls of FP8 products of many rows; those of them that fell back to our kernel, in bf16's time */
     int64_t by_wgmma;          /* calls of attention with the kernels of compute capability 9.0 */
-    int32_t fp8, fp8_own;      /* kinds of FP8 products of many rows that it chose for; those of them that fall back to our kernel, in bf16's time */
-    int32_t bf16, bf16_unlike; /* likewise of bf16 products; those where the library is faster, but not with the bits that few rows get */
+    int32_t bf16, bf16_unlike; /* kinds of bf16 products that were chosen for; those where the library is faster, but not with the bits that few rows get */
 };
 struct qr_backend_ways qr_backend_ways(const struct qr_backend *be);
 

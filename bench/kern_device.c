@@ -11,8 +11,10 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "bench/kern_scene.h"
 #include "bench/probe.h"
 #include "bench/samples.h"
+#include "bench/ways.h"
 
 #define BLOCK_TOKENS 16
 #define ZEROS 4096
@@ -145,39 +147,13 @@ static void bench_linear(struct bench *b, int w)
                 one_linear(b, w, rows[r], size_of(b, shapes[i].n_in, 64), size_of(b, shapes[i].n_out, 128));
 }
 
-/* Sequences of `rows` rows each at the end of a context, blocks one after the other; its arrays on the device and on the host. */
 struct scene {
     struct qr_backend *be;
-    struct qr_batch host, device;
+    struct qr_kern_scene batch;
     struct qr_kv_view kv;
     struct qr_attention_args a;
     struct qr_attention_back_args back;
-    int32_t *ints; /* owned */
 };
-
-static void make_scene(struct bench *b, struct scene *s, int32_t n_seqs, int32_t n_rows, int32_t ctx)
-{
-    const int32_t stride = (ctx + BLOCK_TOKENS - 1) / BLOCK_TOKENS, n = n_seqs * n_rows, n_blocks = n_seqs * stride;
-    const int32_t at[6] = {0, n, 2 * n, 2 * n + n_seqs + 1, 2 * n + 2 * n_seqs + 1, 2 * n + 2 * n_seqs + 1 + n_blocks};
-    int32_t *v = s->ints = qr_alloc((size_t)at[5], sizeof *v), *d = take(b, (size_t)at[5] * sizeof *d);
-    for (int32_t i = 0; i < n; i++) {
-        v[at[0] + i] = ctx - n_rows + i % n_rows;
-        v[at[1] + i] = i / n_rows * stride * BLOCK_TOKENS + v[at[0] + i];
-    }
-    for (int32_t i = 0; i <= n_seqs; i++)
-        v[at[2] + i] = i * n_rows;
-    for (int32_t i = 0; i < n_seqs; i++)
-        v[at[3] + i] = ctx;
-    for (int32_t i = 0; i < n_blocks; i++)
-        v[at[4] + i] = i;
-    b->be->mem->put(b->be->queue, d, v, (size_t)at[5] * sizeof *v);
-    s->host = (struct qr_batch){.n_tokens = n, .n_seqs = n_seqs, .n_prefill_seqs = n_rows > 1 ? n_seqs : 0, .block_tokens = BLOCK_TOKENS,
-                                .table_stride = stride, .ids = v, .pos = v + at[0], .slot = v + at[1], .row_start = v + at[2], .ctx_len = v + at[3],
-                                .block_table = v + at[4]};
-    s->device = s->host;
-    s->device.ids = s->device.pos = d + at[0], s->device.slot = d + at[1], s->device.row_start = d + at[2], s->device.ctx_len = d + at[3];
-    s->device.block_table = d + at[4], s->device.host = &s->host;
-}
 
 static void call_attention(void *arg)
 {
@@ -200,28 +176,29 @@ static void one_attention(struct bench *b, int32_t n_seqs, int32_t n_rows, int32
     const int32_t n = n_seqs * n_rows;
     const double pairs = (double)n * (ctx - (n_rows - 1) / 2.0);
     b->used = 0;
-    make_scene(b, &s, n_seqs, n_rows, ctx);
-    s.kv = (struct qr_kv_view){.dtype = kv, .n_blocks = n_seqs * s.host.table_stride, .n_layers = 1, .n_kv_heads = g, .block_tokens = BLOCK_TOKENS,
+    int32_t *room = take(b, qr_kern_scene_bytes(n_seqs, n_rows, ctx, BLOCK_TOKENS));
+    qr_kern_scene_make(&s.batch, b->be, room, n_seqs, n_rows, ctx, BLOCK_TOKENS, 1);
+    s.kv = (struct qr_kv_view){.dtype = kv, .n_blocks = n_seqs * s.batch.host.table_stride, .n_layers = 1, .n_kv_heads = g, .block_tokens = BLOCK_TOKENS,
                                .head_dim = k};
     const size_t kv_bytes = (size_t)s.kv.n_blocks * qr_kv_block_bytes(&s.kv);
     s.kv.base = take(b, kv_bytes);
     float *q = floats(b, (int64_t)n * h * k), *out = floats(b, (int64_t)n * h * k), *lse = floats(b, (int64_t)n * h);
-    s.a = (struct qr_attention_args){.out = out, .q = q, .lse = lse, .batch = &s.device, .kv = &s.kv, .out_stride = h * k, .q_stride = h * k, .n_heads = h,
-                                     .scale = (float)(1 / sqrt((double)k))};
+    s.a = (struct qr_attention_args){.out = out, .q = q, .lse = lse, .batch = &s.batch.device, .kv = &s.kv, .out_stride = h * k, .q_stride = h * k,
+                                     .n_heads = h, .scale = (float)(1 / sqrt((double)k))};
     const char *what = name(b, "attention%s %d seqs x %d rows, ctx %d, %d/%d x %d%s%s", backward ? " back" : "", n_seqs, n_rows, ctx, h, g, k,
                             kv == QR_BF16 ? "" : ", ", kv == QR_BF16 ? "" : qr_dtype_name(kv));
     if (!backward) {
         measure(b, what, call_attention, &s, (double)kv_bytes + 8.0 * n * h * k, 4.0 * h * k * pairs);
-        qr_free(s.ints);
+        qr_kern_scene_release(&s.batch);
         return;
     }
     call_attention(&s);
     s.back = (struct qr_attention_back_args){.dq = floats(b, (int64_t)n * h * k), .dk = floats(b, (int64_t)n * g * k), .dv = floats(b, (int64_t)n * g * k),
-                                             .dout = floats(b, (int64_t)n * h * k), .out = out, .q = q, .lse = lse, .batch = &s.device, .kv = &s.kv,
+                                             .dout = floats(b, (int64_t)n * h * k), .out = out, .q = q, .lse = lse, .batch = &s.batch.device, .kv = &s.kv,
                                              .dq_stride = h * k, .dk_stride = g * k, .dv_stride = g * k, .dout_stride = h * k, .out_stride = h * k,
                                              .q_stride = h * k, .n_heads = h, .scale = s.a.scale};
     measure(b, what, call_attention_back, &s, (double)kv_bytes + 4.0 * n * (5.0 * h + 2.0 * g) * k, 10.0 * h * k * pairs);
-    qr_free(s.ints);
+    qr_kern_scene_release(&s.batch);
 }
 
 static void bench_attention(struct bench *b)
@@ -382,6 +359,7 @@ static void print_plans(const struct qr_backend *be)
     qr_backend_plans(be, text, size);
     if (text[0])
         printf("who multiplies:\n%s", text);
+    qr_bench_ways_print(be, false);
     qr_free(text);
 }
 

@@ -16,6 +16,7 @@
 #include "bench/probe.h"
 #include "bench/samples.h"
 #include "bench/sequences.h"
+#include "bench/ways.h"
 #include "comm/launch.h"
 #include "kernels/cpu/pool.h"
 #include "model/lora.h"
@@ -537,6 +538,7 @@ static int run_cases(struct rig *r, const struct bench_case *cases, int32_t n, s
     }
     if (r->above && r->be->mem->host && !r->o->json)
         explain_above(r);
+    qr_bench_ways_print(r->be, r->o->json);
     return 0;
 }
 

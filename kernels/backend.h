@@ -91,6 +91,8 @@ struct qr_backend_options {
     int32_t step_rows_max; /* rows of the largest step: sizes the scratch memory (0: 2048) */
     bool deterministic;    /* a row's bits depend on nothing but the row, whatever that costs; on the processor always, on a device where it costs little
                             * (kernels/cuda/plans.h says how much) */
+    bool plain;            /* a device computes with what every device has: no library's products, no kernels of one architecture alone. A second opinion
+                            * for checks */
 };
 
 #define QR_HEAD_DIM_MAX 256
@@ -156,6 +158,23 @@ void qr_backend_prepare(struct qr_backend *be, const struct qr_linear_args *a, i
 
 /* What it chose, a line for each product; "" where there was no choice. Cut at the end. */
 void qr_backend_plans(const struct qr_backend *be, char *out, size_t size);
+
+/* How a device has computed so far, where it has several ways; all 0 for who has not. */
+struct qr_backend_ways {
+    int64_t by_library;        /* calls of products that its library for products has done; what a graph repeats is not counted again */
+    int64_t fp8, fp8_own;      /* calls of FP8 products of many rows; those of them that fell back to our kernel, in bf16's time */
+    int64_t by_wgmma;          /* calls of attention with the kernels of compute capability 9.0 */
+    int32_t bf16, bf16_unlike; /* kinds of bf16 products that were chosen for; those where the library is faster, but not with the bits that few rows get */
+};
+struct qr_backend_ways qr_backend_ways(const struct qr_backend *be);
+
+/* The largest |got - want| of n floats (UINT32_MAX at most), compared where they are, on a device, and where it is first; infinite
+ * where either is no number. */
+struct qr_difference {
+    float worst, got, want;
+    int64_t at;
+};
+void qr_backend_compare(struct qr_backend *be, struct qr_difference *out, const float *got, const float *want, int64_t n);
 
 /* What it chose, for another rank's device, which adopts it in the place of its own choices: a text of so many bytes with its final 0, written where
  * they fit. */

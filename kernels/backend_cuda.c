@@ -158,15 +158,26 @@ static void cuda_plans(const struct qr_backend *be, char *out, size_t size)
         plugin_of(be)->plans(be->queue, out, size);
 }
 
+static struct qr_backend_ways cuda_ways(const struct qr_backend *be)
+{
+    const struct qr_backend_ways none = {0};
+    return plugin_of(be)->ways ? plugin_of(be)->ways(be->queue) : none;
+}
+
+static void cuda_compare(struct qr_backend *be, struct qr_difference *out, const float *got, const float *want, int64_t n)
+{
+    plugin_of(be)->compare(be->queue, out, got, want, n);
+}
+
 static const struct qr_device cuda_device = {.close = cuda_close, .scratch_bytes = cuda_scratch_bytes, .supports = cuda_supports, .trains = cuda_trains,
                                              .prepare = cuda_prepare, .plans = cuda_plans, .export_choices = cuda_export_choices,
-                                             .adopt_choices = cuda_adopt_choices};
+                                             .adopt_choices = cuda_adopt_choices, .ways = cuda_ways, .compare = cuda_compare};
 
 static int open_queue(struct qr_backend *be, const struct qr_backend_options *o, int32_t index, struct qr_err *err)
 {
     const struct qr_cuda_plugin *p = plugin_of(be);
     const struct qr_cuda_options co = {.index = index, .n_devices = o->n_ranks, .step_rows_max = o->step_rows_max ? o->step_rows_max : QR_STEP_ROWS_DEFAULT,
-                                       .deterministic = o->deterministic, .keep_plans = o->tune != QR_TUNE_OFF};
+                                       .deterministic = o->deterministic, .keep_plans = o->tune != QR_TUNE_OFF, .plain = o->plain};
     char message[QR_CUDA_MESSAGE] = "";
     if (!p->open(&be->queue, &co, message))
         return qr_err_set(err, QR_E_UNSUPPORTED, "%s", message);

@@ -206,3 +206,5 @@ extern "C" void qr_cuda_attention(struct qr_queue *q, const struct qr_attention_
         launch_tiles<shape<256, 2, 0>>(q, a, host);
     }
 }
+
+QR_STOPS(attention)

@@ -380,3 +380,5 @@ extern "C" void qr_cuda_attention_back(struct qr_queue *q, const struct qr_atten
         launch_tiles<256>(q, a, qr_batch_host(b));
     }
 }
+
+QR_STOPS(attention_back)

@@ -123,3 +123,5 @@ void attention_codes(struct qr_queue *q, const struct attention *a, const struct
         launch_tiles<shape<256, 2, 1>>(q, *a, host);
     }
 }
+
+QR_STOPS(attention_codes)

@@ -556,8 +556,10 @@ template <int D, int GROUPS> QR_DEVICE void compute(const struct work &w, const 
     int32_t n = 0, from, to, t0, t1;
     struct rows r;
     const bool feeds = (int32_t)threadIdx.x / QR_WARP == of::FEEDER;
-    if (feeds)
+    if (feeds) {
+        qr_fence_async_kernels(); /* this step's keys and values were stored one by one; qr_grid_wait does not promise them to the copy engine */
         find_ahead<D, GROUPS>(w, b, 2);
+    }
     if (GROUPS == 2 && threadIdx.x >= 128)
         qr_bar_arrive(BAR_TURN, 256); /* the first turn is that of the first */
     for (int32_t n_told = 0;; n_told++) {
@@ -687,6 +689,9 @@ bool attention_hopper(struct qr_queue *q, const struct attention *a, const struc
     QR_ASSERT(layer >= 0 && layer < kv->n_layers);
     if (a->before != 0 || kv->dtype != QR_BF16 || !qr_cuda_hopper_ready(q, kv->head_dim) || !qr_cuda_hopper_map(q, kv))
         return false;
+    q->hopper->n_calls++;
     launch_all(q, a, kv, layer, host);
     return true;
 }
+
+QR_STOPS(attention_hopper)

@@ -372,3 +372,5 @@ extern "C" void qr_cuda_cross_entropy(struct qr_queue *q, const struct qr_cross_
     else
         QR_LAUNCH((cross_entropy<8, false>), (unsigned int)a->n_rows, 256, 0, q, *a);
 }
+
+QR_STOPS(back_rows)

@@ -7,9 +7,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "kernels/cuda/stop.h"
+
 __attribute__((noreturn)) static inline void qr_cuda_check_failed(const char *file, int line, const char *what, const char *why)
 {
     fprintf(stderr, "quire: cuda: %s:%d: %s: %s\n", file, line, what, why);
+    if (qr_cuda_stop_tell)
+        qr_cuda_stop_tell();
     abort();
 }
 

@@ -27,7 +27,9 @@ static void *device_alloc(size_t n_bytes)
     const size_t n = n_bytes ? n_bytes : 1;
     const cudaError_t rc = cudaMalloc(&p, n);
     if (rc != cudaSuccess) {
-        fprintf(stderr, "quire: out of memory: %zu bytes on the device: %s\n", n, cudaGetErrorString(rc));
+        fprintf(stderr, "quire: %s: %zu bytes on the device: %s\n", rc == cudaErrorMemoryAllocation ? "out of memory" : "cudaMalloc", n,
+                cudaGetErrorString(rc));
+        qr_cuda_stop_tell(); /* what failed may be a launch before it */
         abort();
     }
     QR_CUDA_CHECK(cudaMemset(p, 0, n));
@@ -346,6 +348,8 @@ static void queue_close(struct qr_queue *q)
     device_free(q->scratch);
     if (q->lt)
         cublasLtDestroy(q->lt);
+    if (q->stops)
+        qr_cuda_stops_close();
     if (q->stream)
         QR_CUDA_CHECK(cudaStreamDestroy(q->stream));
     free(q);
@@ -373,7 +377,8 @@ static bool queue_open(struct qr_queue **out, const struct qr_cuda_options *o, c
     q->step_rows_max = o->step_rows_max;
     q->deterministic = o->deterministic;
     q->keeps_plans = o->keep_plans;
-    q->lt_elements_min = lt_min && *lt_min ? strtoll(lt_min, NULL, 10) : LT_ELEMENTS_MIN;
+    q->plain = o->plain;
+    q->lt_elements_min = q->plain ? 0 : lt_min && *lt_min ? strtoll(lt_min, NULL, 10) : LT_ELEMENTS_MIN;
     const double wait_s = wait && *wait ? strtod(wait, NULL) : WAIT_S;
     q->wait_ns = (uint64_t)((wait_s > 0 && wait_s < WAIT_S_MAX ? wait_s : WAIT_S) * 1e9);
     q->records = !graphs || strcmp(graphs, "0") != 0;
@@ -391,6 +396,7 @@ static bool queue_open(struct qr_queue **out, const struct qr_cuda_options *o, c
     q->scratch = device_alloc(q->scratch_bytes);
     for (int i = 0; i < QR_CUDA_SLOTS; i++)
         make_slot(&q->slot[i], QR_CUDA_SLOT_BYTES);
+    q->stops = qr_cuda_stops_open();
     *out = q;
     return true;
 }
@@ -405,6 +411,13 @@ static void queue_facts(const struct qr_queue *q, struct qr_cuda_facts *out)
     out->memory_bytes = q->memory_bytes;
     out->scratch_bytes = (int64_t)(q->workspace_bytes + q->scratch_bytes);
     out->bytes_s = q->bytes_s;
+}
+
+static struct qr_backend_ways queue_ways(const struct qr_queue *q)
+{
+    struct qr_backend_ways ways = {.by_wgmma = q->hopper ? q->hopper->n_calls : 0};
+    qr_plan_ways(q, &ways);
+    return ways;
 }
 
 static uint64_t layout(void)
@@ -435,4 +448,6 @@ const struct qr_cuda_plugin qr_cuda_plugin = {
     .plans = qr_plan_describe,
     .export_choices = qr_plan_export,
     .adopt_choices = qr_plan_adopt,
+    .ways = queue_ways,
+    .compare = qr_cuda_compare,
 };

@@ -406,3 +406,5 @@ extern "C" void qr_cuda_experts(struct qr_queue *q, const struct qr_experts_args
         run_piece(q, a, &r, first);
     }
 }
+
+QR_STOPS(experts)

@@ -669,3 +669,5 @@ void qr_cuda_few(struct qr_queue *q, const struct qr_few *f)
     else
         launch<QR_PRODUCT_ALIGNED, false>(q, &a);
 }
+
+QR_STOPS(few)

@@ -328,3 +328,5 @@ extern "C" void qr_cuda_qkv(struct qr_queue *q, const struct qr_qkv_args *a)
     FOR_CACHE(a->kv, vec, LAUNCH);
 #undef LAUNCH
 }
+
+QR_STOPS(heads)

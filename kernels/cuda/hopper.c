@@ -185,10 +185,22 @@ static bool is_captured(struct qr_queue *q)
     return status != cudaStreamCaptureStatusNone;
 }
 
+/* For good: all rows of a model are to be computed alike. Why not, where nobody asked for that, is a line to stderr. */
+static bool is_wanted(struct qr_queue *q, int32_t index)
+{
+    const char *wish = getenv("QUIRE_CUDA_HOPPER");
+    if (wish && strcmp(wish, "0") == 0)
+        return false;
+    const char *why = !q->hopper->encode ? "the driver makes no maps for the copy engine" : is_captured(q) ? "they are first met in a graph" : NULL;
+    if (why)
+        fprintf(stderr, "quire: cuda: wgmma attention of heads of %d is not tried, as %s: mma.sync is used\n", 64 << index, why);
+    return !why && ((wish && strcmp(wish, "1") == 0) || try_both(q, index));
+}
+
 bool qr_cuda_hopper_ready(struct qr_queue *q, int32_t head_dim)
 {
     QR_ASSERT(q != NULL && head_dim > 0 && head_dim <= 256);
-    if (q->sm != 90)
+    if (q->sm != 90 || q->plain)
         return false;
     if (!q->hopper) {
         void *room;
@@ -198,12 +210,7 @@ bool qr_cuda_hopper_ready(struct qr_queue *q, int32_t head_dim)
         q->hopper->encode = find_encode();
     }
     const int32_t index = head_dim <= 64 ? 0 : head_dim <= 128 ? 1 : 2;
-    if (q->hopper->state[index] == QR_HOPPER_UNTRIED) {
-        const char *wish = getenv("QUIRE_CUDA_HOPPER");
-        bool on = q->hopper->encode && !(wish && strcmp(wish, "0") == 0) && !is_captured(q);
-        if (on && !(wish && strcmp(wish, "1") == 0))
-            on = try_both(q, index);
-        q->hopper->state[index] = on ? QR_HOPPER_ON : QR_HOPPER_OFF;
-    }
+    if (q->hopper->state[index] == QR_HOPPER_UNTRIED)
+        q->hopper->state[index] = is_wanted(q, index) ? QR_HOPPER_ON : QR_HOPPER_OFF;
     return q->hopper->state[index] == QR_HOPPER_ON;
 }

@@ -22,6 +22,7 @@ enum qr_hopper_state { QR_HOPPER_UNTRIED, QR_HOPPER_ON, QR_HOPPER_OFF };
 struct qr_cuda_hopper {
     void *encode;                  /* the driver's cuTensorMapEncodeTiled, or NULL */
     enum qr_hopper_state state[3]; /* of heads padded to 64, 128, 256 numbers */
+    int64_t n_calls;               /* that went there */
     struct qr_kv_view kv;          /* of the map */
     CUtensorMap map __attribute__((aligned(QR_HOPPER_ALIGNED)));
 };

@@ -119,8 +119,47 @@ static inline cudaStream_t qr_stream_of(cudaStream_t stream)
 #define QR_DEVICE_ASSERT(cond)                                                                                           \
     do {                                                                                                                 \
         if (!(cond))                                                                                                     \
-            __trap();                                                                                                    \
+            QR_DEVICE_STOP(QR_STOP_HERE);                                                                                \
     } while (0)
+
+/* This line as a number that is known when it is compiled, and the end of the launch, which tells it (stop.h). */
+#define QR_STOP_HERE (QR_STOP_SAID | qr_stop_file(__FILE__) << QR_STOP_LINE_BITS | (__LINE__ & ((1u << QR_STOP_LINE_BITS) - 1)))
+#ifdef QR_CUDA_EMU
+#define QR_DEVICE_STOP(place)                                                                                            \
+    do {                                                                                                                 \
+        if (qr_stop_word)                                                                                                \
+            qr_emu_write_host(qr_stop_word, (place), blockIdx.x << QR_STOP_THREAD_BITS | threadIdx.x);                   \
+        __trap();                                                                                                        \
+    } while (0)
+#else
+#define QR_DEVICE_STOP(place) qr_stop<(place)>()
+#endif
+
+static __device__ __attribute__((unused)) uint32_t *qr_stop_word; /* of this file's kernels; NULL: nobody asked */
+
+#ifndef QR_CUDA_EMU
+/* In PTX, so that nothing of it is computed before it is needed, and takes a register there. */
+template <uint32_t PLACE> QR_DEVICE void qr_stop()
+{
+    asm volatile("{\n .reg .u64 word;\n .reg .u32 place, where, thread;\n .reg .pred nobody;\n"
+                 " ld.volatile.global.u64 word, [%0];\n setp.eq.u64 nobody, word, 0;\n"
+                 " mov.u32 place, %1;\n mov.u32 where, %%ctaid.x;\n mov.u32 thread, %%tid.x;\n shl.b32 where, where, %2;\n or.b32 where, where, thread;\n"
+                 " @!nobody st.volatile.global.v2.u32 [word], {place, where};\n membar.sys;\n trap;\n}" ::"l"(&qr_stop_word), "n"(PLACE),
+                 "n"(QR_STOP_THREAD_BITS) : "memory");
+}
+#endif
+
+/* QR_STOPS(rows), once in a file whose kernels may stop. */
+#ifdef QR_CUDA_EMU
+#define QR_STOP_SET(to) (qr_stop_word = (to), cudaSuccess)
+#else
+#define QR_STOP_SET(to) cudaMemcpyToSymbol(qr_stop_word, &(to), sizeof(to))
+#endif
+#define QR_STOPS(name)                                                                                                   \
+    extern "C" int qr_cuda_stops_of_##name(uint32_t *word)                                                               \
+    {                                                                                                                    \
+        return (int)QR_STOP_SET(word);                                                                                   \
+    }
 
 static inline unsigned int qr_blocks(int64_t n, int64_t each)
 {

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "kernels/backend.h"
 #include "kernels/cuda/queue.h"
 #include "kernels/tune.h"
 
@@ -51,7 +52,7 @@ struct plan {
 struct qr_plans {
     struct plan plan[PLANS_MAX];
     int32_t n;
-    int64_t spent_us;
+    int64_t spent_us, n_calls[2], n_own[2]; /* products of bf16 and of E4M3; those of them that own has multiplied */
     bool read, changed;
 };
 
@@ -517,10 +518,14 @@ void qr_plan_multiply(struct qr_queue *q, const struct qr_plan_product *p, qr_pl
     struct call call;
     if (c && !c->own) {
         call_of(&call, p);
-        if (is_able(q, plan, c, &call, rows_of(p)) && launch(q, &call, p, &c->algo) == CUBLAS_STATUS_SUCCESS)
+        if (is_able(q, plan, c, &call, rows_of(p)) && launch(q, &call, p, &c->algo) == CUBLAS_STATUS_SUCCESS) {
+            plans_of(q)->n_calls[p->e4m3]++;
             return;
+        }
         plan->able = false;
     }
+    plans_of(q)->n_calls[p->e4m3]++;
+    plans_of(q)->n_own[p->e4m3]++;
     own(q, p);
 }
 
@@ -564,6 +569,23 @@ void qr_plan_describe(const struct qr_queue *q, char *out, size_t size)
                                op_name[p->key.op], p->key.e4m3 ? " fp8" : "", (int)p->key.fixed, (int)p->key.n, p->key.bias ? " + bias" : "", rows,
                                c->own ? "own" : "cuBLASLt", (double)c->us, (double)p->best.us, (double)p->same.us, p->same.own ? "own" : "cuBLASLt",
                                (double)p->own_us, p->fresh ? "" : " (kept)");
+    }
+}
+
+void qr_plan_ways(const struct qr_queue *q, struct qr_backend_ways *out)
+{
+    QR_ASSERT(q != NULL);
+    QR_ASSERT(out != NULL);
+    const struct qr_plans *all = q->plans;
+    if (!all)
+        return;
+    out->by_library = all->n_calls[0] - all->n_own[0] + all->n_calls[1] - all->n_own[1];
+    out->fp8 = all->n_calls[1];
+    out->fp8_own = all->n_own[1];
+    for (int32_t i = 0; i < all->n; i++) {
+        const struct plan *p = &all->plan[i];
+        out->bf16 += !p->key.e4m3;
+        out->bf16_unlike += !p->key.e4m3 && !p->best.own && p->same.own;
     }
 }
 

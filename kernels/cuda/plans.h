@@ -55,6 +55,10 @@ void qr_plan_multiply(struct qr_queue *q, const struct qr_plan_product *p, qr_pl
 /* Lines of text, one for each choice that was made in this process: who multiplies, microseconds of it, of `same` and of own. Cut at the end. */
 void qr_plan_describe(const struct qr_queue *q, char *out, size_t size);
 
+/* backend.h, qr_backend_ways: what of it is about products. */
+struct qr_backend_ways;
+void qr_plan_ways(const struct qr_queue *q, struct qr_backend_ways *out);
+
 /* All choices as a text, for another process with such a device: its bytes with the final 0; written where they fit. qr_plan_adopt takes them in place of its
  * own, which it would otherwise make apart, by times of its own. */
 size_t qr_plan_export(struct qr_queue *q, char *out, size_t size);

@@ -16,7 +16,7 @@
 
 #include "kernels/backend.h"
 
-#define QR_CUDA_ABI 2u
+#define QR_CUDA_ABI 3u
 #define QR_CUDA_SYMBOL "qr_cuda_plugin"
 
 #define QR_CUDA_MESSAGE 400
@@ -26,6 +26,7 @@ struct qr_cuda_options {
     int32_t step_rows_max; /* rows of the largest step: sizes the scratch memory */
     bool deterministic;    /* backend.h */
     bool keep_plans;       /* who multiplies best is kept in a file */
+    bool plain;            /* backend.h */
     int32_t n_devices;     /* this many ranks of this machine take one each; fewer than 2: nothing is asked */
 };
 
@@ -65,12 +66,16 @@ struct qr_cuda_plugin {
     /* qr_backend_export_choices, _adopt_choices; NULL: nothing is chosen. */
     size_t (*export_choices)(struct qr_queue *q, char *out, size_t size);
     void (*adopt_choices)(struct qr_queue *q, const char *text);
+
+    struct qr_backend_ways (*ways)(const struct qr_queue *q); /* NULL: there is one way */
+    void (*compare)(struct qr_queue *q, struct qr_difference *out, const float *got, const float *want, int64_t n);
 };
 
 /* A number that differs when the size of a struct does that both sides read. */
 static inline uint64_t qr_cuda_layout(void)
 {
     const size_t size[] = {QR_DTYPE_COUNT, sizeof(struct qr_cuda_plugin), sizeof(struct qr_cuda_options), sizeof(struct qr_cuda_facts),
+        sizeof(struct qr_backend_ways), sizeof(struct qr_difference),
         sizeof(struct qr_mem_ops), sizeof(struct qr_peer_ops), sizeof(struct qr_peers_options),
         sizeof(struct qr_kernels), sizeof(struct qr_backward), sizeof(struct qr_batch), sizeof(struct qr_kv_view),
         sizeof(struct qr_weight), sizeof(struct qr_linear_args), sizeof(struct qr_norm_args), sizeof(struct qr_head_norm_args), sizeof(struct qr_add_args),

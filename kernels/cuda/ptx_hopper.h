@@ -56,6 +56,9 @@ QR_DEVICE uint32_t qr_shared_address(const void *p)
 /* What this thread wrote to shared memory, mbarriers too, may be read and written by the copy engine and by wgmma once others know of it by a barrier. */
 #define qr_fence_async() qr_emu_site_call(qr_emu_fence_async, "fence.proxy.async")
 
+/* What kernels in front of this one wrote to global memory may be read by copies of this thread, which has called qr_grid_wait. */
+#define qr_fence_async_kernels() qr_emu_flight_fence()
+
 /* (to, from, n_bytes, bar): n_bytes of global memory (all multiples of 16), which then complete that many of the barrier's phase. */
 #define qr_bulk(...) qr_emu_site_call(qr_emu_bulk, "cp.async.bulk", __VA_ARGS__)
 
@@ -135,7 +138,8 @@ QR_DEVICE uint64_t qr_nanoseconds()
 }
 
 /* A wait of more than *wait_ns ends the launch. */
-QR_DEVICE void qr_mbar_wait(uint64_t *bar, uint32_t parity, const uint64_t *wait_ns)
+#define qr_mbar_wait(bar, parity, wait_ns) qr_mbar_wait_at<QR_STOP_HERE>(bar, parity, wait_ns)
+template <uint32_t PLACE> QR_DEVICE void qr_mbar_wait_at(uint64_t *bar, uint32_t parity, const uint64_t *wait_ns)
 {
     const uint32_t at = qr_shared_address(bar);
     if (qr_mbar_try(at, parity))
@@ -143,12 +147,17 @@ QR_DEVICE void qr_mbar_wait(uint64_t *bar, uint32_t parity, const uint64_t *wait
     const uint64_t began = qr_nanoseconds();
     while (!qr_mbar_try(at, parity))
         if (qr_nanoseconds() - began > *wait_ns)
-            __trap();
+            QR_DEVICE_STOP(PLACE);
 }
 
 QR_DEVICE void qr_fence_async()
 {
     asm volatile("fence.mbarrier_init.release.cluster;\n fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+QR_DEVICE void qr_fence_async_kernels()
+{
+    asm volatile("fence.proxy.async;" ::: "memory");
 }
 
 QR_DEVICE void qr_bulk(void *to, const void *from, uint32_t n_bytes, uint64_t *bar)

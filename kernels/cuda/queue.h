@@ -46,6 +46,7 @@ struct qr_queue {
     int32_t next_slot;
     bool records;               /* steps as graphs; QUIRE_CUDA_GRAPHS=0: never */
     bool overlaps;              /* kernels of QR_LAUNCH_NEXT begin early: from 9.0 on; QUIRE_CUDA_OVERLAP=0: never */
+    bool stops;                 /* its kernels say where they stop (stop.h) */
     bool follows;               /* the last launch was such a kernel's, and nothing else was asked of the stream since */
     cudaEvent_t mark[QR_CUDA_MARKS]; /* made when first set */
     struct qr_cuda_slot *staged; /* what the last `stage` gave, or NULL */
@@ -56,6 +57,7 @@ struct qr_queue {
     int32_t n_met;
     struct qr_plans *plans;     /* owned (plans.h), NULL before the first */
     int64_t lt_elements_min;    /* weights of the smallest product that cuBLASLt may have; 0: none, QUIRE_CUDA_LT_MIN */
+    bool plain;                 /* neither cuBLASLt nor attention_hopper.cu */
     bool deterministic, keeps_plans; /* only what has a row's bits in any batch; choices are read from and kept in a file */
     uint64_t wait_ns;           /* longer waits of a kernel for its own copies end the launch: QUIRE_CUDA_WAIT_S seconds, or 4 */
     struct qr_peers *peers;     /* borrowed: those of other ranks, whom whoever waits looks after; or NULL */

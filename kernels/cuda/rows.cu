@@ -371,3 +371,5 @@ void qr_cuda_round_rows(struct qr_queue *q, const struct qr_eights *a)
     QR_ASSERT(a->to_stride % 16 == 0 && a->n_cols <= a->to_stride && a->n_rows > 0);
     QR_LAUNCH_NEXT(round_rows, (unsigned int)a->n_rows, THREADS, 0, q, *a);
 }
+
+QR_STOPS(rows)

@@ -692,3 +692,5 @@ extern "C" void qr_cuda_sample(struct qr_queue *q, const struct qr_sample_args *
         QR_LAUNCH(describe, rows, THREADS, shared, q, a);
     }
 }
+
+QR_STOPS(sample)

@@ -49,7 +49,7 @@ struct machine {
     uint64_t seed;
     int32_t turn[QR_EMU_THREADS_MAX];
     uint32_t waits[QR_EMU_WARPS_MAX], left[QR_EMU_WARPS_MAX]; /* of each warp the lanes that wait at its meeting, and those that have left */
-    bool expecting, failed;
+    bool expecting, failed, traps, trapped; /* traps: they lose the device, and have */
     char report[REPORT_BYTES];
 };
 
@@ -174,6 +174,16 @@ static void describe_waiting(char *out, size_t room)
     }
 }
 
+/* And everything behind it: nothing runs from then on. */
+static void end_launch(void)
+{
+    m.failed = true;
+    if (qr_emu_self) {
+        leave();
+        to_main(true);
+    }
+}
+
 void qr_emu_report(const char *fmt, ...)
 {
     char text[REPORT_BYTES - 300], where[200] = "";
@@ -192,11 +202,31 @@ void qr_emu_report(const char *fmt, ...)
     }
     if (!m.failed)
         snprintf(m.report, sizeof m.report, "%s%s", where, text);
-    m.failed = true;
-    if (qr_emu_self) {
-        leave();
-        to_main(true);
-    }
+    end_launch();
+}
+
+void qr_emu_set_traps(bool lose_the_device)
+{
+    m.traps = lose_the_device;
+}
+
+bool qr_emu_trapped(void)
+{
+    return m.trapped;
+}
+
+void qr_emu_trap(const char *file, int line)
+{
+    if (!m.traps)
+        qr_emu_report("__trap in %s:%d", file, line);
+    m.trapped = true;
+    end_launch();
+}
+
+void qr_emu_write_host(uint32_t *pinned, uint32_t x, uint32_t y)
+{
+    pinned[0] = x;
+    pinned[1] = y;
 }
 
 const struct qr_emu_launch *qr_emu_launched(void)
@@ -455,7 +485,7 @@ static void begin_block(const struct qr_emu_launch *l, int64_t number)
         t->state = QR_EMU_NEW;
         t->async = async_of[i];
         t->n_async = t->async_group = 0;
-        t->waited = false;
+        t->waited = t->fenced = false;
         t->mask = 0;
         t->fake_stack = NULL;
     }

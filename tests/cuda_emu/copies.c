@@ -9,6 +9,7 @@
 
 #include "base/assert.h"
 #include "tests/cuda_emu/core.h"
+#include "tests/cuda_emu/emu.h"
 #include "tests/cuda_emu/include/cuda.h"
 #include "tests/cuda_emu/include/cuda_runtime.h"
 
@@ -44,6 +45,18 @@ struct copies {
 };
 
 static struct copies c;
+static enum qr_emu_wrong wrong;
+static uint64_t n_boxes; /* that came */
+
+void qr_emu_set_wrong(enum qr_emu_wrong what)
+{
+    wrong = what;
+}
+
+bool qr_emu_is_wrong(int what)
+{
+    return (int)wrong == what;
+}
 
 void qr_emu_copies_begin(void)
 {
@@ -179,6 +192,7 @@ void qr_emu_bulk(const struct qr_emu_site *site, void *to, const void *from, int
     if (n_bytes <= 0 || n_bytes % 16 != 0 || (uintptr_t)to % 16 != 0 || (uintptr_t)from % 16 != 0)
         qr_emu_report("%s in %s:%d: %d bytes from %p to %p: all must be multiples of 16", site->what, site->file, site->line, n_bytes, from, to);
     qr_emu_access(from, (size_t)n_bytes, QR_EMU_READ, __builtin_return_address(0));
+    qr_emu_flight_check_copy(site, from, (size_t)n_bytes);
     new_copy(site, to, n_bytes, at)->from = from;
 }
 
@@ -207,9 +221,11 @@ static void walk_box(const CUtensorMap *map, const int32_t *at, void (*row)(cons
 
 static void touch_row(const uint8_t *from, size_t n_inside, size_t offset, void *user)
 {
-    (void)offset, (void)user;
-    if (n_inside > 0)
-        qr_emu_access(from, n_inside, QR_EMU_READ, __builtin_return_address(0));
+    (void)offset;
+    if (n_inside == 0)
+        return;
+    qr_emu_access(from, n_inside, QR_EMU_READ, __builtin_return_address(0));
+    qr_emu_flight_check_copy(user, from, n_inside);
 }
 
 void qr_emu_bulk_tensor(const struct qr_emu_site *site, void *to, const CUtensorMap *map, const int32_t *where, int32_t n_dims, uint64_t *at)
@@ -222,7 +238,7 @@ void qr_emu_bulk_tensor(const struct qr_emu_site *site, void *to, const CUtensor
     size_t n_bytes = map->stride[0];
     for (int32_t i = 0; i < n_dims; i++)
         n_bytes *= map->box[i];
-    walk_box(map, where, touch_row, NULL);
+    walk_box(map, where, touch_row, (void *)(uintptr_t)site);
     struct copy *o = new_copy(site, to, (int32_t)n_bytes, at);
     o->from = NULL;
     o->map = *map;
@@ -259,6 +275,8 @@ bool qr_emu_copies_step(uint64_t random)
         memcpy(o.to, o.from, (size_t)o.n_bytes);
     else
         walk_box(&o.map, o.at, copy_row, &o);
+    if (!o.from && n_boxes++ % 64 == 63 && qr_emu_is_wrong(QR_EMU_WRONG_BOXES))
+        memset(o.to, 0, (size_t)o.n_bytes);
     for (int32_t w = 0; w < QR_EMU_WARPS_MAX; w++)
         o.bar->arrived.of[w] = o.clock.of[w] > o.bar->arrived.of[w] ? o.clock.of[w] : o.bar->arrived.of[w];
     o.bar->tx -= o.n_bytes;

@@ -51,6 +51,7 @@ struct qr_emu_thread {
     void *stack;              /* borrowed from the pool while it runs */
     void *sp, *fake_stack;
     bool waited;              /* for the kernels before its own */
+    bool fenced;              /* since then: its copies read what those wrote */
     int32_t n_async, async_group;
     struct qr_emu_async *async; /* [QR_EMU_ASYNC_MAX], apart from what is looked at for all threads again and again */
 };
@@ -80,6 +81,9 @@ void *qr_emu_shared_static(const void *tag, size_t n_bytes, size_t align);
 bool qr_emu_is_shared(const void *p, size_t n); /* lies in a shared variable of this block */
 bool qr_emu_is_between_shared(const void *p);           /* in the room of shared memory, but in no variable */
 void qr_emu_report(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+void qr_emu_trap(const char *file, int line);
+bool qr_emu_trapped(void); /* the device is lost */
+void qr_emu_write_host(uint32_t *pinned, uint32_t x, uint32_t y);
 const struct qr_emu_launch *qr_emu_launched(void);
 bool qr_emu_failed(void); /* an expected report came: leave everything as it is and return */
 
@@ -118,6 +122,7 @@ void qr_emu_bulk_tensor(const struct qr_emu_site *site, void *to, const struct C
 void qr_emu_copies_begin(void);            /* a block begins */
 bool qr_emu_copies_step(uint64_t random);  /* one copy that is under way is done; false: there is none */
 bool qr_emu_copies_pending(void);
+bool qr_emu_is_wrong(int what); /* enum qr_emu_wrong */
 void qr_emu_copies_end(void);
 
 /* wgmma.c: products of a warpgroup */
@@ -170,6 +175,8 @@ void qr_emu_flight_begin(bool early); /* a kernel begins; late: nothing runs any
 void qr_emu_flight_settled(void);     /* all that was asked for so far has ended */
 void qr_emu_flight_check(const void *p, size_t n, bool writes, const void *pc); /* an access of a thread that may not have waited */
 void qr_emu_flight_note(const void *p, size_t n, bool writes);                 /* of a kernel that is not emulated by blocks and threads */
+void qr_emu_flight_check_copy(const struct qr_emu_site *site, const void *p, size_t n); /* what the copy engine reads for a thread that has waited */
+void qr_emu_flight_fence(void);
 void qr_emu_grid_wait(void);
 void qr_emu_next_is_early(bool early); /* the launch that comes next */
 

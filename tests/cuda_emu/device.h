@@ -184,7 +184,7 @@ static inline int atomicExch(int *p, int v) { return (int)qr_emu_atomic_exchange
 #define __reduce_add_sync(mask, v) qr_emu_reduce_here(QR_EMU_SITE("__reduce_add_sync"), mask, v, QR_EMU_ADD)
 #define __reduce_max_sync(mask, v) qr_emu_reduce_here(QR_EMU_SITE("__reduce_max_sync"), mask, v, QR_EMU_MAX)
 #define __reduce_min_sync(mask, v) qr_emu_reduce_here(QR_EMU_SITE("__reduce_min_sync"), mask, v, QR_EMU_MIN)
-#define __trap() qr_emu_report("__trap in %s:%d", __FILE__, __LINE__)
+#define __trap() qr_emu_trap(__FILE__, __LINE__)
 
 static inline void qr_emu_barrier_here(const qr_emu_site &site) { qr_emu_barrier(&site, 0, 0, true); }
 static inline int qr_emu_count_here(const qr_emu_site &site, int predicate) { return qr_emu_barrier_count(&site, predicate); }

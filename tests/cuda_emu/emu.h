@@ -13,7 +13,8 @@
  *   device; of kernels that begin early (launch.h, QR_LAUNCH_NEXT; release builds) accesses that should have waited for those before, and threads that
  *   never do;
  *   of compute capability 9.0a: mbarriers that nobody made, that get too many arrivals or bytes, or complete two phases before who waits saw the first; bulk
- *   copies to or from where they cannot go; ordinary stores that the copy engine or wgmma meets with no fence in between; sums and operands of a wgmma
+ *   copies to or from where they cannot go; ordinary stores, of kernels before an early one too, that the copy engine or wgmma meets with no fence in between;
+ *   sums and operands of a wgmma
  *   that are touched before it was waited for; warps of a warpgroup that ask for different products or registers; what is under way at a block's end.
  *
  * Not seen: the order of memory accesses within a warp without a barrier that hardware happens to keep, spinning on another block (it hangs), time.
@@ -65,6 +66,14 @@ struct qr_emu_counts {
     int64_t wgmma;     /* that a warp has asked for */
 };
 struct qr_emu_counts qr_emu_counts(void);
+
+/* Whether a trap is what it is on a device, the end of its launch and of all work behind it, which calls that wait return as an error from then on; else, as
+ * at first, it is reported. */
+void qr_emu_set_traps(bool lose_the_device);
+
+/* A device that computes wrong, for tests of checks: one box of 64 by the copy engine brings zeros, or each product of cuBLASLt has one wrong number. */
+enum qr_emu_wrong { QR_EMU_RIGHT, QR_EMU_WRONG_BOXES, QR_EMU_WRONG_PRODUCTS };
+void qr_emu_set_wrong(enum qr_emu_wrong what);
 
 /* Between these two the first report ends the launch instead of the program; it comes back as a text, "" for none, which lives until the next begin. */
 void qr_emu_expect_begin(void);

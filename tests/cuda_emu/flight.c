@@ -2,7 +2,8 @@
  *
  * Kernels run one after the other here. What those did that could still be running beside a kernel is kept, byte by byte: back to the last one that
  * itself began late. Before a thread has waited (qr_grid_wait), reading what they write is reported, and writing what they touch; and so is a thread that
- * leaves without having waited, since the kernel behind it takes its end for that of all before. In builds that see races (emu.h); copies are seen when they
+ * leaves without having waited, since the kernel behind it takes its end for that of all before. What the copy engine reads of those kernels' results has to be
+ * behind a fence of the thread that asks for the copy, too. In builds that see races (emu.h); copies are seen when they
  * are asked for. */
 #include <stdio.h>
 #include <string.h>
@@ -90,22 +91,42 @@ void qr_emu_flight_note(const void *p, size_t n, bool writes)
     f.launched = false;
 }
 
+/* Whether kernels before this one have written bytes of [p, p + n), or read them and those are written; *written: the former. */
+static bool is_touched(const void *p, size_t n, bool writes, bool *written)
+{
+    for (uintptr_t key = (uintptr_t)p / 16; f.used > 0 && n > 0 && key * 16 < (uintptr_t)p + n; key++) {
+        const struct touched *o = look_up(f.table, f.room, key);
+        *written = o->key != 0 && (bytes_in(key, p, n) & o->written) != 0;
+        if (*written || (o->key != 0 && writes && (bytes_in(key, p, n) & o->read) != 0))
+            return true;
+    }
+    return false;
+}
+
 void qr_emu_flight_check(const void *p, size_t n, bool writes, const void *pc)
 {
-    const struct qr_emu_thread *t = qr_emu_self;
-    QR_ASSERT(t != NULL && qr_emu_launched() != NULL);
-    if (!qr_emu_launched()->early || t->waited || f.used == 0)
+    bool written;
+    QR_ASSERT(qr_emu_self != NULL && qr_emu_launched() != NULL);
+    if (!qr_emu_launched()->early || qr_emu_self->waited || !is_touched(p, n, writes, &written))
         return;
-    for (uintptr_t key = (uintptr_t)p / 16; n > 0 && key * 16 < (uintptr_t)p + n; key++) {
-        const struct touched *o = look_up(f.table, f.room, key);
-        if (o->key != 0 && (bytes_in(key, p, n) & (o->written | (writes ? o->read : 0u)))) {
-            char place[300];
-            qr_emu_name_place(place, sizeof place, pc);
-            qr_emu_report("%s at %p in %s before qr_grid_wait: a kernel that may still run %s it", writes ? "write" : "read", p, place,
-                          bytes_in(key, p, n) & o->written ? "writes" : "reads");
-            return;
-        }
-    }
+    char place[300];
+    qr_emu_name_place(place, sizeof place, pc);
+    qr_emu_report("%s at %p in %s before qr_grid_wait: a kernel that may still run %s it", writes ? "write" : "read", p, place, written ? "writes" : "reads");
+}
+
+void qr_emu_flight_check_copy(const struct qr_emu_site *site, const void *p, size_t n)
+{
+    bool written;
+    QR_ASSERT(site != NULL && qr_emu_self != NULL);
+    if (qr_emu_launched()->early && !qr_emu_self->fenced && is_touched(p, n, false, &written))
+        qr_emu_report("%s in %s:%d reads %p, which a kernel before this one wrote, with no fence.proxy.async of all memory after qr_grid_wait", site->what,
+                      site->file, site->line, p);
+}
+
+void qr_emu_flight_fence(void)
+{
+    QR_ASSERT(qr_emu_self != NULL);
+    qr_emu_self->fenced = qr_emu_self->waited;
 }
 
 void qr_emu_grid_wait(void)

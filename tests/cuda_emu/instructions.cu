@@ -4,12 +4,20 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "kernels/cuda/ptx_hopper.h"
 
 #define K 128        /* inputs of a product of warpgroups: two panels of 64 */
 #define PANEL 8192   /* bytes of 64 rows of 128 */
-#define CHAIN 20     /* kernels that may begin early */
+#ifdef QR_CUDA_EMU
+#define CHAIN 5      /* kernels that may begin early */
+#define PASSERS 2    /* blocks of theirs, each with a box of what its neighbour stored */
+#else
+#define CHAIN 20
+#define PASSERS 132
+#endif
 #define SPIN_NS 20000
 
 /* ---- the host's side of all of them ---- */
@@ -257,11 +265,12 @@ QR_KERNEL(32) bring_boxes(const QR_GRID_CONSTANT struct boxes a)
 #endif
 }
 
-static bool map_of(CUtensorMap *map, void *base)
+/* Rows of `cols` numbers, in boxes of 64 columns and BOX_ROWS rows. */
+static bool map_of(CUtensorMap *map, void *base, cuuint64_t cols, cuuint64_t rows)
 {
     void *fn = NULL;
     enum cudaDriverEntryPointQueryResult found;
-    const cuuint64_t dim[] = {TENSOR_COLS, TENSOR_ROWS}, row = TENSOR_COLS * 2;
+    const cuuint64_t dim[] = {cols, rows}, row = cols * 2;
     const cuuint32_t box[] = {64, BOX_ROWS}, ones[] = {1, 1};
     encode_tiled *encode;
     if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &fn, 12000, cudaEnableDefault, &found) != cudaSuccess || !fn)
@@ -282,7 +291,7 @@ static void check_boxes(struct sheet *s, cudaStream_t stream)
     void *base = device(in, sizeof in);
     a.out = (uint16_t *)device(NULL, sizeof out);
     a.wait_ns = 1000000000u;
-    if (!map_of(&a.map, base)) {
+    if (!map_of(&a.map, base, TENSOR_COLS, TENSOR_ROWS)) {
         differ(s, "cuTensorMapEncodeTiled makes no map", 0, 0, 1);
         return;
     }
@@ -373,10 +382,15 @@ static void check_values(struct sheet *s, cudaStream_t stream)
 
 /* ---- kernels that begin early ---- */
 
-/* Stands for a queue in QR_LAUNCH_NEXT. */
+/* Stands for a queue in QR_LAUNCH_NEXT, with what its kernels hand from one to the next: cleared before each run of the chain. */
 struct chain {
     cudaStream_t stream;
     bool overlaps, follows;
+    void (*launch)(struct chain *c, int32_t i, int32_t spin_ns); /* kernel number i, of `memory` */
+    uint8_t *memory;
+    size_t n_bytes;
+    CUtensorMap *map; /* of it, for kernels that have the copy engine read it */
+    int32_t *wrong;   /* the device's: numbers that were not as expected, for each kernel */
 };
 
 static bool qr_queue_follows(struct chain *c)
@@ -386,59 +400,52 @@ static bool qr_queue_follows(struct chain *c)
     return early;
 }
 
-QR_KERNEL(64) follow(int32_t *x, int32_t i, int32_t spin_ns)
+/* What a kernel writes it writes late: a successor that does not wait is there before. */
+QR_DEVICE void spin(int32_t ns)
 {
-    qr_grid_next();
-    qr_grid_wait();
 #if !defined(QR_CUDA_EMU) && QR_HOPPER
-    for (const uint64_t began = qr_nanoseconds(); qr_nanoseconds() - began < (uint64_t)spin_ns;)
+    for (const uint64_t began = qr_nanoseconds(); qr_nanoseconds() - began < (uint64_t)ns;)
         ;
 #endif
-    if (threadIdx.x == 0 && blockIdx.x == 0)
-        x[i + 1] = x[i] + 1;
 }
 
-static void launch_chain(struct chain *c, int32_t *x, int32_t spin_ns)
+static void launch_chain(struct chain *c, int32_t spin_ns)
 {
     c->follows = false;
     for (int32_t i = 0; i < CHAIN; i++)
-        QR_LAUNCH_NEXT(follow, 8, 64, 0, c, x, i, spin_ns);
+        c->launch(c, i, spin_ns);
 }
 
-/* x is filled behind copies, in a graph and outside: a kernel that does not wait adds to what is not there yet. */
-static float run_chain(struct sheet *s, struct chain *c, bool captured, int32_t spin_ns)
+/* Microseconds from kernel to kernel. The memory is filled behind copies, in a graph and outside. */
+static float run_chain(struct chain *c, bool overlaps, bool captured, int32_t spin_ns)
 {
-    int32_t out[CHAIN + 1];
-    int32_t *x = (int32_t *)device(NULL, sizeof out);
     cudaGraph_t graph = NULL;
     cudaGraphExec_t record = NULL;
     cudaEvent_t begin, end;
     float ms = 0;
+    c->overlaps = overlaps;
     QR_CUDA_CHECK(cudaEventCreate(&begin));
     QR_CUDA_CHECK(cudaEventCreate(&end));
-    launch_chain(c, x, 0); /* loads the kernel */
+    QR_CUDA_CHECK(cudaMemsetAsync(c->memory, 0, c->n_bytes, c->stream));
+    launch_chain(c, 0); /* loads the kernel */
     QR_CUDA_CHECK(cudaStreamSynchronize(c->stream));
     if (captured) {
         QR_CUDA_CHECK(cudaStreamBeginCapture(c->stream, cudaStreamCaptureModeThreadLocal));
-        launch_chain(c, x, spin_ns);
+        launch_chain(c, spin_ns);
         QR_CUDA_CHECK(cudaStreamEndCapture(c->stream, &graph));
         QR_CUDA_CHECK(cudaGraphInstantiate(&record, graph, 0));
     }
     for (int turn = 0; turn < 3; turn++) {
-        QR_CUDA_CHECK(cudaMemsetAsync(x, 0, sizeof out, c->stream));
+        QR_CUDA_CHECK(cudaMemsetAsync(c->memory, 0, c->n_bytes, c->stream));
         QR_CUDA_CHECK(cudaEventRecord(begin, c->stream));
         if (captured)
             QR_CUDA_CHECK(cudaGraphLaunch(record, c->stream));
         else
-            launch_chain(c, x, spin_ns);
+            launch_chain(c, spin_ns);
         QR_CUDA_CHECK(cudaEventRecord(end, c->stream));
         QR_CUDA_CHECK(cudaStreamSynchronize(c->stream));
         QR_CUDA_CHECK(cudaEventElapsedTime(&ms, begin, end));
     }
-    back(out, x, sizeof out, c->stream);
-    for (int i = 0; i <= CHAIN; i++)
-        if (out[i] != i)
-            differ(s, captured ? "kernel of a graph number" : "kernel number", i, out[i], i);
     if (captured) {
         QR_CUDA_CHECK(cudaGraphExecDestroy(record));
         QR_CUDA_CHECK(cudaGraphDestroy(graph));
@@ -448,15 +455,126 @@ static float run_chain(struct sheet *s, struct chain *c, bool captured, int32_t 
     return ms * 1e3f / CHAIN;
 }
 
+/* A kernel that does not wait adds to what is not there yet. */
+QR_KERNEL(64) follow(int32_t *x, int32_t i, int32_t spin_ns)
+{
+    qr_grid_next();
+    qr_grid_wait();
+    spin(spin_ns);
+    if (threadIdx.x == 0 && blockIdx.x == 0)
+        x[i + 1] = x[i] + 1;
+}
+
+static void launch_follow(struct chain *c, int32_t i, int32_t spin_ns)
+{
+    QR_LAUNCH_NEXT(follow, 8, 64, 0, c, (int32_t *)(void *)c->memory, i, spin_ns);
+}
+
+static float follow_chain(struct sheet *s, struct chain *c, bool overlaps, bool captured, int32_t spin_ns)
+{
+    int32_t out[CHAIN + 1];
+    c->n_bytes = sizeof out;
+    c->memory = (uint8_t *)device(NULL, sizeof out);
+    const float us = run_chain(c, overlaps, captured, spin_ns);
+    back(out, c->memory, sizeof out, c->stream);
+    for (int i = 0; i <= CHAIN; i++)
+        if (out[i] != i)
+            differ(s, captured ? "kernel of a graph number" : "kernel number", i, out[i], i);
+    return us;
+}
+
 /* Microseconds from kernel to kernel go to `said`. */
 static void check_early(struct sheet *s, cudaStream_t stream)
 {
-    struct chain early = {stream, true, false}, late = {stream, false, false};
-    run_chain(s, &early, false, SPIN_NS);
-    run_chain(s, &early, true, SPIN_NS);
-    const float us[] = {run_chain(s, &late, false, 0), run_chain(s, &early, false, 0), run_chain(s, &late, true, 0), run_chain(s, &early, true, 0)};
+    struct chain c = {stream, false, false, launch_follow, NULL, 0, NULL, NULL};
+    follow_chain(s, &c, true, false, SPIN_NS);
+    follow_chain(s, &c, true, true, SPIN_NS);
+    float us[4];
+    for (int i = 0; i < 4; i++)
+        us[i] = follow_chain(s, &c, i % 2 == 1, i >= 2, 0);
     if (s->n_wrong == 0)
         snprintf(s->said, s->room, "us from kernel to kernel: %.2f, early %.2f; in a graph %.2f, early %.2f", us[0], us[1], us[2], us[3]);
+}
+
+/* ---- early kernels whose copy engine reads what the one before has stored ---- */
+
+#define BOX (BOX_ROWS * 64) /* numbers */
+
+struct pass {
+    CUtensorMap map; /* of all kernels' numbers, one behind the other */
+    uint16_t *to;
+    int32_t *wrong;
+    uint64_t wait_ns;
+    int32_t i, spin_ns;
+};
+
+/* Number `at` of those that kernel i reads: zeros stand in front of the first. */
+QR_DEVICE uint16_t passed(int32_t i, int32_t at)
+{
+    return i == 0 ? 0 : (uint16_t)(i * 4099 + at * 7 + 1);
+}
+
+QR_KERNEL(128) pass_on(const QR_GRID_CONSTANT struct pass a)
+{
+#if QR_HOPPER
+    QR_SHARED_1024(unsigned char, shared);
+    uint64_t *bar = (uint64_t *)(shared + BOX * 2);
+    const int32_t me = (int32_t)threadIdx.x, block = (int32_t)blockIdx.x, other = (block + 1) % PASSERS;
+    if (me == 0) {
+        qr_mbar_init(bar, 1);
+        qr_fence_async();
+    }
+    __syncthreads();
+    qr_grid_next();
+    qr_grid_wait();
+    if (me == 0) {
+        qr_fence_async_kernels();
+        qr_mbar_expect(bar, BOX * 2);
+        qr_bulk_2d(shared, &a.map, 0, (a.i * PASSERS + other) * BOX_ROWS, bar);
+    }
+    qr_mbar_wait(bar, 0, &a.wait_ns);
+    spin(a.spin_ns);
+    for (int32_t k = me; k < BOX; k += 128) {
+        const int32_t row = k / 64, at = row * 64 + ((k / 8 % 8) ^ (row & 7)) * 8 + k % 8;
+        if (((const uint16_t *)shared)[k] != passed(a.i, other * BOX + at))
+            atomicAdd(&a.wrong[a.i], 1);
+        a.to[((a.i + 1) * PASSERS + block) * BOX + k] = passed(a.i + 1, block * BOX + k);
+    }
+#endif
+}
+
+static void launch_pass(struct chain *c, int32_t i, int32_t spin_ns)
+{
+    __attribute__((aligned(128))) struct pass a;
+    memset(&a, 0, sizeof a);
+    a.map = *c->map, a.to = (uint16_t *)(void *)c->memory, a.wrong = c->wrong, a.wait_ns = 1000000000u, a.i = i, a.spin_ns = spin_ns;
+    QR_LAUNCH_NEXT(pass_on, PASSERS, 128, BOX * 2 + 64, c, a);
+}
+
+static void check_passing(struct sheet *s, cudaStream_t stream)
+{
+    __attribute__((aligned(128))) CUtensorMap map;
+    const size_t n_bytes = (size_t)(CHAIN + 1) * PASSERS * BOX * 2;
+    static const int32_t none[CHAIN] = {0};
+    float us[4];
+    struct chain c = {stream, false, false, launch_pass, (uint8_t *)device(NULL, n_bytes), n_bytes, &map, NULL};
+    if (!map_of(&map, c.memory, 64, (CHAIN + 1) * PASSERS * BOX_ROWS)) {
+        differ(s, "cuTensorMapEncodeTiled makes no map", 0, 0, 1);
+        return;
+    }
+    for (int i = 0; i < 4; i++) {
+        int32_t wrong[CHAIN];
+        c.wrong = (int32_t *)device(none, sizeof none);
+        run_chain(&c, true, i >= 2, i % 2 == 0 ? SPIN_NS : 0);
+        us[i] = run_chain(&c, i % 2 == 1, i >= 2, 0);
+        back(wrong, c.wrong, sizeof wrong, stream);
+        for (int k = 0; k < CHAIN; k++)
+            if (wrong[k] != 0)
+                differ(s, i >= 2 ? "numbers that kernel of a graph found wrong: number" : "numbers that a kernel found wrong: number", k, wrong[k], 0);
+    }
+    back(NULL, c.memory, 0, stream);
+    if (s->n_wrong == 0)
+        snprintf(s->said, s->room, "%d boxes each; us a kernel: %.2f, early %.2f; in a graph %.2f, early %.2f", PASSERS, us[0], us[1], us[2], us[3]);
 }
 
 /* ---- all ---- */
@@ -468,7 +586,7 @@ static const struct {
 } checks[INSTRUCTIONS] = {{"mma.sync and ldmatrix", check_warp, false}, {"cp.async", check_copies, false},
                           {"approximations, pairs of bf16", check_numbers, false},
                           {"copies by tensor maps", check_boxes, true}, {"wgmma as for keys", check_keys, true}, {"wgmma as for values", check_values, true},
-                          {"kernels that begin early", check_early, true}};
+                          {"kernels that begin early", check_early, true}, {"copies of early kernels", check_passing, true}};
 
 extern "C" const char *instructions_name(int which)
 {
@@ -493,20 +611,39 @@ extern "C" int instructions_check(int which, char *said, size_t room)
     return s.n_wrong;
 }
 
-#ifdef INSTRUCTIONS_MAIN
-#include <sys/wait.h>
-#include <unistd.h>
+/* ---- a program of them ---- */
 
-extern "C" void qr_assert_failed(const char *file, int line, const char *what)
+/* NULL, or why nothing can be asked of a device: the runtime, its driver or a GPU is missing. */
+static const char *no_device()
 {
-    fprintf(stderr, "%s:%d: %s\n", file, line, what);
-    abort();
+    int n = 0;
+    const cudaError_t counted = cudaGetDeviceCount(&n), begun = counted == cudaSuccess && n > 0 ? cudaFree(NULL) : counted;
+    return begun != cudaSuccess ? cudaGetErrorString(begun) : n == 0 ? "the driver counts none" : NULL;
 }
 
-/* A process each: an instruction that the device refuses ends only its own. */
-int main(void)
+/* In a process of its own, as a driver that was asked is of no use to a fork. False: its line was printed. */
+static bool has_device()
+{
+    int status = 0;
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(60);
+        const char *why = no_device();
+        if (why)
+            printf("no device: %s\n", why);
+        fflush(stdout);
+        _exit(why ? 77 : 0);
+    }
+    if (child < 0 || waitpid(child, &status, 0) < 0 || !WIFEXITED(status))
+        printf("no device: the process that asked the driver was ended by signal %d\n", WTERMSIG(status));
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+extern "C" int instructions_main(void)
 {
     int n_bad = 0;
+    if (!has_device())
+        return 77;
     for (int i = 0; i < INSTRUCTIONS; i++) {
         int status = 0;
         fflush(stdout);
@@ -526,5 +663,17 @@ int main(void)
         n_bad += !WIFEXITED(status) || WEXITSTATUS(status) != 0;
     }
     return n_bad;
+}
+
+#ifdef INSTRUCTIONS_MAIN
+extern "C" void qr_assert_failed(const char *file, int line, const char *what)
+{
+    fprintf(stderr, "%s:%d: %s\n", file, line, what);
+    abort();
+}
+
+int main(void)
+{
+    return instructions_main();
 }
 #endif

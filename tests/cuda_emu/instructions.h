@@ -9,13 +9,17 @@
 extern "C" {
 #endif
 
-#define INSTRUCTIONS 7
+#define INSTRUCTIONS 8
 
 /* Number `which` of them: what it looks at. */
 const char *instructions_name(int which);
 
 /* Wrong numbers; `said` has the first of them, or what was measured. Below 0: this device, or this compilation, has no such instructions. */
 int instructions_check(int which, char *said, size_t room);
+
+/* The program: all of them in a process each, so that an instruction that the device refuses ends only its own; a line for each. How many were wrong, or 77
+ * behind the line "no device: REASON", where neither the runtime nor its driver begins or no GPU is there. */
+int instructions_main(void);
 
 #ifdef __cplusplus
 }

@@ -2,7 +2,7 @@
 #include "tests/cuda_emu/mistakes.h"
 
 #include "kernels/cuda/launch.h"
-#include "kernels/cuda/ptx.h"
+#include "kernels/cuda/ptx_hopper.h"
 #include "kernels/cuda/queue.h"
 
 QR_DEVICE float warp_sum(float x)
@@ -319,6 +319,24 @@ QR_KERNEL(32) early_nothing()
     qr_grid_wait();
 }
 
+/* y[thread] by way of the copy engine. */
+QR_DEVICE float bulk_copied(const float *y, bool fenced)
+{
+    QR_SHARED_ARRAY(float, copied, 32);
+    QR_SHARED_ARRAY(uint64_t, bar, 1);
+    if (threadIdx.x == 0) {
+        qr_mbar_init(bar, 1);
+        qr_fence_async();
+        if (fenced)
+            qr_fence_async_kernels();
+        qr_mbar_expect(bar, 32 * 4);
+        qr_bulk(copied, y, 32 * 4, bar);
+    }
+    __syncwarp();
+    qr_mbar_wait(bar, 0, NULL);
+    return copied[threadIdx.x];
+}
+
 template <int WHICH> QR_KERNEL(32) early_second(float *out, float *y, float *x, const float *w)
 {
     QR_SHARED_ARRAY(float, copied, 32);
@@ -335,6 +353,8 @@ template <int WHICH> QR_KERNEL(32) early_second(float *out, float *y, float *x, 
         qr_grid_wait();
     if (WHICH == EARLY_RIGHT)
         sum += y[i];
+    if (WHICH == EARLY_BULK || WHICH == EARLY_BULK_UNFENCED)
+        sum += bulk_copied(y, WHICH == EARLY_BULK);
     out[i] = sum;
 }
 
@@ -354,7 +374,7 @@ extern "C" void early_run(cudaStream_t s, enum early which, float *out, float *y
     }
     static void (*const launch[EARLY_COUNT])(struct qr_queue *q, float *out, float *y, float *x, const float *w) = {
         SECOND(EARLY_RIGHT), SECOND(EARLY_READS), SECOND(EARLY_READS_OF_TWO_BEFORE), SECOND(EARLY_COPIES), SECOND(EARLY_WRITES), SECOND(EARLY_LEAVES),
-        SECOND(EARLY_APART)};
+        SECOND(EARLY_APART), SECOND(EARLY_BULK), SECOND(EARLY_BULK_UNFENCED)};
     launch[which](q, out, y, x, w);
 #undef SECOND
 }

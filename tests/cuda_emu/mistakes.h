@@ -56,6 +56,8 @@ enum early {
     EARLY_WRITES,   /* x before it waits */
     EARLY_LEAVES,   /* and never waits */
     EARLY_APART,    /* reads y before it waits, but is not launched early */
+    EARLY_BULK,     /* lets the copy engine read y behind a fence, which is right */
+    EARLY_BULK_UNFENCED,
     EARLY_COUNT
 };
 void early_run(cudaStream_t s, enum early which, float *out, float *y, float *x, const float *w);

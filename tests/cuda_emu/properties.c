@@ -9,18 +9,18 @@
 
 #define VERSION 13000
 
-/* Each process has one, whatever its number: QUIRE_EMU_DEVICES says how many there seem to be. */
+/* Each process has one, whatever its number: QUIRE_EMU_DEVICES says how many there seem to be, or 0. */
 static int n_devices(void)
 {
     const char *n = getenv("QUIRE_EMU_DEVICES");
-    return n && atoi(n) > 0 ? atoi(n) : 1;
+    return n && *n ? atoi(n) : 1;
 }
 
 cudaError_t cudaGetDeviceCount(int *n)
 {
     QR_ASSERT(n != NULL);
     *n = n_devices();
-    return cudaSuccess;
+    return *n > 0 ? cudaSuccess : qr_emu_error(cudaErrorNoDevice);
 }
 
 /* A thread begins with device 0. That whoever works here chose last is the one on which things are. */
@@ -104,6 +104,7 @@ static const char *const words[][2] = {
     [cudaErrorNotReady] = {"cudaErrorNotReady", "device not ready"},
     [cudaErrorNoDevice] = {"cudaErrorNoDevice", "no CUDA-capable device is detected"},
     [cudaErrorInsufficientDriver] = {"cudaErrorInsufficientDriver", "CUDA driver version is insufficient for CUDA runtime version"},
+    [cudaErrorLaunchFailure] = {"cudaErrorLaunchFailure", "unspecified launch failure"},
     [cudaErrorNoKernelImageForDevice] = {"cudaErrorNoKernelImageForDevice", "no kernel image is available for execution on the device"},
 };
 

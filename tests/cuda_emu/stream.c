@@ -509,6 +509,12 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
     return cudaSuccess;
 }
 
+/* What a wait returns: a device that is lost does nothing any more. */
+static cudaError_t waited(void)
+{
+    return qr_emu_trapped() ? qr_emu_error(cudaErrorLaunchFailure) : cudaSuccess;
+}
+
 /* What a stream that is captured cannot do. */
 static bool refused(struct qr_emu_stream *s)
 {
@@ -525,7 +531,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
     qr_emu_counted.syncs++;
     finish_stream(s, NULL, 0);
     qr_emu_flight_settled();
-    return cudaSuccess;
+    return waited();
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t stream)
@@ -541,7 +547,7 @@ cudaError_t cudaDeviceSynchronize(void)
     qr_emu_unsafe("cudaDeviceSynchronize");
     qr_emu_counted.syncs++;
     qr_emu_run_all();
-    return cudaSuccess;
+    return waited();
 }
 
 /* ---- events ---- */
@@ -604,7 +610,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
     qr_emu_counted.syncs++;
     if (event->reached < event->recorded)
         finish_stream(event->stream, event, event->recorded);
-    return cudaSuccess;
+    return waited();
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event)

@@ -243,10 +243,11 @@ Test(emulated_device, more_shared_memory_than_was_allowed_fails_the_launch)
 Test(emulated_device, a_kernel_that_begins_early_touches_nothing_of_those_before_it_until_it_has_waited)
 {
     static const char *const want[EARLY_COUNT] = {
-        [EARLY_RIGHT] = "", [EARLY_APART] = "", [EARLY_READS] = "before qr_grid_wait: a kernel that may still run writes it",
+        [EARLY_RIGHT] = "", [EARLY_APART] = "", [EARLY_BULK] = "", [EARLY_READS] = "before qr_grid_wait: a kernel that may still run writes it",
         [EARLY_READS_OF_TWO_BEFORE] = "before qr_grid_wait: a kernel that may still run writes it",
         [EARLY_COPIES] = "before qr_grid_wait: a kernel that may still run writes it",
-        [EARLY_WRITES] = "before qr_grid_wait: a kernel that may still run reads it", [EARLY_LEAVES] = "a thread leaves without qr_grid_wait"};
+        [EARLY_WRITES] = "before qr_grid_wait: a kernel that may still run reads it", [EARLY_LEAVES] = "a thread leaves without qr_grid_wait",
+        [EARLY_BULK_UNFENCED] = "with no fence.proxy.async of all memory after qr_grid_wait"};
     float x[32], w[32], out[32];
     for (int i = 0; i < 32; i++)
         x[i] = (float)i, w[i] = 100;

@@ -1,6 +1,7 @@
 /* What the emulated device knows of compute capability 9.0a: right kernels give right results in every order, each mistake is reported. */
 #include <criterion/criterion.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
@@ -10,6 +11,7 @@
 #include "tests/cuda_emu/hopper.h"
 #include "tests/cuda_emu/instructions.h"
 #include "tests/cuda_emu/util.h"
+#include "tests/last_words.h"
 
 #define ROWS (HOPPER_STEPS * 64)
 
@@ -238,4 +240,20 @@ static void instructions(void)
 Test(hopper, each_instruction_alone_is_as_the_manuals_say)
 {
     in_every_order(instructions);
+}
+
+static void run_instructions(const void *arg)
+{
+    (void)arg;
+    dup2(STDERR_FILENO, STDOUT_FILENO);
+    setenv("QUIRE_EMU_DEVICES", "0", 1);
+    _exit(instructions_main());
+}
+
+Test(hopper, a_machine_without_a_device_is_said_so_and_skipped)
+{
+    char said[512];
+    const int status = last_words(said, run_instructions, NULL);
+    cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 77, "status %d: %s", status, said);
+    cr_assert_str_eq(said, "no device: no CUDA-capable device is detected\n");
 }

@@ -2,7 +2,13 @@
  * compute is checked beside the other levels (device_levels). */
 #include "tests/kernels/util.h"
 
+#include <fcntl.h>
+#include <glob.h>
+
+#include "kernels/cuda/stop.h"
 #include "tests/cuda_emu/emu.h"
+#include "tests/last_words.h"
+#include "tests/run_main.h"
 
 #define SEED 20261
 
@@ -212,6 +218,70 @@ Test(cuda, a_gpu_that_the_library_has_no_code_for_is_refused_by_name)
     set_code(true);
     qr_backend_close(open_cuda());
     dlclose(e.lib);
+}
+
+/* The device traps on a row's id that no table has, in the launch; the wait behind it is what fails. */
+static void embed_beyond_the_table(const void *arg)
+{
+    const struct emulation *e = arg;
+    void (*set_traps)(bool lose_the_device);
+    const int32_t ids[2] = {3, VOCAB};
+    *(void **)&set_traps = dlsym(e->lib, "qr_emu_set_traps");
+    struct qr_backend *be = open_cuda();
+    float *out = be->mem->alloc(2 * COLS * sizeof *out);
+    const struct qr_tensor table = qr_tensor_2d(be->mem->alloc(VOCAB * COLS * 2), QR_BF16, VOCAB, COLS);
+    int32_t *placed_ids = placed(be, ids, sizeof ids);
+    const struct qr_embed_args embed = {.out = out, .table = &table, .ids = placed_ids, .out_stride = COLS, .n_rows = 2, .scale = 1};
+    set_traps(true);
+    be->k->embed(be->queue, &embed);
+    be->mem->sync(be->queue);
+}
+
+Test(cuda, a_kernel_that_stops_is_told_by_file_line_block_and_thread)
+{
+    struct emulation e = {0};
+    char said[512];
+    if (!emulation_open(&e))
+        return;
+    const int status = last_words(said, embed_beyond_the_table, &e);
+    cr_assert(WIFSIGNALED(status) && strstr(said, "cudaStreamSynchronize(q->stream): unspecified launch failure"), "%s", said);
+    const char *stopped = strstr(said, "the device stopped at rows.cu:");
+    int line = 0, block = -1, thread = -1;
+    cr_assert(stopped && sscanf(stopped, "the device stopped at rows.cu:%d, block %d, thread %d\n", &line, &block, &thread) == 3, "%s", said);
+    cr_assert(line > 100 && block == 0 && thread >= 0, "%s", said);
+    dlclose(e.lib);
+}
+
+/* stop.h lists the files whose kernels stop, and those that they may stop in. */
+Test(cuda, every_file_whose_kernels_may_stop_is_listed)
+{
+#define NAME(name) name,
+#define MODULE(name) #name ".cu",
+    static const char *const files[] = {QR_STOP_FILES(NAME)}, *const modules[] = {QR_STOP_MODULES(MODULE)};
+    static const char *const stopping[] = {"QR_DEVICE_ASSERT(", "qr_mbar_wait(", "/paged.h\"", "/cache.h\"", "/attend_tiles.h\""};
+    glob_t found;
+    cr_assert_eq(glob("kernels/cuda/*.[ch]*", 0, NULL, &found), 0);
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        const char *path = found.gl_pathv[i], *name = path + strlen("kernels/cuda/"), *end = path + strlen(path);
+        struct qr_buf text = {0};
+        bool stops = false, listed = false, module = false;
+        slurp(open(path, O_RDONLY), &text);
+        for (int k = 0; k < QR_COUNT(stopping); k++)
+            stops = stops || strstr(text.data, stopping[k]);
+        for (int k = 0; k < QR_COUNT(files); k++)
+            listed = listed || strcmp(files[k], name) == 0;
+        for (int k = 0; k < QR_COUNT(modules); k++)
+            module = module || strcmp(modules[k], name) == 0;
+        if (strstr(text.data, "    QR_DEVICE_ASSERT(") || strstr(text.data, "    qr_mbar_wait("))
+            cr_assert(listed, "%s is not among QR_STOP_FILES", path);
+        if (strcmp(end - 3, ".cu") == 0)
+            cr_assert_eq(stops, module && strstr(text.data, "QR_STOPS("), "%s: QR_STOPS and QR_STOP_MODULES go with what stops", path);
+        qr_buf_release(&text);
+    }
+    globfree(&found);
+    for (int i = 0; i < QR_COUNT(files); i++)
+        for (int k = 0; k < i; k++)
+            cr_assert_neq(qr_stop_file(files[i]), qr_stop_file(files[k]), "%s and %s have one number", files[i], files[k]);
 }
 
 /* For a size of heads it is tried once, when a model is opened (or before the first launch), beside the kernel that every device has. */

@@ -124,6 +124,28 @@ Test(cuda_plans, every_choice_gives_products_within_the_bound_with_bias_and_on_t
     }
 }
 
+/* Chain alone adds as own does. */
+Test(cuda_plans, who_multiplied_and_where_nobody_has_owns_bits_is_counted)
+{
+    static const float chain_is_slow[] = {5, 50, 3, 2, 20};
+    const struct {
+        const float *us;
+        int32_t by_library, unlike;
+    } turn[] = {{chain_is_near, 3, 0}, {chain_is_slow, 3, 1}, {own_is_best, 0, 0}};
+    if (there_is_no_device())
+        return;
+    for (int i = 0; i < QR_COUNT(turn); i++) {
+        struct world w = world_new(turn[i].us, false, QR_TUNE_OFF);
+        for (int k = 0; k < 3; k++)
+            qr_free_aligned(multiplied(&w, 0, 24, false, false));
+        qr_free_aligned(multiplied(&w, 0, 3, false, false)); /* few rows are nobody's choice */
+        const struct qr_backend_ways ways = qr_backend_ways(w.be);
+        cr_assert(ways.by_library == turn[i].by_library && ways.bf16 == 1 && ways.bf16_unlike == turn[i].unlike && ways.fp8 == 0 && ways.by_wgmma == 0,
+                  "choice %d: %d by cuBLASLt, %d unlike", i, (int)ways.by_library, ways.bf16_unlike);
+        world_free(&w);
+    }
+}
+
 Test(cuda_plans, rows_are_the_same_alone_and_together_where_that_costs_no_more_than_a_tenth_and_always_when_asked)
 {
     const struct {

@@ -176,6 +176,8 @@ static void check_product(int32_t n_rows, int32_t n_in, int32_t n_out, const cha
         char plans[1024];
         qr_backend_plans(d.be, plans, sizeof plans);
         cr_assert(strstr(plans, "forward fp8 ") && strstr(plans, "cuBLASLt, "), "%s", plans);
+        const struct qr_backend_ways ways = qr_backend_ways(d.be);
+        cr_assert(ways.fp8 > 0 && ways.fp8_own < ways.fp8, "%d of %d", (int)ways.fp8_own, (int)ways.fp8);
     }
     qr_free(w);
     product_drop(&d), product_drop(&h);
@@ -214,6 +216,8 @@ Test(f8, a_cublaslt_without_vectors_of_scales_is_not_asked)
     qr_free_aligned(multiplied(&p, 0, 64, false, false));
     qr_backend_plans(p.be, plans, sizeof plans);
     cr_assert_null(strstr(plans, "fp8"), "%s", plans);
+    const struct qr_backend_ways ways = qr_backend_ways(p.be);
+    cr_assert(ways.fp8 == 1 && ways.fp8_own == 1 && ways.by_library == 0, "that FP8 falls back is not counted");
     set_version(130000);
     qr_free(w);
     product_drop(&p);

@@ -23,6 +23,7 @@ typedef enum cudaError {
     cudaErrorNoDevice,
     cudaErrorInsufficientDriver,
     cudaErrorNoKernelImageForDevice,
+    cudaErrorLaunchFailure,
 } cudaError_t;
 
 typedef struct qr_emu_stream *cudaStream_t;
@@ -52,6 +53,7 @@ enum {
     cudaEventDisableTiming = 2,
     cudaHostAllocDefault = 0,
     cudaHostAllocPortable = 1,
+    cudaHostAllocMapped = 2,
 };
 
 struct cudaFuncAttributes {

@@ -7,15 +7,15 @@ import os
 import re
 import sys
 
-# Lines that say that something slower does the work.
+# Lines that say that something slower does the work, and the steps whose lines count: not those that switch it off themselves.
 FELL_BACK = (
-    ('attention', re.compile(r'wgmma attention of heads of \d+ differs .*|wgmma attention failed its first run.*|the driver makes no map of the cache.*')),
-    ('packed-program', re.compile(r'the packed program is of other sources.*')),
+    ('attention', re.compile(r'wgmma attention of heads of \d+ (?:differs|is not tried).*|wgmma attention failed its first run.*'), ''),
+    ('attention', re.compile(r'attention: no wgmma kernel has run'), r'kern-attention$'),
+    ('fp8-products', re.compile(r'FP8 falls back to own kernels.*'), ''),
+    ('same-bits', re.compile(r"no cuBLASLt algorithm has own's bits.*"), r'kern-linear$'),
+    ('packed-program', re.compile(r'the packed program is of other sources.*'), ''),
 )
-# A line of "who multiplies": what, who, microseconds of the fastest, and who is the fastest with own's bits.
-PLAN = re.compile(r'^(?:forward|dx|dw)(?P<fp8> fp8)? .*, rows .*?: (?P<who>own|cuBLASLt), .*; fastest (?P<best>[\d.]+), with own\'s bits (?P<bits>[\d.]+) '
-                  r'\((?P<same>own|cuBLASLt)\), own (?P<own>[\d.]+)', re.M)
-OFFLINE = re.compile(r'(\d+) prompts, (\d+) prompt \+ (\d+) output tokens in ([\d.]+) s \(([\d.]+) output tok/s\)')
+OWN_WAYS = re.compile(r'ablations|.*-mma$|profile-')
 
 # What is wanted of one H200: step, what a row must have, what counts, its unit and goal; a case with `torch` has a counterpart there.
 TOKENS, US = 'tok/s', 'us'
@@ -31,10 +31,11 @@ GOALS = (
     ('residual add and RMSNorm', 'kern-rows', {'case': 'residual add and rms_norm 8192 x 4096'}, 'gb_s', 1, 'GB/s', 3500),
     ('SwiGLU', 'kern-rows', {'case': 'glu 8192 x 14336'}, 'gb_s', 1, 'GB/s', 3500),
     ('RoPE', 'kern-rows', {'case': 'rope 8192 x 32 heads of 128'}, 'gb_s', 1, 'GB/s', 3500),
+    ('RoPE, backward', 'kern-rows', {'case': 'rope back 8192 x 32 heads of 128'}, 'gb_s', 1, 'GB/s', 3500),
     ('RMSNorm, backward', 'kern-rows', {'case': 'rms_norm back 8192 x 2048'}, 'gb_s', 1, 'GB/s', 3500),
-    ('host, a step of 256 sequences (8B)', 'throughput-8b', {'case': 'decode', 'batch': 256}, 'host_us_per_step', 1, US, 50),
-    ('GPU idle, 256 sequences (8B)', 'throughput-8b', {'case': 'decode', 'batch': 256}, 'device_idle_share', 100, '%', 1),
-    ('Qwen3-8B, 256 x 1024 + 1024, offline', 'offline-qwen3-8b', {'case': 'offline'}, 'tok_s', 1, TOKENS, None),
+    ('Qwen3-8B, 256 x 1024 + 1024, offline', 'offline-qwen3-8b', {'case': 'sequences'}, 'tok_s', 1, TOKENS, None),
+    ('host, a step of these', 'offline-qwen3-8b', {'case': 'sequences'}, 'host_us_per_step', 1, US, 50),
+    ('GPU without work meanwhile, at most', 'offline-qwen3-8b', {'case': 'sequences'}, 'device_idle_share', 100, '%', 1),
     ('training, 0.5B', 'train-0.5b', {}, 'tokens_per_s', 1, TOKENS, 165000),
     ('training, 1.5B', 'train-1.5b', {}, 'tokens_per_s', 1, TOKENS, 65000),
 )
@@ -60,21 +61,25 @@ def take(out, step, path):
                 rows.append({'step': step, **json.loads(line)})
             except ValueError:
                 pass  # cut off, as its step was
-    for n, p, c, s, tok_s in OFFLINE.findall(text):
-        rows.append({'step': step, 'case': 'offline', 'prompts': int(n), 'prompt_tokens': int(p), 'output_tokens': int(c), 'seconds': float(s), 'tok_s': float(tok_s)})
     with open(os.path.join(out, 'results.jsonl'), 'a', encoding='utf-8') as f:
         f.writelines(json.dumps(row) + '\n' for row in rows)
-    for name, said in FELL_BACK:
-        for line in sorted(set(said.findall(text))):
-            print(f'{name}\t{line[:200]}')
-    plans = list(PLAN.finditer(text))
-    own8 = [m for m in plans if m['fp8'] and m['who'] == 'own']
-    if own8:
-        print(f'fp8-products\t{len(own8)} of {sum(1 for m in plans if m["fp8"])} shapes by our own kernels, which decode E4M3 to bf16')
-    apart = [m for m in plans if m['same'] == 'own' and float(m['best']) < float(m['own'])]
-    if apart:
-        worst = max(float(m['own']) / float(m['best']) for m in apart if float(m['best']) > 0)
-        print(f'same-bits\t{len(apart)} of {len(plans)} shapes: no algorithm of cuBLASLt has the bits of ours; --deterministic takes up to {worst:.2f} times as long there')
+    for name, why in sorted(fell_back(step, text, rows)):
+        print(f'{name}\t{why[:200]}')
+
+
+def fell_back(step, text, rows):
+    """Pairs of a name and what was said; a run's row "ways" says it in numbers."""
+    if OWN_WAYS.match(step):
+        return set()
+    found = {(name, line) for name, said, steps in FELL_BACK if re.match(steps, step) for line in said.findall(text)}
+    for r in (r for r in rows if r.get('case') == 'ways'):
+        if r['fp8_own']:
+            found.add(('fp8-products', f'{r["fp8_own"]} of {r["fp8"]} products of many rows by our own kernels'))
+        if r['bf16_unlike'] and step == 'throughput-8b':
+            found.add(('same-bits', f'{r["bf16_unlike"]} of {r["bf16_kinds"]} kinds of products: no algorithm of cuBLASLt has the bits of ours; --deterministic is slower'))
+        if not r['by_wgmma']:
+            found.add(('attention', 'no wgmma kernel has run'))
+    return found
 
 
 # ---- tables ----

@@ -107,6 +107,16 @@ model() {
 
 check() { "$quire" bench kern --device cuda --check "$@"; } # a process each: a launch that fails ends its program
 
+check_large() {
+    local rc
+    rm -f "$build/large.jsonl"
+    check --large --scale "$(size 1 64)" --json "$build/large.jsonl"
+    rc=$?
+    [ ! -f "$build/large.jsonl" ] || cat "$build/large.jsonl"
+    [ $rc != 77 ] || echo "this GPU has no second way to compute, or no room for it"
+    return $rc
+}
+
 # few_steps SECONDS SECONDS: of a model that has small products and of one that has large ones: prompts, decoding, graphs.
 few_steps() {
     timeout -k 2 "$1" "$quire" generate --device cuda --model "$tiny" -n "$(size 20 2)" -p "Once upon a time" &&
@@ -217,29 +227,20 @@ ablations() {
     done
 }
 
-# Llama's layers in the sizes of Qwen2.5: 4096 tokens a step, as gpu_torch.py's.
+# 4096 tokens a step, as gpu_torch.py's.
 bench_train() {
-    local at
-    case $1 in
-    0.5b) at=(--dim 896 --layers 24 --heads 14 --kv-heads 2 --ffn 4864 --vocab 151936) ;;
-    1.5b) at=(--dim 1536 --layers 28 --heads 12 --kv-heads 2 --ffn 8960 --vocab 151936) ;;
-    esac
-    [ -z "$small" ] || at=(--dim 128 --layers 2 --heads 2 --kv-heads 1 --ffn 256 --vocab 512)
-    "$quire" bench train --device cuda --json --batch 2 --tokens "$(size 2048 16)" --steps "$(size 8 1)" "${at[@]}"
+    local less=()
+    [ -z "$small" ] || less=(--dim 128 --layers 2 --heads 2 --kv-heads 1 --ffn 256 --vocab 512)
+    "$quire" bench train --device cuda --json --like "$1" --batch 2 --tokens "$(size 2048 16)" --steps "$(size 8 1)" "${less[@]}"
 }
 
 # 256 prompts of 1024 tokens, 1024 more for each, through the engine.
 offline() {
-    local n p c
-    n=$(size 256 3) p=$(size 1024 8) c=$(size 1024 2)
+    local n
+    n=$(size 256 3)
     [ "$(nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits | head -n 1)" -ge 110000 ] 2>/dev/null || n=$(size 64 3) # 80 GB hold fewer
-    model qwen3-8b || return 1
-    python3 -c 'import random, sys
-n, p = int(sys.argv[1]), int(sys.argv[2])
-r = random.Random(1)
-for _ in range(n): print("{\"ids\":" + str([r.randrange(300, 30000) for _ in range(p)]) + "}")' "$n" "$p" >"$build/prompts.jsonl"
-    "$quire" generate --device cuda --model "$models/qwen3-8b" --prompts "$build/prompts.jsonl" --json --stats --ignore-eos --max-tokens "$c" --max-running "$n" \
-        --max-waiting "$n" --max-step-tokens 4096 --max-chunk-tokens 2048 --kv-tokens $((n * (p + c + 32))) --itl-goal 0 >"$build/answers.jsonl"
+    model qwen3-8b && "$quire" bench throughput --device cuda --model "$models/qwen3-8b" --json --sequences "$n" --running "$n" --prompt "$(size 1024 8)" \
+        --generate "$(size 1024 2)" --chunk "$(size 4096 16)"
 }
 
 # profile KERNELS NAME: hardware's counters of a few launches, as CSV. Clocks stay as they are.
@@ -263,7 +264,7 @@ case $1 in
 facts | sources | instructions | build | start | train | ranks | ablations) "$1" ;;
 models) make_models ;;
 warm) python3 -c 'import torch, transformers' ;;
-ops-large) check --large ;;
+ops-large) check_large ;;
 ops-attention-mma) QUIRE_CUDA_HOPPER=0 check --only attention ;; # attention.cu where attention_hopper.cu is used
 ops-*) check --only "${1#ops-}" ;;
 kern-attention-mma) QUIRE_CUDA_HOPPER=0 kern attention ;;
@@ -277,7 +278,7 @@ throughput-8b-int8) throughput llama-3.1-8b --no-probe --depth 0 --batch "$batch
 throughput-8b-int4) throughput llama-3.1-8b --no-probe --depth 0 --batch "$batches_few" --quantize w4a16 ;;
 deterministic-1b) throughput llama-3.2-1b --no-probe --depth 0 --deterministic ;;
 deterministic-8b) throughput llama-3.1-8b --no-probe --depth 0 --deterministic ;;
-train-*) bench_train "${1#train-}" ;;
+train-*) bench_train "qwen2.5-${1#train-}" ;;
 offline-qwen3-8b) offline ;;
 torch-kern) torch products products_fp8 attention rows ;;
 torch-train) torch train_05b train_15b train_05b_bf16 train_15b_bf16 ;;

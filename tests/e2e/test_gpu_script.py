@@ -21,7 +21,7 @@ from lib import PATIENCE, QUIRE, ROOT, STORIES, Skip, jsonl, main
 
 SCRIPT = os.path.join(ROOT, 'tools', 'gpu.sh')
 EMULATED = os.environ.get('QUIRE_CUDA_EMU_LIB', '')
-MISSING_YET = {'ops-large', 'train-0.5b', 'train-1.5b'}  # steps with a flag that the program has yet to learn
+MISSING_YET = {'ops-large', 'train-0.5b', 'train-1.5b', 'offline-qwen3-8b'}  # steps with a flag that the program has yet to learn
 COMMAND_S, CHARACTERS = 570, 2000
 
 MACHINE = {
@@ -53,7 +53,9 @@ case "$FAKE:$*" in
 graphs:generate*|graphs:bench?throughput*) [ -n "${QUIRE_CUDA_GRAPHS:-}" ] || { echo "quire: an illegal memory access was encountered" >&2; exit 134; } ;;
 wrong:*--check*attention) echo "WRONG    attention: 3 rows 1.0 of 0.1"; exit 7 ;;
 flag:*--large*) echo "quire bench kern: unknown flag --large; --help lists the known ones" >&2; exit 2 ;;
-fell:*--check*attention) echo "quire: cuda: wgmma attention of heads of 128 differs from mma.sync by 0.5: mma.sync is used" >&2 ;;
+fell:*--time*--only?attention*) echo "quire: cuda: wgmma attention of heads of 128 differs from mma.sync by 0.5: mma.sync is used" >&2 ;;
+fell:*--only?linear*) echo "FP8 falls back to own kernels: 2 of 7 products of many rows"; echo "no cuBLASLt algorithm has own's bits: 3 of 9 kinds of bf16 products" ;;
+fell:bench?throughput*) echo '{"case":"ways","by_library":5,"by_wgmma":0,"fp8":2,"fp8_own":1,"bf16_kinds":4,"bf16_unlike":4}' ;;
 hang:*--check*attention) [ -n "${QUIRE_CUDA_HOPPER:-}" ] || { trap "" TERM; sleep $LONG & timeout 900 sleep $LONG; wait; } ;;
 loud:*--check*attention) head -c 5000000 /dev/zero | tr '\\\\0' x; echo; echo "error: at the end"; exit 1 ;;
 memory:bench?throughput*/llama-3.1-8b?*) echo "quire: cudaMalloc: out of memory" >&2; exit 1 ;;
@@ -177,8 +179,11 @@ def test_a_wrong_kernel_is_named_and_the_others_are_looked_at():
 def test_an_unknown_flag_is_missing_and_what_is_slower_than_it_should_be_is_not_green():
     r = Run('flag', 'ops-large')
     assert r.words['ops-large'] == 'missing' and r.why['ops-large'] == '--large' and r.status == 1, r.lines
-    r = Run('fell', 'ops-attention')
-    assert r.words['ops-attention'] == 'ok' and 'mma.sync is used' in r.fell_back['attention'] and r.status == 1, r.lines
+    r = Run('fell', 'kern-attention', 'kern-linear', 'kern-attention-mma')
+    assert r.words['kern-attention'] == 'ok' and 'mma.sync is used' in r.fell_back['attention'] and r.status == 3, r.lines  # not where it is switched off
+    assert '2 of 7' in r.fell_back['fp8-products'] and '3 of 9' in r.fell_back['same-bits'], r.lines
+    r = Run('fell', 'throughput-8b', 'ablations')
+    assert '1 of 2' in r.fell_back['fp8-products'] and '4 of 4' in r.fell_back['same-bits'] and r.status == 3, r.lines
 
 
 def test_a_step_that_hangs_ends_with_all_that_it_began():
@@ -298,7 +303,7 @@ def test_every_step_knows_its_flags_and_reads_what_the_real_program_prints():
         assert word == 'missing' or name in skipped and word == 'skipped' or word.startswith('FAILED') == (name in wrong), (name, r.lines, r.printed[-4000:])
     assert set(r.words) == {step for _, step, _ in plan()} | {'models'}, r.words  # nothing was built
     assert 'losses' in r.why['train'] and 'differ' in r.why['check'] and ('goldens' in skipped or 'differ' in r.why['goldens']), r.lines
-    assert set(r.fell_back) == {'packed-program', 'fp8-products', 'attention'}, r.fell_back
+    assert {'packed-program', 'attention'} <= set(r.fell_back) <= {'packed-program', 'attention', 'fp8-products', 'same-bits'}, r.fell_back
     by = {}
     for row in r.rows:
         by.setdefault(row['step'], []).append(row)
@@ -307,7 +312,8 @@ def test_every_step_knows_its_flags_and_reads_what_the_real_program_prints():
     for step in [s for s in r.words if s.startswith(('throughput-', 'deterministic-'))]:
         cases = {(row['case'], row.get('batch'), row.get('depth')) for row in by[step]}
         assert {('prefill', 1, 0), ('decode', 4, 0)} <= cases and (('probe', None, None) in cases) == (step in ('throughput-1b', 'throughput-8b', 'throughput-0.6b')), cases
-    assert len({row['without'] for row in by['ablations']}) == 5 and by['offline-qwen3-8b'][0]['output_tokens'] == 6, r.rows
+    assert len({row['without'] for row in by['ablations']}) == 5, r.rows
+    assert 'offline-qwen3-8b' in missing or any(row['case'] == 'sequences' and row['host_us_per_step'] > 0 for row in by['offline-qwen3-8b']), r.rows
     assert all(row['tokens_per_s'] > 0 for step in ('train-0.5b', 'train-1.5b') if step not in missing for row in by[step]), by
     assert re.search(r'^\| RoPE \| 3,500 GB/s \| [\d,.]+ GB/s \| \w+ \|$', r.tables, re.M), r.tables
     assert re.search(r'^\| 8b, decode of 4 \| [\d,.]+ \| \d+ % \|$', r.tables, re.M), r.tables

@@ -1,64 +1,121 @@
 #!/bin/bash
-# gpu.sh - on a machine with an NVIDIA GPU: builds quire there and runs everything that only such a machine can.
+# gpu.sh - on a machine with an NVIDIA GPU: everything that only such a machine can tell, step by step.
 #
-#   tools/gpu.sh OUT [PREFIX] [STEP...]
+#   tools/gpu.sh pack DIR              where there are nvcc and a network: builds what that machine needs into DIR (tools/gpu_pack.sh)
+#   tools/gpu.sh OUT PACK [STEP...]    there: runs the steps; STEP is a name of the table below, or 1, 2 or 3: the steps of one command of
+#                                      docs/operations.md (all three without)
 #
-# OUT     directory for results, few files so that they travel: summary.txt (a line for each step: ok, failed, timed out, skipped, not built or no time, and
-#         seconds), results.txt (what the steps printed, one behind the other), running.txt (what the step that runs has printed so far), kern.json,
-#         kern-mma.json
-# PREFIX  directory with unpacked packages (made by `tools/deps.sh unpack PREFIX` where there is a network), or - where the system has them
-# STEP    of: build instructions start ops check train ranks kern throughput torch sanitizer   (all of them, in this order; ranks: with two GPUs or more)
+# OUT     directory for results, few files so that they travel: summary.txt (a line for each step: its name, what became of it, seconds, why), results.jsonl (every
+#         JSON line that a step printed, with the step's name), log.txt (all that the steps printed), running.txt (what the running step has printed so far).
+#         A second call adds to them. `tools/gpu_results.py OUT` makes the tables of docs/performance/cuda.md of them.
+# PACK    the folder that `pack` made, or - where this machine has all packages
 #
-# It takes CUDA's toolkit, gcc and CMake. PyTorch is used where python3 has it. Every step has a time limit of its own, and neither one that fails nor one that
-# does not end keeps the others from running; the exit status is the number of steps that failed. What was built stays in build-gpu/, so a second call with other
-# steps goes on there. QUIRE_GPU_SECONDS (570): what all steps may take together; those for which too little is left are not begun. Settings of the card are left
-# as they are.
-#
-# `instructions` runs each instruction of kernels/cuda/ptx*.h alone beside what its manual says (tests/cuda_emu/instructions.cu, a process each): should attention
-# or products be wrong, its lines say what of them to look at. It needs nvcc and nothing else.
-#
-# `start` computes a little of two models. Where that fails it is done once more with CUDA_LAUNCH_BLOCKING=1, which names the kernel, then without graphs,
-# cuBLASLt's products and wgmma attention, together and one by one; what helps is set for the steps behind it, and said in results.txt.
+# The packed program and library are used where they start; else a build begins behind the first steps (build-gpu/), and what needs it waits. Models are made behind
+# the first steps as well, in /dev/shm where it is large enough. Neither a step that fails nor one that does not end keeps the others from running. The
+# words of summary.txt: ok; FAILED and its exit status; out of time; skipped (something is not here); missing (the program does not know a flag); no time (too little
+# was left to begin); not built; fell back (a line of its own: something slower did the work). The exit status is the number of lines that are neither ok nor skipped.
+# QUIRE_GPU_SECONDS (570): what all steps may take together. Settings of the card are left as they are.
 set -u
 
-[ $# -ge 1 ] || { sed -n '2,24s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+# Command, step, seconds that it may take, what it needs (q: the built program; t: PyTorch), and models. Those of a command may take 570 s together.
+plan='
+1 facts                   10 - -
+1 instructions            35 - -
+1 ops-linear              25 q -
+1 ops-attention           25 q -
+1 ops-rows                15 q -
+1 ops-attention-mma       20 q -
+1 ops-large               35 q -
+1 start                   90 q llama-3.2-1b
+1 kern-attention          25 q -
+1 kern-linear             45 q -
+1 kern-rows               20 q -
+1 kern-attention-mma      15 q -
+1 throughput-1b           40 q llama-3.2-1b
+1 throughput-8b           80 q llama-3.1-8b
+1 torch-kern              75 t -
+2 facts                   10 - -
+2 ablations               55 q llama-3.2-1b
+2 throughput-8b-fp8       45 q llama-3.1-8b
+2 throughput-8b-int8      50 q llama-3.1-8b
+2 throughput-8b-int4      80 q llama-3.1-8b
+2 train-0.5b              30 q -
+2 train-1.5b              35 q -
+2 offline-qwen3-8b        85 q qwen3-8b
+2 torch-train             80 t -
+2 torch-prompt            35 t -
+2 torch-decode            60 t -
+3 facts                   10 - -
+3 check                   60 q -
+3 goldens                 30 q -
+3 deterministic-1b        25 q llama-3.2-1b
+3 deterministic-8b        45 q llama-3.1-8b
+3 train                   30 q -
+3 profile-few             40 q -
+3 profile-attention       40 q -
+3 profile-back            40 q -
+3 memcheck-rows           35 q -
+3 memcheck-generate       35 q -
+3 racecheck-rows          35 q -
+3 racecheck-generate      35 q -
+3 synccheck-rows          25 q -
+3 memcheck-wgmma          25 q -
+3 throughput-0.6b         30 q qwen3-0.6b
+3 fits                    10 q -
+3 ranks                   15 q -
+'
+build_limit=300
+
+[ "${1:-}" != pack ] || exec bash "$(dirname "$0")/gpu_pack.sh" "${2:-}"
+[ $# -ge 2 ] || { sed -n '2,22s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 here=$(cd "$(dirname "$0")/.." && pwd)
 mkdir -p "$1" && out=$(cd "$1" && pwd) || exit 2
-prefix=${2:--}
-shift; [ $# -eq 0 ] || shift
-steps=${*:-build instructions start ops check train ranks kern throughput torch sanitizer}
-for s in $steps; do
+pack=$2
+[ "$pack" = - ] || pack=$(cd "$2" 2>/dev/null && pwd) || { echo "gpu.sh: no folder $2 (tools/gpu.sh pack makes it; - where this machine has all packages)" >&2; exit 2; }
+shift 2
+
+# column N KEY VALUE: field N of the lines whose field KEY is VALUE.
+column() { awk -v n="$1" -v k="$2" -v v="$3" '$k == v { print $n }' <<<"$plan"; }
+steps=
+for s in ${*:-1 2 3}; do
     case $s in
-    build | instructions | start | ops | check | train | ranks | kern | throughput | torch | sanitizer) ;;
-    *) echo "gpu.sh: no step $s" >&2; exit 2 ;;
+    [123]) steps="$steps $(column 2 1 "$s")" ;;
+    *) [ -n "$(column 2 2 "$s")" ] || { echo "gpu.sh: no step $s" >&2; exit 2; }; steps="$steps $s" ;;
     esac
 done
+steps=$(xargs -n 1 <<<"$steps" | awk '!seen[$0]++')
+
 build=${QUIRE_GPU_BUILD:-$here/build-gpu}
-quire=$build/quire
-models=${QUIRE_GPU_MODELS:-$build/models}
 seconds=${QUIRE_GPU_SECONDS:-570}
-limit_most=${QUIRE_GPU_LIMIT:-570} # of one step, and QUIRE_GPU_BUILD: for tests/e2e/test_gpu_script.py
-failed=0
-built=yes
-session=
+limit_most=${QUIRE_GPU_LIMIT:-570} # of one step, by how much limits are multiplied, and QUIRE_GPU_BUILD: for tests/e2e/test_gpu_script.py
+patience=${QUIRE_GPU_PATIENCE:-1}
+models=${QUIRE_GPU_MODELS:-$build/models}
+[ -n "${QUIRE_GPU_MODELS:-}" ] || [ "$(df -k --output=avail /dev/shm 2>/dev/null | tail -n 1)" -lt 50000000 ] 2>/dev/null || models=/dev/shm/quire-models
+mkdir -p "$build" "$models" || exit 2
 command -v nvcc >/dev/null || export PATH="$PATH:${CUDA_HOME:-/usr/local/cuda}/bin" # where CMake looks as well
-mkdir -p "$build" || exit 2
-: >"$out/summary.txt"
-: >"$out/results.txt"
+bad=0
+session=
+session_building=
+session_models=
+session_warm=
 
-# say STEP WORD SECONDS
-say() { printf '%-38s %-10s %5s s\n' "$1" "$2" "$3" | tee -a "$out/summary.txt"; }
+# say STEP WORD SECONDS [WHY]
+say() {
+    printf '%-22s %-12s %4s s  %s\n' "$1" "$2" "$3" "${4:-}" | tee -a "$out/summary.txt"
+    case $2 in ok | skipped) ;; *) bad=$((bad + 1)) ;; esac
+}
 
-# Ends what is left of a step: all processes of its session, whichever groups inner limits have put them into. Again until none is seen, as one that is ended
+# end_session SESSION: ends all its processes, whichever groups inner limits have put them into. Again until none is seen, as one that is ended
 # may have begun another behind the list; not for ever, as some do not die.
 end_session() {
-    local p f round some
+    local p f round some of=$1
+    [ -n "$of" ] || return 0
     for round in 1 2 3 4 5 6 7 8 9 10; do
         some=
         for p in /proc/[0-9]*; do
             read -r f 2>/dev/null <"$p/stat" || continue
             set -- ${f##*) } # state, parent, group, session
-            [ "${4:-}" = "$session" ] || [ "$2 ${p#/proc/}" = "$$ $session" ] || continue # or our child that has no session of its own yet
+            [ "${4:-}" = "$of" ] || [ "$2 ${p#/proc/}" = "$$ $of" ] || continue # or our child that has no session of its own yet
             [ "$1" != Z ] || continue
             kill -KILL "${p#/proc/}" 2>/dev/null
             some=$round
@@ -68,236 +125,180 @@ end_session() {
     done
 } 2>/dev/null
 
-# Puts what a step has printed behind the others': its first 600 KB and its last 100, so that all of it travels.
+# keep FILE: puts what a step has printed behind the others': its first 600 KB and its last 100, so that all of it travels.
 keep() {
     local n
-    n=$(wc -c <"$out/running.txt")
-    if [ "$n" -le 700000 ]; then cat "$out/running.txt"; else
-        head -c 600000 "$out/running.txt"
+    n=$(wc -c <"$1")
+    if [ "$n" -le 700000 ]; then cat "$1"; else
+        head -c 600000 "$1"
         printf '\n==== gpu.sh: %s bytes left out\n' $((n - 700000))
-        tail -c 100000 "$out/running.txt"
-    fi >>"$out/results.txt"
-    rm -f "$out/running.txt"
+        tail -c 100000 "$1"
+    fi >>"$out/log.txt"
+    rm -f "$1"
 }
 
-# Of a step that failed: the lines that say so, then its last ones.
+# show FILE: of a step that failed the lines that say so, then its last ones.
 show() {
     {
-        grep -m 6 -iE 'error|failed|wrong|fatal|cannot|no such|not found|out of memory' "$out/running.txt" && echo ...
-        sed 1,2d "$out/running.txt" | tail -n 5
+        grep -m 6 -iE 'error|failed|wrong|fatal|cannot|no such|not found|out of memory' "$1" && echo ...
+        sed 1,2d "$1" | tail -n 5
     } | cut -c 1-300 | sed 's/^/    /'
 }
 
-# run LIMIT STEP COMMAND...: in a session of its own. One whose processes do not even die (the driver waits for a card that hangs) is left behind.
-run() {
-    local limit=$1 step=$2 began=$SECONDS left=$((seconds - SECONDS)) rc=
-    shift 2
-    [ "$built" = yes ] || [ "$step" = build ] || [ "$step" = instructions ] || [ "$step" = torch ] || { say "$step" "not built" 0; return 77; }
-    [ "$left" -ge 10 ] || { say "$step" "no time" 0; return 77; }
-    [ "$limit" -le "$left" ] || limit=$left
-    [ "$limit" -le "$limit_most" ] || limit=$limit_most
-    printf '\n==== %s\n' "$step" >"$out/running.txt"
-    setsid timeout -k 5 "$limit" "$@" >>"$out/running.txt" 2>&1 </dev/null &
-    session=$!
-    while kill -0 "$session" 2>/dev/null; do
-        [ $((SECONDS - began)) -le $((limit + 8)) ] || { rc=124; echo "gpu.sh: it does not die" >>"$out/running.txt"; break; }
-        sleep 0.1
-    done
-    [ -n "$rc" ] || { wait "$session"; rc=$?; }
-    end_session
+# outcome STEP STATUS SECONDS FILE: its line, lines of what fell back, and its output to the others'.
+outcome() {
+    local step=$1 rc=$2 took=$3 file=$4 last flag name why
+    last=$(sed 1,2d "$file" | tail -n 1 | cut -c 1-150)
+    flag=$(sed -n 's/.*unknown flag \(--[a-z-]*\).*/\1/p' "$file" | head -n 1)
     case $rc in
-    0) say "$step" ok $((SECONDS - began)) ;;
-    77) say "$step" skipped $((SECONDS - began)) ;;
-    124 | 137) say "$step" "timed out" $((SECONDS - began)); failed=$((failed + 1)); show ;;
-    *) say "$step" "failed $rc" $((SECONDS - began)); failed=$((failed + 1)); show ;;
+    0) say "$step" ok "$took" ;;
+    2) if [ -n "$flag" ]; then say "$step" missing "$took" "$flag"; else say "$step" "FAILED 2" "$took" "$last"; show "$file"; fi ;;
+    77) say "$step" skipped "$took" "$last" ;;
+    124 | 137) say "$step" "out of time" "$took"; show "$file" ;;
+    *) say "$step" "FAILED $rc" "$took" "$last"; show "$file" ;;
     esac
-    keep
+    python3 "$here/tools/gpu_results.py" --take "$out" "$step" "$file" >"$build/fell-back.txt"
+    while IFS=$'\t' read -r name why; do say "$name" "fell back" 0 "$why"; done <"$build/fell-back.txt"
+    keep "$file"
+}
+
+# begin STEP LIMIT FILE: in a session of its own, whose number is in `session`.
+begin() {
+    printf '\n==== %s\n' "$1" >"$3"
+    LD_LIBRARY_PATH=$path setsid timeout -k 5 "$2" bash "$here/tools/gpu_steps.sh" "$1" >>"$3" 2>&1 </dev/null &
+    session=$!
+}
+
+# wait_for SESSION SECONDS: its exit status. One whose processes do not even die (the driver waits for a card that hangs) is left behind.
+wait_for() {
+    local began=$SECONDS rc=124
+    while kill -0 "$1" 2>/dev/null; do
+        [ $((SECONDS - began)) -le "$2" ] || { end_session "$1"; return $rc; }
+        sleep 0.05
+    done
+    wait "$1"
+    rc=$?
+    end_session "$1"
     return $rc
 }
 
-trap 'session=${!:-}; end_session; [ ! -f "$out/running.txt" ] || keep; say gpu.sh "ended by a signal" $SECONDS; exit 1' TERM INT HUP
-
-# The compute capability of the first GPU as nvcc names it; 90 has instructions of its own.
-arch() {
-    local a
-    a=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -d .)
-    case $a in 90) a=90a ;; [0-9]*) ;; *) a=90a ;; esac
-    echo "$a"
+# run STEP LIMIT
+run() {
+    local step=$1 limit=$(($2 * patience)) began=$SECONDS left=$((seconds - SECONDS)) rc
+    [ "$left" -ge 10 ] || { say "$step" "no time" 0; return; }
+    [ "$limit" -le "$left" ] || limit=$left
+    [ "$limit" -le "$limit_most" ] || limit=$limit_most
+    begin "$step" "$limit" "$out/running.txt"
+    wait_for "$session" $((limit + 8))
+    rc=$?
+    session=
+    outcome "$step" $rc $((SECONDS - began)) "$out/running.txt"
+    return $rc
 }
 
-configure_and_build() {
-    local where=() wheels
-    # Where Python's wheels have cuBLAS, should nvcc have none beside it.
-    wheels=$(python3 -c 'import glob, nvidia
-print(";".join(h[:-len("/include/cublasLt.h")] for p in nvidia.__path__ for h in glob.glob(p + "/*/include/cublasLt.h")))' 2>/dev/null)
-    where+=(-DQUIRE_CUDA_MORE="$wheels")
-    [ "$prefix" = - ] || [ -d "$prefix/usr" ] || { echo "error: no folder $prefix/usr: tools/deps.sh unpack $prefix makes it, where there is a network"; return 1; }
-    [ "$prefix" = - ] || where+=(-DCMAKE_PREFIX_PATH="$(cd "$prefix" && pwd)/usr")
-    [ -f "$build/CMakeCache.txt" ] || ! command -v ninja >/dev/null || where+=(-G Ninja)
-    command -v nvcc; nvidia-smi -L; gcc --version | head -n 1; cmake --version | head -n 1
-    cmake -S "$here" -B "$build" -DCMAKE_BUILD_TYPE=Release -DQUIRE_SERVER=OFF -DQUIRE_TESTS=OFF -DQUIRE_MPI=OFF -DQUIRE_WERROR=OFF -DQUIRE_CUDA=ON \
-        -DQUIRE_CUDA_ARCHS="$(arch)" "${where[@]}" || return 1
-    cmake --build "$build" -j "$(nproc)" || return 1
-    [ -f "$build/libquire_cuda.so" ] || { echo "error: libquire_cuda.so was not built: is there cuBLASLt beside nvcc?"; return 1; }
+on_signal() {
+    local s
+    [ "$BASHPID" = $$ ] || exit 1 # a subshell that began as the signal came
+    for s in ${!:-} $session $session_building $session_models $session_warm; do end_session "$s"; done
+    for s in "$out/running.txt" "$build/building.txt" "$build/models.txt"; do [ ! -f "$s" ] || keep "$s"; done
+    say gpu.sh "ended by a signal" $SECONDS
+    exit 1
 }
+trap on_signal TERM INT HUP
 
-instructions() {
-    nvcc -std=c++14 -O1 -fmad=false -gencode "arch=compute_$(arch),code=sm_$(arch)" -I"$here" -DINSTRUCTIONS_MAIN "$here/tests/cuda_emu/instructions.cu" \
-        -o "$build/instructions" || return 1
-    "$build/instructions"
-}
+# ---- libraries ----
 
-# A model of a published shape with random weights.
-model() {
-    [ ! -f "$models/$1.made" ] || return 0
-    echo "== making the model $1"
-    rm -rf "${models:?}/$1" && mkdir -p "$models" && "$quire" bench make-model --like "$1" --out "$models/$1" && : >"$models/$1.made" && return 0
-    echo "error: the model $1 could not be made in $models"
-    return 1
-}
-
-# few_steps SECONDS SECONDS: of a model that has small products and of one that has large ones: prompts, decoding, graphs.
-few_steps() {
-    timeout -k 2 "$1" "$quire" generate --device cuda --model "$here/models/quire-tiny" -n 20 -p "Once upon a time" &&
-        timeout -k 2 "$2" "$quire" bench throughput --device cuda --model "$models/llama-3.2-1b" --no-probe --prefill 300 --batch 1,8 --depth 300 --steps 8 \
-            --repeats 1 --cache 4GiB && return 0
-    echo "error: a few steps failed ($?; 124: they took too long)"
-    return 1
-}
-
-start() {
-    local without all="QUIRE_CUDA_HOPPER=0 QUIRE_CUDA_OVERLAP=0 QUIRE_CUDA_GRAPHS=0 QUIRE_CUDA_LT_MIN=0"
-    model llama-3.2-1b || return 1
-    rm -f "$build/without"
-    few_steps 30 60 && return 0
-    echo "== once more, waiting for each launch, so that the line that ends the program is that of the kernel that failed"
-    (export CUDA_LAUNCH_BLOCKING=1 QUIRE_CUDA_GRAPHS=0 && few_steps 15 25)
-    for without in "$all" QUIRE_CUDA_HOPPER=0 QUIRE_CUDA_OVERLAP=0 QUIRE_CUDA_GRAPHS=0 QUIRE_CUDA_LT_MIN=0; do
-        echo "== with $without"
-        if (export ${without?} && few_steps 15 25); then
-            echo "$without" >"$build/without"
-            [ "$without" = "$all" ] || break
-        elif [ "$without" = "$all" ]; then
-            echo "error: none of the four is to blame"
-            return 1
-        fi
+# Where cuBLASLt is: beside nvcc, or in Python's wheels. Where the driver is, should the loader not know.
+libraries() {
+    local nvcc d cublas
+    nvcc=$(readlink -f "$(command -v nvcc)" 2>/dev/null)
+    cublas=$(ldd "$pack/libquire_cuda.so" 2>/dev/null | grep -o 'libcublasLt\.so\.[0-9]*' | head -n 1)
+    for d in "${nvcc%/bin/nvcc}"/{lib64,targets/x86_64-linux/lib,lib} $(python3 -c 'import nvidia
+print(*(p + "/" + d + "/lib" for p in nvidia.__path__ for d in __import__("os").listdir(p)))' 2>/dev/null); do
+        ls "$d/${cublas:-libcublasLt.so}"* >/dev/null 2>&1 && { echo "$d"; break; }
     done
-    echo "== from here on with $(cat "$build/without"): without it a few steps failed"
-    return 1
-}
-
-# sanitize TOOL WGMMA COMMAND...: under one of compute-sanitizer's tools. With wgmma attention it only says what it says: not every version of racecheck knows
-# the copy engine's barriers.
-sanitize() {
-    local tool=$1 rc
-    export QUIRE_CUDA_HOPPER=$2 QUIRE_CUDA_WAIT_S=600 # under a sanitizer kernels take hundreds of times as long
-    shift 2
-    command -v compute-sanitizer >/dev/null || { echo "no compute-sanitizer here"; return 77; }
-    compute-sanitizer --tool "$tool" --error-exitcode 9 "$@" 2>&1 | tee "$build/sanitizer.txt"
-    rc=${PIPESTATUS[0]}
-    ! grep -q 'Device not supported' "$build/sanitizer.txt" || { echo "compute-sanitizer does not take this device"; return 77; }
-    [ "$rc" != 9 ] || echo "error: $tool has found something"
-    [ "$QUIRE_CUDA_HOPPER" = 0 ] || [ "$rc" != 9 ] || { echo "with wgmma attention this is only said"; return 0; }
-    return "$rc"
-}
-
-# One model on one GPU and on two: answers are close, and the same every time; then what two are worth.
-ranks() {
-    local n d=$build/ranks i
-    n=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
-    [ "$n" -ge 2 ] || { echo "$n GPU visible: what several compute together is not looked at here"; return 77; }
-    rm -rf "$d"
-    mkdir -p "$d"
-    echo '{"ids": [1, 40, 77, 300, 5, 9, 12, 200, 31]}' >"$d/ids.jsonl"
-    for i in 1 2 2; do
-        [ -f "$d/$i.out" ] && mv "$d/$i.out" "$d/$i.before"
-        "$quire" score --device cuda --tensor-parallel "$i" --dtype f32 --model "$here/models/quire-tiny" <"$d/ids.jsonl" >"$d/$i.out" || return 1
-    done
-    cmp "$d/2.before" "$d/2.out" || return 1
-    python3 -c 'import json, sys
-one, two = (json.loads(open(f).readline())["logprobs"] for f in sys.argv[1:])
-worst = max(abs(a - b) for a, b in zip(one, two) if a is not None)
-print("log-probabilities of one GPU and of two differ by at most", worst)
-sys.exit(worst > 1e-3)' "$d/1.out" "$d/2.out" || return 1
-    "$quire" train "$build/train/cuda.yaml" --ranks 2 --set batch.micro=2 --set save.out="$d/two" --set save.keep=1 || return 1
-    "$quire" train "$build/train/cuda.yaml" --set batch.micro=2 --set batch.leaves=2 --set save.out="$d/one" --set save.keep=1 || return 1
-    cmp "$(ls -d "$d"/one/step-* | tail -n 1)/model.safetensors" "$(ls -d "$d"/two/step-* | tail -n 1)/model.safetensors" || return 1
-    echo "training on one GPU and on two gives the same bytes"
-    model llama-3.1-8b || return 1
-    for i in 1 2; do
-        "$quire" bench throughput --device cuda --tensor-parallel $i --model "$models/llama-3.1-8b" --prefill 4096 --batch 1,16,64 --depth 1024 --steps 64 --repeats 2 \
-            --chunk 4096 --cache 16GiB || return 1
+    ldconfig -p 2>/dev/null | grep -q libcuda.so.1 || for d in /usr/local/nvidia/lib64 /usr/lib/x86_64-linux-gnu/nvidia/current; do
+        [ ! -e "$d/libcuda.so.1" ] || echo "$d"
     done
 }
 
-# The same few steps on the processor and on the GPU: two logs to lay side by side.
-train() {
-    local d=$build/train device i
-    rm -rf "$d"
-    mkdir -p "$d"
-    for i in $(seq 400); do echo "{\"text\": \"Line $i of a small story: one, two, three, and $((i * 7)) more.\"}"; done >"$d/text.jsonl"
-    "$quire" data prepare --model "$here/models/quire-tiny" --out "$d/data" "$d/text.jsonl" || return 1
-    for device in cpu cuda; do
-        printf 'model:\n  config: %s\ndata:\n  train: %s\n  sequence: 128\nbatch:\n  tokens: 1024\nsteps: 6\nsave:\n  out: %s\ncompute:\n  device: %s\n' \
-            "$here/models/quire-tiny/config.json" "$d/data" "$d/$device" "$device" >"$d/$device.yaml"
-        "$quire" train "$d/$device.yaml" || return 1
-    done
+# starts FOLDER: whether its program and library find all that they are linked with.
+starts() {
+    [ -x "$1/quire" ] && [ -f "$1/libquire_cuda.so" ] || return 1
+    ! LD_LIBRARY_PATH=$path ldd "$1/quire" "$1/libquire_cuda.so" 2>&1 | grep -E 'not found|not a dynamic' && LD_LIBRARY_PATH=$path "$1/quire" --version >/dev/null
 }
 
-# throughput MODEL [FLAG...]
-throughput() {
-    local m=$1
-    shift
-    model "$m" && "$quire" bench throughput --device cuda --model "$models/$m" --json --prefill 4096 --batch 1,16,64,256 --depth 1024 --steps 64 --repeats 3 \
-        --chunk 4096 --cache 48GiB "$@"
-}
+path_before=${LD_LIBRARY_PATH:-}
+more=$(libraries | tr '\n' ':')
+ours=$([ "$pack" = - ] || echo "$pack/lib:")$more${path_before:+$path_before:}
+ours=${ours%:}
+path=$ours
+quire=$pack/quire
+built=yes
+starts "$pack" || { quire=$build/quire; starts "$build" || built=no; }
+export here out pack build models quire path_before PYTHONUNBUFFERED=1
+without="$build/without" # made by the step `start`
+[ ! -f "$without" ] || export $(cat "$without")
+[ ! -f "$without" ] || say start "fell back" 0 "as before: $(cat "$without")"
 
-torch() {
-    python3 -c 'import torch; assert torch.cuda.is_available()' || { echo "no PyTorch with a GPU here"; return 77; }
-    python3 "$here/tools/gpu_torch.py"
-}
+# ---- behind the steps ----
 
-export here out prefix build quire models PYTHONUNBUFFERED=1
-export -f arch configure_and_build instructions model few_steps start sanitize ranks train throughput torch
-[ ! -f "$build/without" ] || export $(cat "$build/without")
-[ -x "$quire" ] && [ -f "$build/libquire_cuda.so" ] || built=no
+needs() { column "$1" 2 "$2" | head -n 1; }
+wanted_models=
 for s in $steps; do
-    case $s in
-    build)
-        if run 300 build bash -c configure_and_build; then built=yes; else built=no; fi
-        run 20 fits python3 "$here/tools/cuda_fits.py" "$build/libquire_cuda.so" --archs "$(arch)" # registers, as this toolkit gives them
-        ;;
-    instructions) run 60 instructions bash -c instructions ;;
-    start)
-        run 260 start bash -c start
-        [ ! -f "$build/without" ] || export $(cat "$build/without")
-        ;;
-    ops) # a process each: a launch that fails ends its program
-        for only in linear attention rows; do run 60 "ops-$only" "$quire" bench kern --device cuda --check --only $only; done
-        run 40 ops-attention-mma env QUIRE_CUDA_HOPPER=0 "$quire" bench kern --device cuda --check --only attention # attention.cu where attention_hopper.cu is used
-        ;;
-    check) run 120 check python3 "$here/tools/gpu_check.py" "$quire" "$here/models/quire-tiny" ;;
-    sanitizer)
-        for tool in memcheck racecheck synccheck; do
-            run 60 "sanitizer-$tool-rows" bash -c "sanitize $tool 0 \"$quire\" bench kern --device cuda --check --only rows"
-            run 60 "sanitizer-$tool-generate" bash -c "sanitize $tool 0 \"$quire\" generate --device cuda --model \"$here/models/quire-tiny\" -n 3 -p Once"
-        done
-        for tool in memcheck racecheck; do
-            run 60 "sanitizer-$tool-wgmma" bash -c "sanitize $tool 1 \"$quire\" generate --device cuda --model \"$here/models/quire-tiny\" -n 3 -p Once"
-        done
-        ;;
-    train) run 40 train bash -c train ;;
-    ranks) run 120 ranks bash -c ranks ;;
-    kern)
-        run 90 kern "$quire" bench kern --device cuda --time 100ms --json "$out/kern.json"
-        run 30 kern-mma env QUIRE_CUDA_HOPPER=0 "$quire" bench kern --device cuda --time 100ms --only attention --json "$out/kern-mma.json"
-        ;;
-    throughput)
-        for m in llama-3.2-1b qwen3-0.6b llama-3.1-8b; do run 120 "throughput-$m" bash -c "throughput $m"; done
-        run 100 throughput-llama-3.1-8b-fp8 bash -c "throughput llama-3.1-8b --quantize fp8 --no-probe --batch 1,64"
-        run 40 throughput-llama-3.2-1b-deterministic bash -c "throughput llama-3.2-1b --deterministic --no-probe --batch 64"
-        ;;
-    torch) run 90 torch bash -c torch ;;
-    esac
+    m=$(needs 5 "$s")
+    case " $wanted_models " in *" $m "*) ;; *) [ "$m" = - ] || [ -d "$models/$m" ] || wanted_models="$wanted_models $m" ;; esac
 done
-exit "$failed"
+export wanted_models
+
+# Until the build is there, what does without it comes first.
+case " $(for s in $steps; do needs 4 "$s"; done | tr '\n' ' ')" in *" q "*) building=yes ;; *) building= ;; esac
+if [ $built = no ] && [ -n "$building" ]; then
+    begin build $build_limit "$build/building.txt"
+    session_building=$session
+    first=$(for s in $steps; do [ "$(needs 4 "$s")" = q ] || echo "$s"; done)
+    steps="$first $(for s in $steps; do [ "$(needs 4 "$s")" != q ] || echo "$s"; done)"
+fi
+begin_models() {
+    [ -n "$wanted_models" ] || return 0
+    rm -f "$build/models.over"
+    begin models 560 "$build/models.txt"
+    session_models=$session
+}
+[ $built = no ] || begin_models
+case "$steps" in *torch-*) begin warm 120 "$build/warm.txt"; session_warm=$session ;; esac
+session=
+
+# Waits for the build that has begun, as long as there is time.
+await_build() {
+    local began=$SECONDS rc
+    wait_for "$session_building" $((seconds - SECONDS))
+    rc=$?
+    session_building=
+    outcome build $rc $((SECONDS - began)) "$build/building.txt"
+    [ $rc != 0 ] || built=yes
+    [ $built = no ] || begin_models
+}
+
+for s in $steps; do
+    what=$(needs 4 "$s")
+    path=$ours
+    if [ "$what" = q ]; then
+        [ -z "$session_building" ] || await_build
+        [ $built = yes ] || { say "$s" "not built" 0; continue; }
+    fi
+    [ "$what" != t ] || path=$path_before # PyTorch brings its own libraries
+    run "$s" "$(needs 3 "$s")"
+    if [ "$s" = start ] && [ -f "$without" ]; then
+        export $(cat "$without")
+        say start "fell back" 0 "from here on $(cat "$without")"
+    fi
+done
+[ -z "$session_building" ] || await_build
+if [ -n "$session_models" ]; then
+    wait_for "$session_models" 0
+    outcome models $? 0 "$build/models.txt"
+fi
+end_session "$session_warm"
+rm -f "$build/warm.txt"
+exit "$bad"

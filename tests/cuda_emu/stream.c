@@ -143,7 +143,7 @@ int32_t qr_emu_n_sms(void)
 
 /* ---- doing ---- */
 
-/* QUIRE_EMU_IDLE=1: kernels and products do nothing, so that what a step costs the host can be measured. */
+/* QUIRE_EMU_IDLE=1: kernels, products and copies within the device do nothing, so that what a step costs the host can be measured. */
 static bool is_idle(void)
 {
     static int idle = -1;
@@ -154,6 +154,11 @@ static bool is_idle(void)
     return idle == 1;
 }
 
+static bool is_within(const void *to, const void *from)
+{
+    return qr_emu_memory_is_device(to) && qr_emu_memory_is_device(from);
+}
+
 static bool run_stream(struct qr_emu_stream *s, const struct qr_emu_event *until, int64_t count);
 
 static bool run_graph(struct op *launch);
@@ -161,7 +166,7 @@ static bool run_graph(struct op *launch);
 /* False: others must come first. */
 static bool run_op(struct op *o)
 {
-    if (is_idle() && (o->kind == KERNEL || o->kind == HOST))
+    if (is_idle() && (o->kind == KERNEL || o->kind == HOST || (o->kind == COPY && is_within(o->to, o->from))))
         return true;
     if (o->kind != KERNEL && o->kind != RECORD)
         qr_emu_flight_settled(); /* each waits for all before it; so does a kernel behind it, but for those of a library */

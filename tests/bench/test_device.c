@@ -115,6 +115,10 @@ Test(device, rows_of_a_device_say_what_the_host_took_and_how_long_the_device_had
     cr_assert_eq(run_main(qr_bench_throughput_main, words, &text), 0);
     int32_t n = 0;
     for (char *line = strtok(text.data, "\n"); line != NULL; line = strtok(NULL, "\n"), n++) {
+        if (strstr(line, "\"case\":\"ways\"")) { /* the last one: who multiplied */
+            cr_expect_null(strtok(NULL, "\n"));
+            break;
+        }
         struct qr_json *row = parse(line);
         shares_are_right(row, line);
         cr_expect_eq(number(row, "steps"), n == 0 ? 3 : 4, "%s", line);

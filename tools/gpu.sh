@@ -149,7 +149,7 @@ show() {
 outcome() {
     local step=$1 rc=$2 took=$3 file=$4 last flag name why
     last=$(sed 1,2d "$file" | tail -n 1 | cut -c 1-150)
-    flag=$(sed -n 's/.*unknown flag \(--[a-z -]*\).*/\1/p' "$file" | head -n 1)
+    flag=$(sed -n 's/.*unknown flag \(--[a-z-]*\).*/\1/p' "$file" | head -n 1)
     case $rc in
     0) say "$step" ok "$took" ;;
     2) if [ -n "$flag" ]; then say "$step" missing "$took" "$flag"; else say "$step" "FAILED 2" "$took" "$last"; show "$file"; fi ;;

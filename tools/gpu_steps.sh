@@ -207,7 +207,7 @@ ranks() {
 kern() {
     "$quire" bench kern --device cuda --time "$each" --only "$1" --json "$build/kern.json" || return
     sed -n 's/^\({"isa".*}\),\{0,1\}$/\1/p' "$build/kern.json" | tee "$build/kern.jsonl"
-    grep -qv '"probe":true' "$build/kern.jsonl" || { echo "unknown flag --only $1: nothing was measured"; return 2; }
+    grep -qv '"probe":true' "$build/kern.jsonl" || { echo "error: nothing was measured"; return 1; }
 }
 
 # throughput MODEL [FLAG...]

@@ -13,7 +13,7 @@ batches_few=$(size 1,64 1,4)
 depths=$(size 0,1024 0,32)
 n_steps=$(size 64 2)
 cache=$(size 48GiB 256MiB)
-each=$(size 100ms 1ms)
+each=$(size 50ms 1ms)
 tiny=${QUIRE_GPU_TINY:-$here/models/quire-tiny}
 
 # ---- what there is ----
@@ -112,7 +112,7 @@ check_large() {
     rm -f "$build/large.jsonl"
     check --large --scale "$(size 1 64)" --json "$build/large.jsonl"
     rc=$?
-    [ ! -f "$build/large.jsonl" ] || cat "$build/large.jsonl"
+    [ ! -f "$build/large.jsonl" ] || { cat "$build/large.jsonl"; echo "$(grep -c '"WRONG"' "$build/large.jsonl") of $(grep -c . "$build/large.jsonl") comparisons are wrong"; }
     [ $rc != 77 ] || echo "this GPU has no second way to compute, or no room for it"
     return $rc
 }
@@ -206,7 +206,8 @@ ranks() {
 # kern NAME: rows as JSON lines behind the table.
 kern() {
     "$quire" bench kern --device cuda --time "$each" --only "$1" --json "$build/kern.json" || return
-    sed -n 's/^\({"isa".*}\),\{0,1\}$/\1/p' "$build/kern.json"
+    sed -n 's/^\({"isa".*}\),\{0,1\}$/\1/p' "$build/kern.json" | tee "$build/kern.jsonl"
+    grep -qv '"probe":true' "$build/kern.jsonl" || { echo "error: nothing was measured"; return 1; }
 }
 
 # throughput MODEL [FLAG...]
@@ -250,6 +251,7 @@ profile() {
     ncu --clock-control none --csv --set basic --section WarpStateStats -k "regex:$1" -c 6 --kill yes "$quire" bench kern --device cuda --time 1ms --only "$2" 2>&1 |
         tee "$build/profile.txt" | grep -v '^attention \|^linear '
     rc=${PIPESTATUS[0]}
+    ! grep -q 'No kernels were profiled' "$build/profile.txt" || { echo "error: no such kernel was launched"; return 1; }
     grep -q '^"ID"' "$build/profile.txt" || { echo "error: no counters ($rc)"; return 1; }
 }
 
@@ -268,7 +270,7 @@ ops-large) check_large ;;
 ops-attention-mma) QUIRE_CUDA_HOPPER=0 check --only attention ;; # attention.cu where attention_hopper.cu is used
 ops-*) check --only "${1#ops-}" ;;
 kern-attention-mma) QUIRE_CUDA_HOPPER=0 kern attention ;;
-kern-rows) kern rows && kern backward ;;
+kern-rows) kern rows && kern back ;;
 kern-*) kern "${1#kern-}" ;;
 throughput-0.6b) throughput qwen3-0.6b ;;
 throughput-1b) throughput llama-3.2-1b ;;
@@ -288,7 +290,7 @@ check) python3 "$here/tools/gpu_check.py" "$quire" "$tiny" --tokens "$(size 48 2
 goldens) python3 "$here/tools/gpu_check.py" "$quire" --goldens "$pack/goldens" --tokens "$(size 96 4)" ;;
 profile-few) profile 'few_rows|product_codes' linear ;;
 profile-attention) profile 'attend' attention ;;
-profile-back) profile 'back_d' backward ;;
+profile-back) profile 'back_d' back ;;
 *-rows) sanitize_rows "${1%-rows}" ;;
 *-generate) sanitize_generate "${1%-generate}" 0 ;;
 memcheck-wgmma) sanitize_generate memcheck 1 ;;

@@ -65,14 +65,19 @@ void qr_emu_unpoison(void *p, size_t n)
     (void)p, (void)n;
 }
 
-/* QUIRE_EMU_GIB: another size than that which tests set; little of it is ever touched. */
-static void reserve(void)
+/* QUIRE_EMU_GIB: another size than 4 GiB, of which little is ever touched. */
+static void begin(void) __attribute__((constructor));
+static void begin(void)
 {
     const char *gib = getenv("QUIRE_EMU_GIB");
-    if (g.base)
-        return;
     if (gib && atoi(gib) > 0)
         g.limit = (size_t)atoi(gib) << 30;
+}
+
+static void reserve(void)
+{
+    if (g.base)
+        return;
     g.base = mmap(NULL, ADDRESSES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (g.base == MAP_FAILED)
         qr_panic("emulator: no addresses for the memory of the device");

@@ -146,12 +146,12 @@ endfunction()
 # The longest first, so that no core is idle at the end: seconds that a test alone takes in release or under asan, whichever is more. e2e/test_ranks takes two places, and so
 # begins before one is taken. Tests that run alone have none: they come last, when nothing has to end first for them.
 set(QUIRE_TEST_COST_e2e/test_ranks 60)
+set(QUIRE_TEST_COST_e2e/test_gpu_script 45)
 set(QUIRE_TEST_COST_e2e/test_train 23)
 set(QUIRE_TEST_COST_kernels/test_attention 18)
 set(QUIRE_TEST_COST_http/test_life 22)
 set(QUIRE_TEST_COST_kernels/test_backward_levels 17)
 set(QUIRE_TEST_COST_engine/test_engine 16)
-set(QUIRE_TEST_COST_e2e/test_gpu_script 14)
 set(QUIRE_TEST_COST_model/test_gguf 14)
 set(QUIRE_TEST_COST_train/test_parallel 14)
 set(QUIRE_TEST_COST_bench/test_sim 9)

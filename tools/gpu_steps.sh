@@ -13,7 +13,7 @@ batches_few=$(size 1,64 1,4)
 depths=$(size 0,1024 0,32)
 n_steps=$(size 64 2)
 cache=$(size 48GiB 256MiB)
-each=$(size 100ms 1ms)
+each=$(size 50ms 1ms)
 tiny=${QUIRE_GPU_TINY:-$here/models/quire-tiny}
 
 # ---- what there is ----
@@ -34,7 +34,7 @@ facts() {
     timeout 5 nvidia-smi --format=csv,noheader --query-gpu=name,compute_cap,driver_version,memory.total,clocks.sm,clocks.max.sm,clocks.mem,clocks.max.mem,power.draw,power.limit ||
         { echo "error: nvidia-smi says nothing"; rc=1; }
     date -u; uname -r; getconf GNU_LIBC_VERSION
-    nproc; free -g | sed -n 2p; df -h "$models" "$build" | sed 1d
+    nproc; grep -E "MemTotal|MemAvailable" /proc/meminfo; df -h "$models" "$build" | sed 1d
     echo "program: $quire; libraries: $LD_LIBRARY_PATH"
     for f in "$quire" "${quire%/*}/libquire_cuda.so" "$pack/instructions"; do echo "$f"; ldd "$f" 2>&1 | grep -v linux-vdso; done
     if [ -f "$pack/packed.txt" ]; then
@@ -112,7 +112,7 @@ check_large() {
     rm -f "$build/large.jsonl"
     check --large --scale "$(size 1 64)" --json "$build/large.jsonl"
     rc=$?
-    [ ! -f "$build/large.jsonl" ] || cat "$build/large.jsonl"
+    [ ! -f "$build/large.jsonl" ] || { cat "$build/large.jsonl"; echo "$(grep -c '"WRONG"' "$build/large.jsonl") of $(grep -c . "$build/large.jsonl") comparisons are wrong"; }
     [ $rc != 77 ] || echo "this GPU has no second way to compute, or no room for it"
     return $rc
 }

@@ -148,7 +148,8 @@ show() {
 # outcome STEP STATUS SECONDS FILE: its line, lines of what fell back, and its output to the others'.
 outcome() {
     local step=$1 rc=$2 took=$3 file=$4 last flag name why
-    last=$(sed 1,2d "$file" | tail -n 1 | cut -c 1-150)
+    last=$(sed 1,2d "$file" | grep -m 1 -E '^(error|WRONG)' || sed 1,2d "$file" | tail -n 1)
+    last=${last:0:150}
     flag=$(sed -n 's/.*unknown flag \(--[a-z-]*\).*/\1/p' "$file" | head -n 1)
     case $rc in
     0) say "$step" ok "$took" ;;

@@ -34,7 +34,7 @@ facts() {
     timeout 5 nvidia-smi --format=csv,noheader --query-gpu=name,compute_cap,driver_version,memory.total,clocks.sm,clocks.max.sm,clocks.mem,clocks.max.mem,power.draw,power.limit ||
         { echo "error: nvidia-smi says nothing"; rc=1; }
     date -u; uname -r; getconf GNU_LIBC_VERSION
-    nproc; free -g | sed -n 2p; df -h "$models" "$build" | sed 1d
+    nproc; grep -E "MemTotal|MemAvailable" /proc/meminfo; df -h "$models" "$build" | sed 1d
     echo "program: $quire; libraries: $LD_LIBRARY_PATH"
     for f in "$quire" "${quire%/*}/libquire_cuda.so" "$pack/instructions"; do echo "$f"; ldd "$f" 2>&1 | grep -v linux-vdso; done
     if [ -f "$pack/packed.txt" ]; then

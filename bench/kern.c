@@ -352,6 +352,27 @@ static void bench_level(const struct options *o, const char *isa, int32_t n_thre
     qr_backend_close(b.be);
 }
 
+/* The level that is named, or NULL for every one above ref. */
+static const char *named_level(const struct options *o)
+{
+    return o->isa && strcmp(o->isa, "auto") != 0 ? o->isa : NULL;
+}
+
+/* Whether this processor has a level to time. */
+static int check_levels(const struct options *o, struct qr_err *err)
+{
+    const char *names[8];
+    const struct qr_backend_options named = {.isa = named_level(o), .n_threads = 1};
+    struct qr_backend *be;
+    if (!named.isa && qr_cpu_levels(names) == 1)
+        return qr_err_set(err, QR_E_UNSUPPORTED, "this processor (or its supervisor) has no instruction set but \"ref\", which is timed only when it is named; "
+                          "use --isa ref, which takes some minutes, and --only for a part of it");
+    const int rc = qr_backend_open(&be, &named, err);
+    if (rc == 0)
+        qr_backend_close(be);
+    return rc;
+}
+
 static void bench_all(const struct options *o, struct qr_kern_rows *rows)
 {
     const char *names[8];
@@ -367,7 +388,7 @@ static void bench_all(const struct options *o, struct qr_kern_rows *rows)
     rows->n_cpus = all;
     printf("%s, %d processors; medians over %lld ms; %% of the nearer limit\n", qr_cpu_describe(), (int)all, (long long)(o->time_us / 1000));
     for (int32_t l = 0; l < n_levels; l++) {
-        if (o->isa ? strcmp(o->isa, names[l]) != 0 : strcmp(names[l], "ref") == 0)
+        if (named_level(o) ? strcmp(named_level(o), names[l]) != 0 : strcmp(names[l], "ref") == 0)
             continue;
         if (o->threads == 0 && all > 1)
             bench_level(o, names[l], 1, memory, x, out, rows);
@@ -409,7 +430,7 @@ static int run(const void *options, int *status, struct qr_err *err)
         rc = qr_kern_rows_read(&before, o->baseline, err);
     if (rc == 0 && strcmp(o->device, "cpu") != 0)
         rc = qr_bench_kern_device(&rows, o->device, o->only, o->time_us, o->small, err);
-    else if (rc == 0)
+    else if (rc == 0 && (rc = check_levels(o, err)) == 0)
         bench_all(o, &rows);
     if (rc == 0 && o->json != NULL)
         rc = write_json(o->json, &rows, err);

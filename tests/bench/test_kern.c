@@ -11,6 +11,7 @@
 #include "bench/kern_rows.h"
 #include "tests/device/device.h"
 #include "tests/ops_cases.h"
+#include "tests/levels.h"
 #include "tests/run_main.h"
 
 TestSuite(kern, .timeout = 120);
@@ -216,6 +217,9 @@ Test(kern, wrong_usage_ends_before_anything_is_measured)
     cr_expect_eq(run("--baseline /nonexistent/x.json"), 4);
     cr_expect_eq(run("--threshold ten"), 2);
     cr_expect_eq(run("surplus"), 2);
+    cr_expect_eq(run("--isa avx1024"), 2);
+    if (!has_level("avx2")) /* ref is timed by name alone */
+        cr_expect_eq(run("--isa auto"), 4);
     if (!SANITIZED) /* this one measures */
         cr_expect_eq(run("--json /nonexistent/x.json"), 4);
     cr_expect_eq(run("--help"), 0);

@@ -3,12 +3,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/json.h"
 #include "bench/throughput.h"
 #include "bench/tune.h"
 #include "loader/make_model.h"
+#include "tests/levels.h"
 #include "tests/run_main.h"
 #include "tests/temp.h"
 
@@ -32,10 +32,19 @@ static void make_model(char dir[64])
     cr_assert_eq(qr_model_make_with(dir, &c, &o, &err), 0, "%s", err.msg);
 }
 
+static void remove_model(const char *dir)
+{
+    char words[100];
+    snprintf(words, sizeof words, "rm -r '%s'", dir);
+    cr_assert_eq(system(words), 0);
+}
+
 Test(bench_tune, shapes_are_listed_and_kept_and_used_by_the_next_command)
 {
     char dir[64], words[400];
     struct qr_buf text = {0};
+    if (!has_level("avx2"))
+        cr_skip_test("this processor has no avx2");
     make_model(dir);
     setenv("XDG_CACHE_HOME", dir, 1);
     snprintf(words, sizeof words, "tune --model %s --isa avx2 --threads 2 --rows 1 --no-save", dir);
@@ -63,25 +72,44 @@ Test(bench_tune, shapes_are_listed_and_kept_and_used_by_the_next_command)
     cr_assert_eq(run_main(qr_bench_throughput_main, words, &text), 0);
     cr_expect(strstr(text.data, " 6 shapes tuned") && strstr(text.data, "prefill-untuned") && strstr(text.data, "decode-untuned"), "%s", text.data);
     qr_buf_release(&text);
-    snprintf(words, sizeof words, "rm -r '%s'", dir);
-    cr_assert_eq(system(words), 0);
+    remove_model(dir);
 }
 
-Test(bench_tune, wrong_usage_and_a_directory_that_cannot_be_written_are_refused)
+Test(bench_tune, level_ref_has_no_shapes_to_tune)
 {
     char dir[64], words[400];
     struct qr_buf text = {0};
     make_model(dir);
+    setenv("XDG_CACHE_HOME", dir, 1);
+    snprintf(words, sizeof words, "tune --model %s --isa ref --threads 1 --rows 1", dir);
+    cr_expect_eq(run_main(qr_bench_tune_main, words, &text), 0);
+    cr_expect(strstr(text.data, "0 of 0 shapes") && !strstr(text.data, "kept in"), "%s", text.data);
+    qr_buf_release(&text);
+    remove_model(dir);
+}
+
+Test(bench_tune, wrong_usage_is_refused)
+{
+    struct qr_buf text = {0};
     cr_expect_eq(run_main(qr_bench_tune_main, "tune", &text), 2);
     cr_expect_eq(run_main(qr_bench_tune_main, "tune --model x --rows 1,a", &text), 2);
     cr_expect_eq(run_main(qr_bench_tune_main, "tune --model x --rows 0", &text), 2);
     cr_expect_eq(run_main(qr_bench_tune_main, "tune --model /nonexistent", &text), 4);
     cr_expect_eq(run_main(qr_bench_tune_main, "tune --help", &text), 0);
     cr_expect(strstr(text.data, "--no-save") || strstr(text.data, "save"), "%s", text.data);
+    qr_buf_release(&text);
+}
+
+Test(bench_tune, a_directory_that_cannot_be_written_is_refused)
+{
+    char dir[64], words[400];
+    struct qr_buf text = {0};
+    if (!has_level("avx2"))
+        cr_skip_test("this processor has no avx2");
+    make_model(dir);
     setenv("XDG_CACHE_HOME", "/dev/null", 1);
     snprintf(words, sizeof words, "tune --model %s --isa avx2 --threads 1 --rows 1", dir);
     cr_expect_eq(run_main(qr_bench_tune_main, words, &text), 4);
     qr_buf_release(&text);
-    snprintf(words, sizeof words, "rm -r '%s'", dir);
-    cr_assert_eq(system(words), 0);
+    remove_model(dir);
 }

@@ -6,6 +6,7 @@ prints a closing line that tools/count_tests.awk adds up.
 import concurrent.futures
 import http.client
 import json
+import math
 import os
 import signal
 import socket
@@ -55,7 +56,7 @@ def environment(env):
     return {**{k: v for k, v in os.environ.items() if not k.startswith('QUIRE_')}, **ours, **(env or {})}
 
 
-def run(*args, stdin='', env=None, timeout=120):
+def run(*args, stdin='', env=None, timeout=300):
     """Runs quire; returns (exit status, stdout, stderr)."""
     if isinstance(stdin, str):
         stdin = stdin.encode()
@@ -63,7 +64,7 @@ def run(*args, stdin='', env=None, timeout=120):
     return p.returncode, p.stdout.decode('utf-8', 'replace'), p.stderr.decode('utf-8', 'replace')
 
 
-def run_lines(*args, lines, timeout=120):
+def run_lines(*args, lines, timeout=300):
     """Feeds JSON lines, returns the JSON lines that came back; fails when the exit status is not 0."""
     rc, out, err = run(*args, stdin='\n'.join(json.dumps(l) for l in lines) + '\n', timeout=timeout)
     assert rc == 0, f'exit {rc}: {err[-800:]}'
@@ -78,6 +79,12 @@ def levels():
         assert rc == 0 or 'does not have it; the best here is' in err, err
         found += [level] if rc == 0 else []
     return found
+
+
+def another_order(n_in):
+    """Options of a run whose results show how far another order of additions moves results of f32, and a factor for how far they do. Levels differ in nothing
+    but that order; where ref is alone it is order_moves() of tests/levels.h, with n_in inputs of the widest product."""
+    return (['--dtype', 'f32', '--isa', 'ref'], 1) if len(levels()) > 1 else (['--dtype', 'bf16'], math.sqrt(2 * n_in) * 2.0 ** -16)
 
 
 def program_seconds(n=5):

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 
-from lib import DATA, QUIRE, ROOT, SLOW, STORIES, environment, main, need_data, run, run_lines
+from lib import DATA, QUIRE, ROOT, SLOW, STORIES, environment, levels, main, need_data, run, run_lines
 from test_quantized_files import read_tensors, write_tensors
 
 sys.path.insert(0, os.path.join(ROOT, 'tools'))
@@ -29,6 +29,11 @@ def make_text(path, n):
         for _ in range(n):
             a, b = r.randint(1, 99), r.randint(1, 99)
             f.write(f'What is {a} + {b}? It is {a + b}. Once upon a time there was a little fox who lived in the woods. ')
+
+
+def make_long_text(path):
+    """Which takes some seconds, also where ref is the only level."""
+    make_text(path, 40 if SLOW > 1 or levels() == ['ref'] else 150)
 
 
 def numbers(dtype, data):
@@ -257,7 +262,7 @@ def listens(pid):
 
 def test_a_run_that_is_interrupted_early_or_late_leaves_nothing_behind():
     with tempfile.TemporaryDirectory() as d:
-        make_text(f'{d}/text', 150 if SLOW == 1 else 40)  # some seconds, either way
+        make_long_text(f'{d}/text')
         for late in (False, True):
             for _ in range(20):  # on a busy machine it may be through before this process gets its turn
                 p = subprocess.Popen([QUIRE, 'quantize', MODEL, f'{d}/m', '--text', f'{d}/text'], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -275,7 +280,7 @@ def test_a_run_that_is_interrupted_early_or_late_leaves_nothing_behind():
 def test_what_a_killed_run_has_left_goes_with_the_next_one_and_nothing_else_does():
     gone = 4194304 + 1  # more than any process's number
     with tempfile.TemporaryDirectory() as d:
-        make_text(f'{d}/text', 150 if SLOW == 1 else 40)
+        make_long_text(f'{d}/text')
         for _ in range(20):  # on a busy machine it may be through before this process gets its turn
             p = subprocess.Popen([QUIRE, 'quantize', MODEL, f'{d}/m', '--text', f'{d}/text'], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                                  env=environment(None))
@@ -307,7 +312,7 @@ def test_what_a_killed_run_has_left_goes_with_the_next_one_and_nothing_else_does
 def test_a_signal_that_comes_twice_at_once_is_one():
     """As timeout sends it, to the process and to its group. Two of six may be spoilt by a machine that stops a thread for a second."""
     with tempfile.TemporaryDirectory() as d:
-        make_text(f'{d}/text', 150 if SLOW == 1 else 40)
+        make_long_text(f'{d}/text')
         interrupted = good = 0
         for _ in range(40):
             p = subprocess.Popen([QUIRE, 'quantize', MODEL, f'{d}/m', '--text', f'{d}/text'], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

@@ -6,6 +6,7 @@
 
 #include "base/rng.h"
 #include "tests/engine/harness.h"
+#include "tests/levels.h"
 
 #if defined(__SANITIZE_ADDRESS__) /* half of them have one of every kind */
 #define N_CASES 16

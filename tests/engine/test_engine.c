@@ -166,6 +166,14 @@ Test(engine, answers_do_not_depend_on_batch_chunks_cache_or_preemption_with_an_i
 {
     NEED_DATA();
     check_ways(NULL, QR_COMPUTE_BF16, QR_KV_CACHE_INT8, test_scale() < 1 ? 2 : QR_COUNT(ways));
+}
+
+/* The level that meets such a cache with 15 bits (tests/kernels/test_attention.c). */
+Test(engine, answers_do_not_depend_on_the_batch_with_an_int8_cache_at_level_avx2, .timeout = 280)
+{
+    NEED_DATA();
+    if (!has_level("avx2"))
+        cr_skip_test("this processor has no avx2");
     check_ways("avx2", QR_COMPUTE_AUTO, QR_KV_CACHE_INT8, 1);
 }
 

@@ -78,7 +78,7 @@ int main(void)
     int64_t start = qr_clock_us();
     float *x = random_floats(&r, ROWS * IN), *w = random_floats(&r, OUT * IN), *kv = random_floats(&r, 2 * CTX * KV_HEADS * HEAD_DIM);
     float *out[2] = {random_floats(&r, ROWS * OUT), random_floats(&r, ROWS * OUT)};
-    for (int32_t l = 1; l < n_levels; l++) {
+    for (int32_t l = n_levels > 1; l < n_levels; l++) { /* ref, which is slow, where there is no other */
         struct qr_backend *one = open_backend(names[l], 1), *three = open_backend(names[l], 3);
         for (int round = 0; round < 20; round++) {
             product(one, out[0], x, w);
@@ -92,6 +92,6 @@ int main(void)
         qr_backend_close(three);
     }
     qr_free(x), qr_free(w), qr_free(kv), qr_free(out[0]), qr_free(out[1]);
-    printf("stress_kernels: %d levels, passed in %lld ms (seed 5)\n", (int)n_levels - 1, (long long)((qr_clock_us() - start) / 1000));
+    printf("stress_kernels: %d levels, passed in %lld ms (seed 5)\n", (int)n_levels - (n_levels > 1), (long long)((qr_clock_us() - start) / 1000));
     return 0;
 }

@@ -418,7 +418,7 @@ Test(attention, gives_lone_rows_of_short_contexts_the_same_bits_whatever_the_siz
     static const int32_t heads[][3] = {{3, 1, 64}, {8, 2, 32}, {5, 1, 128}, {2, 2, 256}, {7, 1, 96}, {17, 1, 64}};
     static const int32_t ctx[] = {36, 293}, rows[] = {36, 39};
     const char *names[8];
-    const int32_t n_levels = qr_cpu_levels(names);
+    const int32_t n_levels = levels_above_ref(names);
     for (int i = 0; i < 2 * QR_COUNT(heads); i += UTIL_STEP) {
         const struct qr_attention_case c = {.n_heads = heads[i / 2][0], .n_kv_heads = heads[i / 2][1], .head_dim = heads[i / 2][2], .block_tokens = 16,
                                             .kv = QR_BF16, .window = i % 4 == 3 ? 20 : 0, .softcap = i % 4 == 2 ? 5.0f : 0};
@@ -445,7 +445,7 @@ static void check_lone_rows(enum qr_dtype kv)
     static const int32_t heads[][3] = {{3, 1, 64}, {8, 2, 32}, {16, 2, 64}, {6, 6, 128}, {9, 3, 64}, {16, 1, 96}, {4, 1, 256}, {32, 8, 64}};
     static const int32_t ctx[] = {80, 301, 530}, rows[] = {7, 17, 21}, block[] = {16, 64, 8, 32}, window[] = {0, 300, 0, 90};
     const char *names[8];
-    const int32_t n_levels = qr_cpu_levels(names);
+    const int32_t n_levels = levels_above_ref(names);
     for (int i = 0; i < 2 * QR_COUNT(heads); i += UTIL_STEP) {
         const int at = i % 4;
         const struct qr_attention_case c = {.n_heads = heads[i / 2][0], .n_kv_heads = heads[i / 2][1], .head_dim = heads[i / 2][2], .block_tokens = block[at],

@@ -173,7 +173,7 @@ static void fill_sizes(struct qr_rng *r, float *x, int32_t n_rows, int32_t n_in,
 Test(coded, products_by_integers_keep_their_bits_with_rows_of_any_size_and_rows_with_what_is_no_number_have_no_other)
 {
     const char *names[8];
-    const int32_t n_levels = qr_cpu_levels(names);
+    const int32_t n_levels = levels_above_ref(names);
     for (int32_t l = 1; l < n_levels; l++) {
         struct qr_backend *be = open_level(names[l], 2, 0), *ref = open_level("ref", 1, 0);
         for (int t = 0; t < QR_COUNT(coded_types) && whole_multiplies(names[l], coded_types[0]); t++) {
@@ -206,7 +206,7 @@ Test(coded, a_gated_product_in_a_chain_gives_the_next_one_the_bits_that_it_write
     static const enum qr_dtype types[] = {QR_C4_G32, QR_C4_G32_SO, QR_C4_G16_S, QR_C2_G16_SO, QR_C3_G16_S, QR_C5_G32_SO, QR_C6_G16_S, QR_C8_G32, QR_C8_E4M3};
     static const int32_t n_rows[] = {1, 7, 21, 37, 53};
     const char *names[8];
-    const int32_t n_levels = qr_cpu_levels(names), width = 96;
+    const int32_t n_levels = levels_above_ref(names), width = 96;
     struct qr_backend *ref = open_level("ref", 1, 0);
     for (int i = 0; i < QR_COUNT(types) * QR_COUNT(n_rows); i += UTIL_STEP) {
         const int32_t n = n_rows[i / QR_COUNT(types)];
@@ -247,7 +247,7 @@ Test(coded, stretches_of_outputs_have_the_largest_of_these_and_change_none_of_th
     static const int32_t n_rows[] = {1, 21, 37, 64, 70};
     enum { N_OUT = 2 * QR_LINEAR_STRETCH + 72, N = 3 };
     const char *names[8];
-    const int32_t n_levels = qr_cpu_levels(names);
+    const int32_t n_levels = levels_above_ref(names);
     struct qr_backend *ref = open_level("ref", 1, 0);
     for (int i = 0; i < QR_COUNT(types) * QR_COUNT(n_rows); i += UTIL_STEP) {
         const int32_t n = n_rows[i / QR_COUNT(types)];
@@ -286,7 +286,7 @@ Test(coded, codes_of_two_and_three_bits_give_the_products_and_rows_that_they_giv
     static const struct shape sizes[] = {{1, 768, 100, false, false}, {1, 40, 16, false, false}, {3, 512, 47, false, true}, {40, 304, 33, true, false},
                                          {80, 2304, 33, false, false}};
     const char *names[8];
-    const int32_t n_levels = qr_cpu_levels(names);
+    const int32_t n_levels = levels_above_ref(names);
     struct qr_backend *ref = open_level("ref", 1, 0);
     for (int i = 0; i < QR_COUNT(few) * QR_COUNT(sizes); i++) {
         struct data d = make(ref, sizes[i / QR_COUNT(few)], few[i % QR_COUNT(few)], SEED + 6000 + (uint64_t)i);
@@ -448,7 +448,7 @@ Test(coded, words_that_are_packed_in_parts_become_what_they_become_at_once)
 {
     static const enum qr_dtype types[] = {QR_C4_G32, QR_C4_G64, QR_C4_G128, QR_C4_G32_Z, QR_C4_G64_Z, QR_C4_G128_Z};
     const char *names[8];
-    const int32_t n_levels = qr_cpu_levels(names);
+    const int32_t n_levels = levels_above_ref(names);
     struct qr_rng r = {.seed = SEED + 5500};
     for (int i = 0; i < 2 * QR_COUNT(types); i++) {
         const int64_t n_out = i % 2 ? 592 : 48; /* a number of panels that fills no register, and one that does not fill the last */
@@ -512,7 +512,7 @@ Test(coded, codes_that_are_sorted_in_place_or_from_words_are_those_of_rows_whose
     static const enum qr_dtype types[] = {QR_C4_G32, QR_C4_G64, QR_C4_G128, QR_C4_G32_Z, QR_C4_G64_Z, QR_C4_G128_Z};
     static const int64_t outputs[] = {16, 48, 112, 592}; /* panels in fours and eights, and one, two and three of them left */
     const char *names[8];
-    const int32_t n_levels = qr_cpu_levels(names);
+    const int32_t n_levels = levels_above_ref(names);
     struct qr_rng r = {.seed = SEED + 5600};
     for (int i = 0; i < QR_COUNT(types); i++)
         for (int k = 0; k < QR_COUNT(outputs); k++) {
@@ -528,7 +528,7 @@ Test(coded, a_level_that_takes_codes_from_words_packs_what_it_packs_of_filled_ro
     static const enum qr_dtype types[] = {QR_C4_G32, QR_C4_G64, QR_C4_G128, QR_C4_G32_Z, QR_C4_G64_Z, QR_C4_G128_Z};
     static const int64_t widths[] = {64, 576, 640, 96}, firsts[] = {0, 8, 7}; /* rows that begin and end in the middle of panels */
     const char *names[8];
-    const int32_t n_levels = qr_cpu_levels(names);
+    const int32_t n_levels = levels_above_ref(names);
     const int64_t n_out = 600;
     struct qr_rng r = {.seed = SEED + 5000};
     printf("seed %d, %d levels\n", SEED + 5000, n_levels);
@@ -605,7 +605,7 @@ Test(coded, codes_are_read_back_from_every_place_of_rows_that_were_packed_in_any
 {
     static const int32_t widths[] = {64, 300, 31};
     const char *names[8];
-    const int32_t n_levels = qr_cpu_levels(names), n_out = 53;
+    const int32_t n_levels = levels_above_ref(names), n_out = 53;
     struct qr_backend *ref = open_level("ref", 1, 0);
     for (int32_t l = 1; l < n_levels; l++) {
         struct qr_backend *be = open_level(names[l], 2, 0);

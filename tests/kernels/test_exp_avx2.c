@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "kernels/backend.h"
+#include "tests/levels.h"
 
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,f16c")
@@ -21,19 +21,10 @@ static void compare_moderate(const float x[VF_LEN])
 }
 #pragma GCC pop_options /* what asks whether the level is here runs where it is not */
 
-static bool level_here(void)
-{
-    const char *names[8];
-    for (int32_t n = qr_cpu_levels(names); n > 0; n--)
-        if (strcmp(names[n - 1], "avx2") == 0)
-            return true;
-    return false;
-}
-
 /* 1.5 and 4 ulp are derived in simd.h; beside them the denormal results may be off by one unit of 2^-149. */
 Test(exp_avx2, stays_within_the_stated_ulps_over_all_floats)
 {
-    if (!level_here())
+    if (!has_level("avx2"))
         cr_skip_test("this processor has no avx2");
     struct sweep s = {0, 0, 0};
     sweep(&s);
@@ -47,7 +38,7 @@ Test(exp_avx2, stays_within_the_stated_ulps_over_all_floats)
 /* Softmax takes the short way where it can, so a row's bits must not show which way it went. */
 Test(exp_avx2, powers_of_two_have_the_same_bits_either_way_where_none_is_denormal)
 {
-    if (!level_here())
+    if (!has_level("avx2"))
         cr_skip_test("this processor has no avx2");
     float x[VF_LEN];
     int lane = 0;

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "kernels/backend.h"
+#include "tests/levels.h"
 
 #pragma GCC push_options
 #ifdef QUIRE_EMULATE_LEVELS
@@ -16,19 +16,10 @@
 #include "tests/kernels/exp_body.h"
 #pragma GCC pop_options /* what asks whether the level is here runs where it is not */
 
-static bool level_here(void)
-{
-    const char *names[8];
-    for (int32_t n = qr_cpu_levels(names); n > 0; n--)
-        if (strcmp(names[n - 1], "avx512") == 0)
-            return true;
-    return false;
-}
-
 /* 1.5 and 4 ulp are derived in simd.h; beside them the denormal results may be off by one unit of 2^-149. */
 Test(exp_avx512, stays_within_the_stated_ulps_over_all_floats)
 {
-    if (!level_here())
+    if (!has_level("avx512"))
         cr_skip_test("this processor has no avx512");
     struct sweep s = {0, 0, 0};
     sweep(&s);

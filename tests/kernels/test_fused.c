@@ -131,11 +131,7 @@ Test(fused, integer_products_of_level_avx512_have_the_same_bits_with_and_without
 {
     static const enum qr_dtype integers[] = {QR_Q8, QR_Q4, QR_Q8_G64, QR_Q4_G128};
     static const int32_t n_rows[] = {1, 4, 5, 37};
-    const char *names[8];
-    bool here = false;
-    for (int32_t l = 0, n_levels = qr_cpu_levels(names); l < n_levels; l++)
-        here = here || strcmp(names[l], "avx512") == 0;
-    if (!here)
+    if (!has_level("avx512"))
         cr_skip_test("this processor has no avx512");
     struct qr_rng r = {.seed = SEED + 2};
     struct qr_backend *be = open_level("avx512", 2, 0);

@@ -74,7 +74,7 @@ static float *run(const char *isa, int32_t n_threads, int32_t step_rows_max, con
 Test(quant, every_level_gives_the_bits_of_ref)
 {
     const char *names[8];
-    int32_t n_levels = qr_cpu_levels(names);
+    int32_t n_levels = levels_above_ref(names);
     printf("seed %d, %d levels\n", SEED, n_levels);
     for (int i = 0; i < N_INTEGERS * QR_COUNT(shapes); i += UTIL_STEP) {
         struct data d = make(shapes[i / N_INTEGERS], formats[i % N_INTEGERS], SEED + (uint64_t)i);
@@ -96,7 +96,7 @@ Test(quant, every_level_gives_the_bits_of_ref_where_two_multiples_are_equally_go
 {
     static const enum qr_dtype kinds[] = {QR_Q4, QR_Q4_G64, QR_Q4_G128};
     const char *names[8];
-    const int32_t n_levels = qr_cpu_levels(names), n_in = 1280, n_out = 64;
+    const int32_t n_levels = levels_above_ref(names), n_in = 1280, n_out = 64;
     for (int i = 0; i < QR_COUNT(kinds); i++) {
         struct data d = make((struct shape){.n_rows = 2, .n_in = n_in, .n_out = n_out}, kinds[i], SEED);
         struct qr_rng r = {.seed = SEED};
@@ -119,7 +119,7 @@ Test(quant, gives_a_row_the_same_bits_alone_and_with_any_number_of_threads)
 {
     static const struct shape cases[] = {{70, 300, 200, true, true}, {5, 1000, 50, false, false}, {130, 640, 64, true, false}};
     const char *names[8];
-    int32_t n_levels = qr_cpu_levels(names);
+    int32_t n_levels = levels_above_ref(names);
     for (int i = 0; i < N_FORMATS * QR_COUNT(cases); i += UTIL_STEP) { /* of 11 formats each still meets one shape */
         struct data d = make(cases[i / N_FORMATS], formats[i % N_FORMATS], SEED + 100 + (uint64_t)i);
         for (int32_t l = 1; l < n_levels; l++) {
@@ -144,7 +144,7 @@ Test(quant, gives_a_row_the_same_bits_alone_and_with_any_number_of_threads)
 Test(quant, gives_the_same_bits_when_scratch_holds_only_a_part_of_the_rows)
 {
     const char *names[8];
-    int32_t n_levels = qr_cpu_levels(names);
+    int32_t n_levels = levels_above_ref(names);
     for (int i = 0; i < N_FORMATS; i += UTIL_STEP) { /* 1 MiB of scratch: some 30 rows at a time, of bf16 or floats fewer */
         const int32_t most = qr_linear_inputs_max(formats[i]), n_in = most < 33000 ? most : 33000;
         struct data d = make((struct shape){.n_rows = 70, .n_in = n_in, .n_out = 40}, formats[i], SEED);
@@ -340,7 +340,7 @@ Test(quant, panels_have_the_same_bytes_whether_their_rows_come_together_or_in_pi
     enum { n_out = 32 };
     struct qr_rng r = {.seed = SEED + 7};
     const char *names[8];
-    for (int32_t l = 1, n_levels = qr_cpu_levels(names); l < n_levels; l++) {
+    for (int32_t l = 1, n_levels = levels_above_ref(names); l < n_levels; l++) {
         struct qr_backend *be = open_level(names[l], 2, 0);
         for (int i = 0; i < N_FORMATS * QR_COUNT(widths) * QR_COUNT(types); i += UTIL_STEP) {
             const enum qr_dtype to = formats[i % N_FORMATS], from = types[i / N_FORMATS % QR_COUNT(types)];

@@ -142,7 +142,7 @@ Test(stretches, are_what_the_outputs_say_and_change_none_of_them)
 Test(stretches, are_the_same_bits_however_a_product_is_cut)
 {
     const char *names[8];
-    const int32_t n_levels = qr_cpu_levels(names);
+    const int32_t n_levels = levels_above_ref(names);
     struct qr_rng r = {.seed = SEED + 1};
     for (int i = 0; i < QR_COUNT(shapes); i += UTIL_STEP)
         for (int32_t l = 1; l < n_levels; l++) {

@@ -47,7 +47,7 @@ Test(tune, no_tunable_changes_a_product_at_any_level_in_any_format)
     } shapes[] = {{1, 576, 96}, {1, 100, 1038}, {3, 203, 344}, {4, 1221, 64}, {16, 65, 544}, {31, 640, 320}, {33, 128, 544}, {70, 1221, 32},
                   {150, 70, 96}, {531, 64, 64}, {1100, 33, 32}};
     const char *names[8];
-    const int32_t n_levels = qr_cpu_levels(names);
+    const int32_t n_levels = levels_above_ref(names);
     struct qr_rng r = {.seed = SEED};
     printf("seed %d\n", SEED);
     for (int32_t l = 1; l < n_levels; l++)
@@ -97,7 +97,7 @@ Test(tune, no_tunable_changes_attention_at_any_level_with_any_cache)
         {.n_heads = 8, .n_kv_heads = 2, .head_dim = 64, .softcap = 30, .kv = QR_BF16}};
     static const int32_t ctx[2][3] = {{1300, 300, 17}, {320, 257, 530}}, count[2][3] = {{1, 1, 1}, {70, 40, 1}};
     const char *names[8];
-    const int32_t n_levels = qr_cpu_levels(names);
+    const int32_t n_levels = levels_above_ref(names);
     struct qr_rng r = {.seed = SEED + 1};
     printf("seed %d\n", SEED + 1);
     for (int32_t l = 1; l < n_levels; l++) {
@@ -119,7 +119,7 @@ Test(tune, no_tunable_changes_attention_at_any_level_with_any_cache)
 Test(tune, no_tunable_changes_what_is_written_to_the_cache)
 {
     const char *names[8];
-    const int32_t n_levels = qr_cpu_levels(names), n_rows = 37, heads = 9, kv_heads = 3, dim = 64;
+    const int32_t n_levels = levels_above_ref(names), n_rows = 37, heads = 9, kv_heads = 3, dim = 64;
     const int64_t row = (int64_t)(heads + 2 * kv_heads) * dim;
     struct qr_rng r = {.seed = SEED + 3};
     int32_t slot[37];

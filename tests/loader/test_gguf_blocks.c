@@ -170,7 +170,7 @@ static void expect_same(struct qr_rng *rng, enum qr_gguf_type type, enum qr_dtyp
     brief.narrow_type = qr_gguf_coded(type);
     brief.blocks = own ? qr_gguf_coded_blocks(type) : NULL;
     brief.narrow = own ? NULL : qr_gguf_coded_blocks(type);
-    for (int32_t level = 1, n_levels = qr_cpu_levels(names); level < n_levels; level++) {
+    for (int32_t level = 1, n_levels = levels_above_ref(names); level < n_levels; level++) {
         struct qr_backend *be = NULL;
         struct qr_err err = {0};
         const struct qr_backend_options o = {.device = "cpu", .isa = names[level], .n_threads = 2};

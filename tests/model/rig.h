@@ -18,6 +18,7 @@
 #include "model/lora.h"
 #include "model/model.h"
 #include "model/ranks.h"
+#include "tests/levels.h"
 #include "tests/temp.h"
 
 #define RIG_SEQS_MAX 16

@@ -104,7 +104,9 @@ static void draw_plain(struct made *t, struct qr_rng *rng)
 {
     for (int64_t i = 0; i < t->n_rows * t->n_cols; i++) {
         const float x = (float)((t->n_dims == 1 ? 1.0 : 0.0) + (qr_rng_next_unit(rng) - 0.5) * 0.1);
-        const uint16_t h = t->type == QR_GGUF_T_BF16 ? qr_f32_to_bf16(x) : (uint16_t)(0x2000 + qr_rng_below(rng, 0x800));
+        uint16_t h = t->type == QR_GGUF_T_BF16 ? qr_f32_to_bf16(x) : (uint16_t)(0x2000 + qr_rng_below(rng, 0x800));
+        if (t->type == QR_GGUF_T_F16)
+            h |= (uint16_t)(qr_rng_below(rng, 2) << 15); /* bounds on roundings assume both signs */
         if (t->type == QR_GGUF_T_F32)
             memcpy(t->blocks + 4 * i, &x, sizeof x);
         else
@@ -432,13 +434,13 @@ Test(gguf_model, every_type_gives_the_logits_of_the_numbers_it_stands_for)
 }
 
 /* What a model's weights take by plan, which must be what it takes when it is open. */
-static int64_t weight_bytes(const char *model, enum qr_compute compute, enum qr_dtype *type)
+static int64_t weight_bytes(const char *model, const char *isa, enum qr_compute compute, enum qr_dtype *type)
 {
     struct rig r;
     struct qr_model_plan plan;
     struct qr_err err = {0};
     const struct qr_model_options o = {.compute = compute};
-    rig_open(&r, model, (struct rig_options){.compute = compute, .n_threads = 2});
+    rig_open(&r, model, (struct rig_options){.isa = isa, .compute = compute, .n_threads = 2});
     cr_assert_eq(qr_model_plan(&plan, model, r.be, &o, 8, 8, &err), 0, "%s", err.msg);
     cr_assert_eq((int64_t)(plan.weight_bytes + plan.table_bytes), qr_model_weight_bytes(r.model));
     *type = plan.weight_dtype;
@@ -488,7 +490,7 @@ static void check_logits(const struct pair *p, const char *what)
 static void check_coded(struct pair *p, bool tied, double bits, const char *what)
 {
     enum qr_dtype coded, plain;
-    const int64_t n = weight_bytes(p->gguf, QR_COMPUTE_AUTO, &coded), bf16 = weight_bytes(p->gguf, QR_COMPUTE_BF16, &plain);
+    const int64_t n = weight_bytes(p->gguf, NULL, QR_COMPUTE_AUTO, &coded), bf16 = weight_bytes(p->gguf, NULL, QR_COMPUTE_BF16, &plain);
     int64_t vectors = 0, numbers = 0;
     for (int i = 0; i < p->n; i++)
         *(p->t[i].n_dims == 1 ? &vectors : &numbers) += p->t[i].n_rows * p->t[i].n_cols;
@@ -499,24 +501,48 @@ static void check_coded(struct pair *p, bool tied, double bits, const char *what
     check_logits(p, what);
 }
 
+#if defined(__SANITIZE_ADDRESS__) /* ten times slower: every fourth type */
+#define TYPE_STEP 4
+#else
+#define TYPE_STEP 1
+#endif
+static const struct {
+    enum qr_gguf_type type;
+    double bits;
+} coded_types[] = {{QR_GGUF_T_Q4_0, 4.5}, {QR_GGUF_T_Q4_1, 5}, {QR_GGUF_T_Q5_0, 5.5}, {QR_GGUF_T_Q5_1, 6}, {QR_GGUF_T_Q8_0, 8.5}, {QR_GGUF_T_Q2_K, 5.125},
+                   {QR_GGUF_T_Q3_K, 4.625}, {QR_GGUF_T_Q4_K, 4.625}, {QR_GGUF_T_Q5_K, 5.625}, {QR_GGUF_T_Q6_K, 6.625}, {QR_GGUF_T_IQ4_NL, 4.5},
+                   {QR_GGUF_T_IQ4_XS, 4.375}};
+
 Test(gguf_model, blocks_stay_what_they_are_in_memory_and_give_the_bits_of_bf16_or_less_of_an_error)
 {
-    static const struct {
-        enum qr_gguf_type type;
-        double bits;
-    } cases[] = {{QR_GGUF_T_Q4_0, 4.5}, {QR_GGUF_T_Q4_1, 5}, {QR_GGUF_T_Q5_0, 5.5}, {QR_GGUF_T_Q5_1, 6}, {QR_GGUF_T_Q8_0, 8.5}, {QR_GGUF_T_Q2_K, 5.125},
-                 {QR_GGUF_T_Q3_K, 4.625}, {QR_GGUF_T_Q4_K, 4.625}, {QR_GGUF_T_Q5_K, 5.625}, {QR_GGUF_T_Q6_K, 6.625}, {QR_GGUF_T_IQ4_NL, 4.5},
-                 {QR_GGUF_T_IQ4_XS, 4.375}};
-#if defined(__SANITIZE_ADDRESS__) /* ten times slower: every fourth type */
-    const int step = 4;
-#else
-    const int step = 1;
-#endif
-    for (int i = 0; i < QR_COUNT(cases); i += step) {
+    const char *levels[8];
+    levels_above_ref(levels);
+    for (int i = 0; i < QR_COUNT(coded_types); i += TYPE_STEP) {
         const bool tied = i % 3 == 0;
         struct pair p;
-        pair_make(&p, QR_ARCH_LLAMA, cases[i].type, tied);
-        check_coded(&p, tied, cases[i].bits, qr_gguf_layout((uint32_t)cases[i].type)->name);
+        pair_make(&p, QR_ARCH_LLAMA, coded_types[i].type, tied);
+        check_coded(&p, tied, coded_types[i].bits, qr_gguf_layout((uint32_t)coded_types[i].type)->name);
+        pair_release(&p);
+    }
+}
+
+/* Level ref unpacks codes when a model is opened (docs/kernels.md, Coded weights). */
+Test(gguf_model, blocks_take_the_memory_of_bf16_and_give_its_bits_at_level_ref)
+{
+    for (int i = 0; i < QR_COUNT(coded_types); i += TYPE_STEP) {
+        const struct rig_options coded = {.isa = "ref"}, plain = {.isa = "ref", .compute = QR_COMPUTE_BF16};
+        struct pair p;
+        struct qr_rng rng = {.seed = 20261122 + (uint64_t)i};
+        enum qr_dtype type;
+        pair_make(&p, QR_ARCH_LLAMA, coded_types[i].type, i % 3 == 0);
+        cr_expect_eq(weight_bytes(p.gguf, "ref", QR_COMPUTE_AUTO, &type), weight_bytes(p.gguf, "ref", QR_COMPUTE_BF16, &(enum qr_dtype){QR_F32}));
+        cr_expect_eq(type, QR_CODED);
+        int32_t *ids = random_ids(&rng, N_IDS, p.c.n_vocab);
+        float *a = crew_logits(p.gguf, coded, 1, ids, N_IDS, N_IDS), *b = crew_logits(p.gguf, plain, 1, ids, N_IDS, N_IDS);
+        cr_expect_eq(memcmp(a, b, (size_t)N_IDS * (size_t)p.c.n_vocab * sizeof *a), 0, "%s", qr_gguf_layout((uint32_t)coded_types[i].type)->name);
+        qr_free(ids);
+        qr_free(a);
+        qr_free(b);
         pair_release(&p);
     }
 }
@@ -527,6 +553,8 @@ Test(gguf_model, pieces_of_different_types_are_multiplied_as_one)
     static const enum qr_gguf_type k_types[] = {QR_GGUF_T_Q4_K, QR_GGUF_T_Q6_K, QR_GGUF_T_Q5_K, QR_GGUF_T_Q4_K, QR_GGUF_T_IQ4_XS};
     static const enum qr_gguf_type old_types[] = {QR_GGUF_T_Q8_0, QR_GGUF_T_Q4_0, QR_GGUF_T_IQ4_NL, QR_GGUF_T_Q5_1, QR_GGUF_T_Q4_1};
     static const enum qr_gguf_type no_way[] = {QR_GGUF_T_Q4_K, QR_GGUF_T_Q8_0, QR_GGUF_T_BF16, QR_GGUF_T_Q4_0};
+    const char *levels[8];
+    levels_above_ref(levels);
     struct pair p;
     pair_make_of(&p, QR_ARCH_LLAMA, k_types, QR_COUNT(k_types), false);
     check_coded(&p, false, 9.125, "mixed K types");
@@ -543,24 +571,26 @@ Test(gguf_model, pieces_of_different_types_are_multiplied_as_one)
 }
 
 /* Rows that are mixed, types whose units a rank's columns cut (as bf16 there) and such that they do not. Bound: as in test_ranks.c for bf16: against ref, or,
- * where there is but one level beside it, what bf16 is from the model with unrounded activations. */
+ * where there is but one level beside it or none, what bf16 is from the model with unrounded activations. The last file is computed in f32: with ref alone its
+ * bound is that of test_ranks.c for f32. */
 Test(gguf_model, a_file_shared_out_to_two_ranks_has_the_logits_of_one_but_for_the_order_of_two_sums)
 {
     static const enum qr_gguf_type types[] = {QR_GGUF_T_Q4_0, QR_GGUF_T_Q4_K, QR_GGUF_T_Q8_0, QR_GGUF_T_F16};
     const char *levels[8];
-    const bool only_one = qr_cpu_levels(levels) <= 2;
+    const int32_t n_levels = qr_cpu_levels(levels);
     for (int i = 0; i < QR_COUNT(types); i++) {
         struct pair p;
         struct qr_rng rng = {.seed = 20261121 + (uint64_t)i};
         pair_make(&p, QR_ARCH_LLAMA, types[i], i % 2 == 0);
         int32_t *ids = random_ids(&rng, N_IDS, p.c.n_vocab);
-        const bool few = only_one && types[i] != QR_GGUF_T_F16; /* which is computed in f32 */
+        const bool in_f32 = types[i] == QR_GGUF_T_F16, few = n_levels <= (in_f32 ? 1 : 2);
         const struct rig_options other = {.isa = few ? NULL : "ref", .compute = few ? QR_COMPUTE_F32 : QR_COMPUTE_AUTO};
         float *ref = crew_logits(p.gguf, other, 1, ids, N_IDS, N_IDS);
         float *one = crew_logits(p.gguf, (struct rig_options){0}, 1, ids, N_IDS, N_IDS), *two = crew_logits(p.gguf, (struct rig_options){0}, 2, ids, N_IDS, 5);
         const size_t n = (size_t)N_IDS * (size_t)p.c.n_vocab;
         float *rounded = few ? crew_logits(p.gguf, (struct rig_options){.compute = QR_COMPUTE_BF16}, 1, ids, N_IDS, N_IDS) : one;
-        const double found = furthest(few ? ref : one, two, n), moved = furthest(ref, rounded, n);
+        const double found = furthest(few ? ref : one, two, n), apart = furthest(ref, rounded, n);
+        const double moved = few && in_f32 ? order_moves(apart, qr_weights_inputs_max(&p.c)) : apart;
         printf("%s: %g of %g, %g from one rank\n", qr_gguf_layout((uint32_t)types[i])->name, found, moved, furthest(one, two, n));
         cr_expect_leq(found, 2 * moved, "%s: %g of %g", qr_gguf_layout((uint32_t)types[i])->name, found, moved);
         qr_free(ids);

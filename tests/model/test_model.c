@@ -87,7 +87,7 @@ Test(model, a_step_as_large_as_planned_uses_all_of_its_memory_at_every_level)
     static const enum qr_arch archs[] = {QR_ARCH_LLAMA, QR_ARCH_GEMMA2, QR_ARCH_GPT2}; /* what experts use depends on who is chosen */
     static const enum qr_quantize rounded[] = {QR_QUANTIZE_NONE, QR_QUANTIZE_INT8, QR_QUANTIZE_W4A16};
     const char *names[8];
-    const int32_t n_levels = qr_cpu_levels(names);
+    const int32_t n_levels = levels_above_ref(names);
     for (int a = 0; a < QR_COUNT(archs); a++) {
         const struct qr_model_config c = qr_model_config_small(archs[a]);
         struct temp_model t = temp_model_make(&c, QR_BF16);

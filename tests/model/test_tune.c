@@ -48,7 +48,7 @@ Test(tune, random_tunables_for_every_launch_of_a_model_change_no_logit)
     static const enum qr_quantize formats[] = {QR_QUANTIZE_NONE, QR_QUANTIZE_INT8, QR_QUANTIZE_INT4, QR_QUANTIZE_W8A16};
     struct qr_rng rng = {.seed = SEED};
     const char *names[8];
-    int32_t n_levels = qr_cpu_levels(names);
+    int32_t n_levels = levels_above_ref(names);
     const struct qr_model_config c = qr_model_config_small(QR_ARCH_QWEN3);
     struct temp_model t = temp_model_make(&c, QR_BF16);
     int32_t *ids = random_ids(&rng, N_TEXT, c.n_vocab);

@@ -12,7 +12,7 @@
 #include "base/utf8.h"
 #include "bench/command.h"
 #include "bench/shapes.h"
-#include "loader/make_model.h"
+#include "loader/write/make_model.h"
 #include "train/checkpoint.h"
 
 struct make_options {

@@ -11,11 +11,11 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "base/source.h"
+#include "base/files/source.h"
 #include "bench/command.h"
 #include "bench/samples.h"
 #include "kernels/cpu/pool.h"
-#include "loader/tensor_files.h"
+#include "loader/stores/tensor_files.h"
 #include "model/model.h"
 
 #define PIECE_BYTES ((size_t)512 << 10)

@@ -4,7 +4,7 @@
 
 #include "base/assert.h"
 #include "base/option.h"
-#include "loader/make_model.h"
+#include "loader/write/make_model.h"
 
 /* The models' config.json files; 124m is a Llama of GPT-2's size. */
 static const struct shape {

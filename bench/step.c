@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 #include "base/assert.h"
-#include "base/source.h"
+#include "base/files/source.h"
 #include "bench/command.h"
 #include "bench/drive.h"
 #include "bench/samples.h"

@@ -12,7 +12,7 @@
 #include "base/rng.h"
 #include "base/size.h"
 #include "bench/command.h"
-#include "bench/probe.h"
+#include "bench/kern/probe.h"
 #include "bench/samples.h"
 #include "bench/shapes.h"
 #include "bench/train_spy.h"

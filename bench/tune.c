@@ -6,7 +6,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
-#include "base/source.h"
+#include "base/files/source.h"
 #include "bench/command.h"
 #include "model/tune.h"
 

@@ -9,11 +9,11 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/cpus.h"
-#include "base/gguf_file.h"
+#include "base/files/gguf_file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "engine/follow.h"
-#include "loader/hf_config.h"
+#include "loader/config/hf_config.h"
 #include "model/lora.h"
 
 #define LINE_BYTES_MAX ((size_t)64 << 20)

@@ -1,7 +1,7 @@
 /* cmd_bench.c - the table of measurements. */
 #include "base/assert.h"
 #include "bench/comm.h"
-#include "bench/kern.h"
+#include "bench/kern/kern.h"
 #include "bench/make.h"
 #include "bench/open.h"
 #include "bench/step.h"
@@ -9,7 +9,7 @@
 #include "bench/train.h"
 #include "bench/tune.h"
 #ifdef QUIRE_SERVER
-#include "bench/load.h"
+#include "bench/load/load.h"
 #endif
 #include "cli/cli.h"
 

@@ -3,9 +3,9 @@
 
 #include "base/assert.h"
 #include "base/mem.h"
-#include "base/source.h"
+#include "base/files/source.h"
 #include "cli/cli.h"
-#include "loader/check.h"
+#include "loader/check/check.h"
 #include "tokenizer/chat.h"
 
 struct check_options {

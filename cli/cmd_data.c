@@ -7,8 +7,8 @@
 #include "base/mem.h"
 #include "cli/cli.h"
 #include "cli/data_screen.h"
-#include "train/prepare.h"
-#include "train/shards.h"
+#include "train/data/prepare.h"
+#include "train/data/shards.h"
 
 /* ---- prepare ---- */
 

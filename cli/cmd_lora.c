@@ -6,7 +6,7 @@
 
 #include "base/assert.h"
 #include "cli/cli.h"
-#include "train/lora.h"
+#include "train/variants/lora.h"
 
 struct merge_options {
     bool quiet;

@@ -13,17 +13,17 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "bench/probe.h"
+#include "bench/kern/probe.h"
 #include "cli/cli.h"
 #include "cli/train_sample.h"
 #include "cli/train_screen.h"
 #include "cli/train_stop.h"
 #include "comm/launch.h"
 #include "train/log.h"
-#include "train/lora.h"
+#include "train/variants/lora.h"
 #include "train/plot.h"
 #include "train/trainer.h"
-#include "train/variants.h"
+#include "train/variants/variants.h"
 
 #define PLOT_EVERY_US ((int64_t)10 * 1000000)
 #define PROBE_ROUNDS 5

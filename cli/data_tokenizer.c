@@ -6,7 +6,7 @@
 #include "cli/cli.h"
 #include "cli/data_screen.h"
 #include "tokenizer/template.h"
-#include "train/tokenizer_train.h"
+#include "train/data/tokenizer_train.h"
 
 #define TEMPLATE_BYTES_MAX ((size_t)1 << 20)
 

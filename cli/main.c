@@ -8,11 +8,11 @@
 #include <sys/resource.h>
 
 #include "base/assert.h"
-#include "base/cut_file.h"
+#include "base/files/cut_file.h"
 #include "base/mem.h"
 #include "base/option.h"
 #ifdef QUIRE_SERVER
-#include "bench/load.h"
+#include "bench/load/load.h"
 #include "client/chat.h"
 #endif
 #include "cli/cli.h"

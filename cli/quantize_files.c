@@ -16,11 +16,11 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "base/map_file.h"
-#include "loader/hf_config.h"
-#include "loader/pooling.h"
+#include "base/files/map_file.h"
+#include "loader/config/hf_config.h"
+#include "loader/config/pooling.h"
 #include "tokenizer/gguf_tokens.h"
-#include "train/tokenizer_files.h"
+#include "train/data/tokenizer_files.h"
 
 #define BYTES_MAX ((size_t)4 << 30) /* weights of a stage */
 

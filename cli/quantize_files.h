@@ -5,8 +5,8 @@
 #define QR_CLI_QUANTIZE_FILES_H
 
 #include "base/buf.h"
-#include "base/source.h"
-#include "loader/quantize.h"
+#include "base/files/source.h"
+#include "loader/write/quantize.h"
 
 struct qr_quantize_files {
     struct qr_buf names; /* ", "-separated: what was written */

@@ -3,12 +3,12 @@
 #include <math.h>
 
 #include "base/assert.h"
-#include "base/map_file.h"
+#include "base/files/map_file.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "cli/cli.h"
 #include "engine/sampler.h"
-#include "loader/hf_config.h"
+#include "loader/config/hf_config.h"
 #include "model/alone.h"
 
 #define WINDOW_TOKENS 512

@@ -1,6 +1,6 @@
 # isa.cmake - one .c per CPU kernel, compiled once per instruction-set level into that level's own table.
 #
-# kernels/cpu/isa/*.c is compiled with -DQR_ISA=<level> and the level's flags; everything else stays at the x86-64 baseline, so
+# kernels/cpu/isa/ with its rooms is compiled with -DQR_ISA=<level> and the level's flags; everything else stays at the x86-64 baseline, so
 # one binary starts anywhere and picks a table at run time. Names inside those files go through QR_ISA_NAME(), and every
 # helper they share is static, so that the linker cannot keep one level's copy for all. The amx level has only what tiles are
 # good for (kernels/cpu/amx/) and the packing for it; its table takes the rest from avx512. kernels/cpu/avx2/ and avx512/ have parts of linear.c for that level alone.
@@ -82,7 +82,7 @@ function(quire_absent_levels)
 endfunction()
 
 function(quire_isa_kernels)
-    file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/cpu/isa/*.c)
+    file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/cpu/isa/*.c ${PROJECT_SOURCE_DIR}/kernels/cpu/isa/*/*.c)
     if(NOT sources OR NOT TARGET quire_kernels)
         return()
     endif()
@@ -106,7 +106,7 @@ function(quire_isa_kernels)
     endif()
     foreach(isa avx2 avx512 amx)
         if(isa STREQUAL amx)
-            set(shared linear_pack.c coded_pack.c attention.c kv.c) # whose layout or units differ on tiles
+            set(shared linear/pack.c coded/pack.c attention/attention.c attention/kv.c) # whose layout or units differ on tiles
             list(TRANSFORM shared PREPEND ${PROJECT_SOURCE_DIR}/kernels/cpu/isa/)
             set(sources ${amx_sources} ${shared})
         endif()

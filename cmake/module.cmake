@@ -1,16 +1,16 @@
 # module.cmake - one static library per folder, its tests beside it in tests/<folder>/.
 #
-# quire_module(NAME DEPS lower modules LIBS imported targets SOURCES extra globs EXCLUDE regex of files that this build leaves out)
-# A file added to a folder is picked up without an edit here. The order of the calls in CMakeLists.txt is the order of the
+# quire_module(NAME DEPS lower modules LIBS imported targets SOURCES globs, if not the folder and its rooms EXCLUDE regex of files that this build leaves out)
+# A file added to a folder or to one of its rooms is picked up without an edit here. The order of the calls in CMakeLists.txt is the order of the
 # layers; tools/tidy.py checks the includes against it.
 
 function(quire_module name)
     cmake_parse_arguments(M "" "EXCLUDE" "DEPS;LIBS;SOURCES" ${ARGN})
-    file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${name}/*.c)
-    foreach(pattern ${M_SOURCES})
-        file(GLOB more CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${pattern})
-        list(APPEND sources ${more})
-    endforeach()
+    if(NOT M_SOURCES)
+        set(M_SOURCES ${name}/*.c ${name}/*/*.c)
+    endif()
+    list(TRANSFORM M_SOURCES PREPEND ${PROJECT_SOURCE_DIR}/)
+    file(GLOB sources CONFIGURE_DEPENDS ${M_SOURCES})
     if(M_EXCLUDE)
         list(FILTER sources EXCLUDE REGEX ${M_EXCLUDE})
     endif()

@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "base/size.h"
 #include "engine/internal.h"
-#include "loader/share.h"
+#include "loader/pack/share.h"
 #include "model/ranks.h"
 
 _Static_assert(QR_ADAPTERS_MAX == QR_LORA_SLOTS_MAX, "as many as there may be slots");

@@ -20,7 +20,7 @@
 
 struct qr_adapter_source {
     const char *name;    /* 1 to 127 bytes, none of them a control character */
-    const char *dir;     /* adapter_config.json and adapter_model.safetensors (loader/lora.h) */
+    const char *dir;     /* adapter_config.json and adapter_model.safetensors (loader/adapters/lora.h) */
     const char *root;    /* both must lie below this directory; NULL: anywhere */
     bool replace;        /* an adapter of that name gives way; else that is an error */
 };

@@ -17,7 +17,7 @@
 #include "base/hash.h"
 #include "base/list.h"
 #include "engine/stats.h"
-#include "loader/pooling.h"
+#include "loader/config/pooling.h"
 #include "model/model.h"
 #include "scheduler/sched.h"
 #include "tokenizer/tokenizer.h"

@@ -9,7 +9,7 @@
 #include "engine/ask.h"
 #include "engine/internal.h"
 #include "engine/pooling.h"
-#include "loader/share.h"
+#include "loader/pack/share.h"
 #include "model/ranks.h"
 #include "model/tune.h"
 

@@ -8,11 +8,11 @@
 #include "base/half.h"
 #include "base/mem.h"
 #include "base/size.h"
-#include "loader/coded_rows.h"
-#include "loader/quantized_tensors.h"
-#include "loader/packed_cache.h"
-#include "loader/pack_matrix.h"
-#include "loader/upload.h"
+#include "loader/pack/coded_rows.h"
+#include "loader/stores/quantized_tensors.h"
+#include "loader/pack/packed_cache.h"
+#include "loader/pack/pack_matrix.h"
+#include "loader/pack/upload.h"
 #include "loader/weight_table.h"
 
 #define REGION_ALIGN 64

@@ -16,12 +16,12 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "base/map_file.h"
+#include "base/files/map_file.h"
 #include "kernels/backend.h"
 #include "kernels/tensor.h"
 #include "loader/model_config.h"
-#include "loader/tensor_files.h"
-#include "loader/share.h"
+#include "loader/stores/tensor_files.h"
+#include "loader/pack/share.h"
 #include "loader/weight_table.h"
 
 /* A weight whose t.data and packed are both NULL is one that this model does not have. */

@@ -5,8 +5,8 @@
 
 #include "base/assert.h"
 #include "base/mem.h"
-#include "loader/quantized_tensors.h"
-#include "loader/tensor_files_parts.h"
+#include "loader/stores/quantized_tensors.h"
+#include "loader/stores/tensor_files_parts.h"
 #include "loader/weight_table.h"
 #include "loader/weights.h"
 

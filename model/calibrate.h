@@ -1,4 +1,4 @@
-/* calibrate.h - what the inputs of a model's matrices are like: recorded while text goes through it, for rounding its weights (loader/quantize.h).
+/* calibrate.h - what the inputs of a model's matrices are like: recorded while text goes through it, for rounding its weights (loader/write/quantize.h).
  *
  * Every product's inputs are looked at on their way; what is computed is the same. On the processor only. One owning thread.
  */

@@ -3,7 +3,7 @@
 
 #include "base/assert.h"
 #include "base/mem.h"
-#include "loader/share.h"
+#include "loader/pack/share.h"
 #include "model/model.h"
 #include "model/ranks.h"
 #include "model/repeat.h"

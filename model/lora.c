@@ -6,7 +6,7 @@
 #include "base/assert.h"
 #include "base/half.h"
 #include "base/mem.h"
-#include "loader/share.h"
+#include "loader/pack/share.h"
 #include "loader/weights.h"
 #include "model/ranks.h"
 

@@ -35,7 +35,7 @@ enum qr_dtype qr_quantize_dtype(enum qr_quantize t);
 /* Memory before anything is loaded: reads the configuration and the headers of the weight files only. */
 struct qr_model_plan {
     struct qr_model_config config;     /* ctx_max as it would be opened, n_kv_heads as this rank has them */
-    struct qr_model_config own;        /* what of it is this rank's (loader/share.h) */
+    struct qr_model_config own;        /* what of it is this rank's (loader/pack/share.h) */
     int32_t n_ranks;
     enum qr_dtype weight_dtype, kv_dtype;
     size_t weight_bytes, table_bytes;  /* packed weights; the embedding's rows, mapped from the file */
@@ -70,7 +70,7 @@ struct qr_model_options {
 struct qr_device_comm; /* comm/device_comm.h */
 struct qr_model; /* opaque */
 struct qr_ranks; /* ranks.h */
-struct qr_share; /* loader/share.h */
+struct qr_share; /* loader/pack/share.h */
 struct qr_weights;
 struct qr_lora;
 
@@ -114,7 +114,7 @@ void qr_model_close(struct qr_model *m); /* NULL is fine */
 /* ctx_max in it is the context that the model was opened with. Of the whole model, whatever of it is this rank's. */
 const struct qr_model_config *qr_model_config(const struct qr_model *m);
 
-/* What of it is this rank's (loader/share.h), and the ranks that have the rest, or NULL. */
+/* What of it is this rank's (loader/pack/share.h), and the ranks that have the rest, or NULL. */
 const struct qr_share *qr_model_share(const struct qr_model *m);
 struct qr_comm *qr_model_comm(const struct qr_model *m);
 struct qr_device_comm *qr_model_device_comm(const struct qr_model *m); /* NULL: on the processor, or one rank */

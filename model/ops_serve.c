@@ -1,7 +1,7 @@
 /* The verbs for serving: each allocates its result in the step arena, updates in place, and hands pointers and shapes to one
  * kernel (attention: to two). No row depends on another (but through the cache), so nothing here looks at how a batch is made up. */
 #include "base/assert.h"
-#include "loader/share.h"
+#include "loader/pack/share.h"
 #include "model/lora.h"
 #include "model/model.h"
 #include "model/ops_adapted.h"

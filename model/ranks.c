@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "comm/device_comm.h"
-#include "loader/share.h"
+#include "loader/pack/share.h"
 #include "model/lora.h"
 #include "model/repeat.h"
 #include "model/step_arrays.h"

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "base/gguf.h"
+#include "base/files/gguf.h"
 
 static inline void gguf_u32(struct qr_buf *b, uint32_t v)
 {

@@ -10,8 +10,8 @@
 #include "base/half.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "loader/lora.h"
-#include "loader/safetensors_write.h"
+#include "loader/adapters/lora.h"
+#include "loader/write/safetensors_write.h"
 
 struct lora_make {
     int32_t rank;

@@ -4,7 +4,7 @@
 
 #include "base/assert.h"
 #include "base/mem.h"
-#include "loader/lora.h"
+#include "loader/adapters/lora.h"
 
 static inline void lora_read_matrix(const struct qr_lora_file *f, const struct qr_stored_tensor *t)
 {

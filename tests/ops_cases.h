@@ -1,5 +1,5 @@
 /* ops_cases.h - one table of shapes for every kernel entry, read four ways: correctness against ref, batch invariance, speed
- * (bench/kern.c) and support. A faster kernel for an entry, or a new width, is one row here.
+ * (bench/kern/kern.c) and support. A faster kernel for an entry, or a new width, is one row here.
  */
 #ifndef QR_TESTS_OPS_CASES_H
 #define QR_TESTS_OPS_CASES_H
@@ -80,7 +80,7 @@ static const struct qr_linear_case qr_linear_cases[] = {
     {256, 2048, 2048, QR_Q8_G64, false, false, QR_CASE_SPEED},
     {256, 2048, 2048, QR_W8, false, false, QR_CASE_SPEED},
     {256, 2048, 2048, QR_W4, false, false, QR_CASE_SPEED},
-    {1, 2048, 16384, QR_C8_G32, false, false, QR_CASE_SPEED}, /* GGUF's Q8_0, Q4_0, Q4_K, Q2_K, Q3_K, Q5_0, Q5_K, Q6_K (loader/gguf_blocks.c) */
+    {1, 2048, 16384, QR_C8_G32, false, false, QR_CASE_SPEED}, /* GGUF's Q8_0, Q4_0, Q4_K, Q2_K, Q3_K, Q5_0, Q5_K, Q6_K (loader/pack/gguf_blocks.c) */
     {1, 2048, 16384, QR_C4_G32, false, false, QR_CASE_SPEED},
     {1, 2048, 16384, QR_C4_G32_SO, false, false, QR_CASE_SPEED},
     {1, 2048, 16384, QR_C2_G16_SO, false, false, QR_CASE_SPEED},

@@ -13,9 +13,9 @@
 #include "base/utf8.h"
 #include "tokenizer/chat_messages.h"
 #include "tokenizer/gguf_tokens.h"
-#include "tokenizer/jinja_render.h"
-#include "tokenizer/jinja_unicode.h"
-#include "tokenizer/jinja_value.h"
+#include "tokenizer/jinja/render.h"
+#include "tokenizer/jinja/unicode.h"
+#include "tokenizer/jinja/value.h"
 
 #define FILE_MAX_BYTES ((size_t)64 << 20)  /* tokenizer_config.json lists every added token */
 #define STEPS_PER_MESSAGE 2000             /* a long conversation may take its time: measured templates need < 500 a message */

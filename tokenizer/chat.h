@@ -10,7 +10,7 @@
 
 #include "base/err.h"
 #include "base/json.h"
-#include "base/source.h"
+#include "base/files/source.h"
 #include "tokenizer/template.h"
 #include "tokenizer/tokenizer.h"
 

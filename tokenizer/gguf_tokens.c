@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "base/gguf_file.h"
+#include "base/files/gguf_file.h"
 #include "base/json.h"
 #include "base/map.h"
 #include "base/mem.h"

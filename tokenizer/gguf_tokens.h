@@ -11,7 +11,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "base/gguf.h"
+#include "base/files/gguf.h"
 
 /* Appends the text of tokenizer.json. Errors name the key: QR_E_DAMAGED, QR_E_UNSUPPORTED (a tokenizer or pattern that is not known), QR_E_NOT_FOUND (the
  * file has no vocabulary). */

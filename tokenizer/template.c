@@ -4,9 +4,9 @@
 
 #include "base/assert.h"
 #include "base/mem.h"
-#include "tokenizer/jinja_ast.h"
-#include "tokenizer/jinja_eval.h"
-#include "tokenizer/jinja_render.h"
+#include "tokenizer/jinja/ast.h"
+#include "tokenizer/jinja/eval.h"
+#include "tokenizer/jinja/render.h"
 
 const struct qr_template_limits qr_template_limits_default = {
     .steps_max = 1000000,

@@ -10,7 +10,7 @@
 
 #include "base/assert.h"
 #include "base/hash.h"
-#include "base/map_file.h"
+#include "base/files/map_file.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "tokenizer/gguf_tokens.h"

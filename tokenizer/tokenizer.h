@@ -14,7 +14,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "base/source.h"
+#include "base/files/source.h"
 
 struct qr_tokenizer; /* opaque */
 

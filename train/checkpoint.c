@@ -11,10 +11,10 @@
 #include "base/assert.h"
 #include "base/buf.h"
 #include "base/mem.h"
-#include "loader/hf_config.h"
+#include "loader/config/hf_config.h"
 #include "train/checkpoint_parts.h"
 #include "train/manifest.h"
-#include "train/tokenizer_files.h"
+#include "train/data/tokenizer_files.h"
 
 #define STEP_FORMAT "step-%08" PRId64
 #define SAVING ".saving-"

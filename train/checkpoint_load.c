@@ -4,10 +4,10 @@
 
 #include "base/assert.h"
 #include "base/buf.h"
-#include "base/map_file.h"
+#include "base/files/map_file.h"
 #include "base/mem.h"
-#include "loader/hf_config.h"
-#include "loader/tensor_files.h"
+#include "loader/config/hf_config.h"
+#include "loader/stores/tensor_files.h"
 #include "train/checkpoint.h"
 #include "train/checkpoint_parts.h"
 #include "train/manifest.h"

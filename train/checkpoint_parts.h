@@ -8,7 +8,7 @@
 #ifndef QR_TRAIN_CHECKPOINT_PARTS_H
 #define QR_TRAIN_CHECKPOINT_PARTS_H
 
-#include "loader/safetensors_write.h"
+#include "loader/write/safetensors_write.h"
 #include "train/checkpoint.h"
 #include "train/optim.h"
 #include "train/params.h"

@@ -10,7 +10,7 @@
 
 #include "base/assert.h"
 #include "base/json.h"
-#include "base/map_file.h"
+#include "base/files/map_file.h"
 
 #define FORMAT 1
 #define BYTES_MAX ((size_t)1 << 20)

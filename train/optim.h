@@ -3,7 +3,7 @@
  *
  * A step is a function of (values, moments, gradients, step number, seed): the norm is summed by one fixed tree over leaves of elements at fixed places,
  * and bf16 weights are rounded by numbers that depend on (seed, step, index) alone. So the same run twice, or resumed, gives the same bytes; and so do
- * several ranks of which each moves its part (train/shares.h).
+ * several ranks of which each moves its part (train/ranks/shares.h).
  * One owning thread, that of the parameters' backend.
  */
 #ifndef QR_TRAIN_OPTIM_H
@@ -16,7 +16,7 @@
 #include "comm/comm.h"
 #include "train/muon.h"
 #include "train/params.h"
-#include "train/shares.h"
+#include "train/ranks/shares.h"
 
 enum qr_optimizer { QR_OPTIMIZER_ADAMW, QR_OPTIMIZER_MUON };
 

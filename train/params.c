@@ -8,8 +8,8 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "kernels/round_trip.h"
-#include "loader/hf_config.h"
-#include "loader/tensor_files.h"
+#include "loader/config/hf_config.h"
+#include "loader/stores/tensor_files.h"
 
 #define ALIGN 16 /* elements between tensors that are not pieces of one matrix */
 #define PACKED_ALIGN 64

@@ -6,7 +6,7 @@
 #include "base/assert.h"
 #include "base/hash.h"
 #include "base/mem.h"
-#include "base/map_file.h"
+#include "base/files/map_file.h"
 #include "train/checkpoint_parts.h"
 #include "train/trainer_parts.h"
 

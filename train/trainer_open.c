@@ -8,8 +8,8 @@
 #include "base/assert.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "loader/hf_config.h"
-#include "base/map_file.h"
+#include "loader/config/hf_config.h"
+#include "base/files/map_file.h"
 #include "tokenizer/tokenizer.h"
 #include "train/trainer_parts.h"
 

@@ -43,7 +43,7 @@ static inline bool qr_coded_is(enum qr_dtype t)
 
 static inline bool qr_coded_lies(enum qr_dtype t)
 {
-    return qr_coded_is(t) || (qr_dtype_is_coded(t) && t >= QR_C4_G32 && t != QR_C8_E4M3); /* fewer than 4 bits are kept as 4 (loader/coded_rows.h) */
+    return qr_coded_is(t) || (qr_dtype_is_coded(t) && t >= QR_C4_G32 && t != QR_C8_E4M3); /* fewer than 4 bits are kept as 4 (loader/pack/coded_rows.h) */
 }
 
 struct qr_coded qr_coded_of(const void *packed, enum qr_dtype t, int64_t n_out, int64_t n_in);

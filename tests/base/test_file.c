@@ -7,9 +7,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "base/cut_file.h"
+#include "base/files/cut_file.h"
 #include "base/file.h"
-#include "base/map_file.h"
+#include "base/files/map_file.h"
 #include "tests/last_words.h"
 #include "tests/temp.h"
 

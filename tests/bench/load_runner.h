@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/json.h"
-#include "bench/load.h"
+#include "bench/load/load.h"
 #include "tests/client/fake_server.h"
 #include "tests/run_main.h"
 

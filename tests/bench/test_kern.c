@@ -7,8 +7,8 @@
 
 #include "base/assert.h"
 #include "base/json.h"
-#include "bench/kern.h"
-#include "bench/kern_rows.h"
+#include "bench/kern/kern.h"
+#include "bench/kern/rows.h"
 #include "tests/device/device.h"
 #include "tests/ops_cases.h"
 #include "tests/levels.h"

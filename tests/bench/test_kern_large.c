@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "bench/kern.h"
+#include "bench/kern/kern.h"
 #include "tests/cuda_emu/emu.h"
 #include "tests/device/device.h"
 #include "tests/run_main.h"

@@ -9,8 +9,8 @@
 
 #include "base/json.h"
 #include "base/rng.h"
-#include "bench/load.h"
-#include "bench/load_parts.h"
+#include "bench/load/load.h"
+#include "bench/load/parts.h"
 #include "client/session.h"
 #include "tests/bench/load_runner.h"
 #include "tests/client/fake_server.h"

@@ -4,8 +4,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "bench/load_parts.h"
-#include "bench/load_sweep.h"
+#include "bench/load/parts.h"
+#include "bench/load/sweep.h"
 #include "client/session.h"
 #include "tests/bench/load_runner.h"
 #include "tests/bench/slot_server.h"

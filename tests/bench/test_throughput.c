@@ -9,7 +9,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "bench/make.h"
-#include "bench/probe.h"
+#include "bench/kern/probe.h"
 #include "bench/shapes.h"
 #include "bench/throughput.h"
 #include "tests/run_main.h"

@@ -7,7 +7,7 @@
 #include "base/json.h"
 #include "bench/throughput.h"
 #include "bench/tune.h"
-#include "loader/make_model.h"
+#include "loader/write/make_model.h"
 #include "tests/levels.h"
 #include "tests/run_main.h"
 #include "tests/temp.h"

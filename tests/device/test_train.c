@@ -1,6 +1,6 @@
 /* Training on a device whose memory the host cannot reach: losses, values and moments are those of the same kernels on the processor, and so are the files. */
 #include "base/file.h"
-#include "base/map_file.h"
+#include "base/files/map_file.h"
 #include "tests/device/device.h"
 #include "tests/train/run.h"
 #include "train/find_bad.h"

@@ -3,7 +3,7 @@
 
 #include "engine/adapters.h"
 #include "harness.h"
-#include "loader/hf_config.h"
+#include "loader/config/hf_config.h"
 #include "tests/lora_make.h"
 #include "tests/temp.h"
 

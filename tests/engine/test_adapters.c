@@ -6,7 +6,7 @@
 #include "engine/adapters.h"
 #include "engine/internal.h"
 #include "harness.h"
-#include "loader/hf_config.h"
+#include "loader/config/hf_config.h"
 #include "tests/lora_make.h"
 #include "tests/temp.h"
 

@@ -3,7 +3,7 @@
 
 #include "base/json.h"
 #include "base/rng.h"
-#include "loader/make_model.h"
+#include "loader/write/make_model.h"
 #include "tests/engine/cases.h"
 #include "tests/full.h"
 #include "tests/temp.h"

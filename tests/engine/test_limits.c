@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "engine/engine.h"
-#include "loader/make_model.h"
+#include "loader/write/make_model.h"
 
 /* 100 MiB of weights, 10 of them the embedding's rows; a step of 1 MiB. */
 static struct qr_model_plan small_plan(void)

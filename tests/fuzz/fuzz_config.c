@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "loader/hf_config.h"
+#include "loader/config/hf_config.h"
 #include "loader/weight_table.h"
 
 static void check_numbers(const struct qr_model_config *c)

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/assert.h"
-#include "base/gguf.h"
+#include "base/files/gguf.h"
 #include "tests/fuzz/open_model.h"
 
 #define ZEROS (64 << 10)

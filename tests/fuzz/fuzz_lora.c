@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "loader/make_model.h"
+#include "loader/write/make_model.h"
 #include "tests/lora_read.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 #include "base/buf.h"
-#include "loader/lora.h"
-#include "loader/pooling.h"
+#include "loader/adapters/lora.h"
+#include "loader/config/pooling.h"
 #include "tests/fuzz/open_model.h"
 
 #define FILES_MAX 12

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "base/assert.h"
-#include "loader/tensor_files.h"
+#include "loader/stores/tensor_files.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

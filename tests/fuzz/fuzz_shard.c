@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "base/assert.h"
-#include "train/shard_file.h"
+#include "train/data/shard_file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -8,9 +8,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "loader/check.h"
-#include "loader/hf_config.h"
-#include "loader/tensor_files.h"
+#include "loader/check/check.h"
+#include "loader/config/hf_config.h"
+#include "loader/stores/tensor_files.h"
 #include "model/model.h"
 #include "tokenizer/chat.h"
 

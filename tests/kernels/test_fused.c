@@ -1,7 +1,7 @@
 /* What a product does on its way in and out, and the way of q, k, v to the cache: the same bits as the kernels that do one thing each. These
  * are compared with the oracle elsewhere. */
 #define QR_ISA avx512 /* for names in that header */
-#include "kernels/cpu/isa/quant.h"
+#include "kernels/cpu/isa/quant/quant.h"
 #include "tests/kernels/product.h"
 #include "tests/kernels/random_tunables.h"
 

@@ -6,8 +6,8 @@
 
 #include "base/buf.h"
 #include "base/file.h"
-#include "loader/hf_config.h"
-#include "loader/quantize.h"
+#include "loader/config/hf_config.h"
+#include "loader/write/quantize.h"
 
 static inline void quantized_dir_write(const char *dir, const struct qr_tensor_files *st, const struct qr_model_config *c,
                                        const struct qr_quantize_options *o, struct qr_quantize_report *report)

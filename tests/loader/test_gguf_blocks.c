@@ -6,8 +6,8 @@
 #include "base/assert.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "loader/coded_rows.h"
-#include "loader/gguf_blocks.h"
+#include "loader/pack/coded_rows.h"
+#include "loader/pack/gguf_blocks.h"
 #include "tests/model/rig.h"
 
 static int digit(char c)

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "loader/hf_config.h"
+#include "loader/config/hf_config.h"
 #include "tests/gguf_make.h"
 
 #define LAYERS 6

@@ -5,8 +5,8 @@
 
 #include "base/assert.h"
 #include "base/buf.h"
-#include "loader/hf_config.h"
-#include "loader/make_model.h"
+#include "loader/config/hf_config.h"
+#include "loader/write/make_model.h"
 
 /* A config.json of the required fields, with `more` appended; an architecture's class name or NULL for Llama. */
 static int parse(struct qr_model_config *c, const char *arch, const char *more, const char *generation, struct qr_err *err)

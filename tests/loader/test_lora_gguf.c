@@ -6,9 +6,9 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "loader/check.h"
-#include "loader/lora.h"
-#include "loader/make_model.h"
+#include "loader/check/check.h"
+#include "loader/adapters/lora.h"
+#include "loader/write/make_model.h"
 #include "tests/gguf_make.h"
 #include "tests/lora_read.h"
 #include "tests/temp.h"

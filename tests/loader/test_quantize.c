@@ -7,9 +7,9 @@
 #include "base/file.h"
 #include "base/half.h"
 #include "base/mem.h"
-#include "loader/hf_config.h"
-#include "loader/make_model.h"
-#include "loader/quantize.h"
+#include "loader/config/hf_config.h"
+#include "loader/write/make_model.h"
+#include "loader/write/quantize.h"
 #include "loader/weights.h"
 #include "tests/loader/quantized_dir.h"
 #include "tests/temp.h"
@@ -138,7 +138,7 @@ Test(quantize, a_mixed_vector_in_f16_is_written_as_the_numbers_it_has)
     cr_assert_eq(qr_tensor_files_open(&from, in, NULL, &err), 0, "%s", err.msg);
     struct qr_stored_tensor *t = (struct qr_stored_tensor *)qr_tensor_files_find(from, bias);
     cr_assert(t && t->n_dims == 1 && t->shape[0] <= INPUTS_MAX);
-    t->heads = c.n_heads; /* as loader/gguf_tensors.c has it */
+    t->heads = c.n_heads; /* as loader/stores/gguf_tensors.c has it */
     qr_tensor_files_decode(from, t, was, 0, t->shape[0]);
     quantized_dir_write(out, from, &c, &(struct qr_quantize_options){.type = QR_ROUNDING_INT8, .be = be}, &report);
     cr_assert_eq(qr_model_config_read(&again, out, &err), 0, "%s", err.msg);

@@ -6,7 +6,7 @@
 #include "base/half.h"
 #include "base/rng.h"
 #include "kernels/backend.h"
-#include "loader/rounding.h"
+#include "loader/write/rounding.h"
 
 #define N 512
 #define ROWS 40

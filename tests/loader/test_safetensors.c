@@ -9,7 +9,7 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "loader/tensor_files.h"
+#include "loader/stores/tensor_files.h"
 
 /* A file with this header text and n_data zero bytes behind it; length -1: the true one. */
 static struct qr_buf file_of(const char *header, size_t n_data, int64_t length)

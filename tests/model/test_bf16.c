@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "base/half.h"
-#include "loader/tensor_files.h"
+#include "loader/stores/tensor_files.h"
 #include "tests/model/rig.h"
 #include "tests/temp.h"
 

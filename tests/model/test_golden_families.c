@@ -5,7 +5,7 @@
  * are f32 as well. */
 #include "tests/model/rig.h"
 
-#include "loader/safetensors_write.h"
+#include "loader/write/safetensors_write.h"
 
 #include "tests/model/golden_families.h"
 

@@ -2,7 +2,7 @@
 #include "tests/model/rig.h"
 
 #include "base/file.h"
-#include "loader/hf_config.h"
+#include "loader/config/hf_config.h"
 #include "loader/weights.h"
 
 enum change { BARE, MIXED, TWICE, NO_CHANGE };

@@ -8,9 +8,9 @@
 #include <utime.h>
 
 #include "base/log.h"
-#include "loader/hf_config.h"
-#include "loader/make_model.h"
-#include "loader/packed_cache.h"
+#include "loader/config/hf_config.h"
+#include "loader/write/make_model.h"
+#include "loader/pack/packed_cache.h"
 #include "loader/weights.h"
 #include "rig.h"
 

@@ -194,7 +194,7 @@ Test(quantize, refuses_matrices_whose_sums_could_leave_32_bits)
     }
 }
 
-/* ---- written, by loader/quantize.h ---- */
+/* ---- written, by loader/write/quantize.h ---- */
 
 static float *one_prompt(const char *dir, int32_t n_vocab)
 {

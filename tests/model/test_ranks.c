@@ -16,7 +16,7 @@
  * those of one rank: |ranks - unrounded| is allowed twice max |one rank - unrounded|, as above.
  */
 #include "base/clock.h"
-#include "loader/share.h"
+#include "loader/pack/share.h"
 #include "loader/weights.h"
 #include "tests/lora_make.h"
 #include "tests/model/crew.h"

@@ -1,5 +1,5 @@
 /* Rotary frequencies against tables computed in float64 by an independent implementation. */
-#include "loader/hf_config.h"
+#include "loader/config/hf_config.h"
 #include "model/rope.h"
 #include "tests/model/rig.h"
 

@@ -20,7 +20,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "engine/engine.h"
-#include "loader/hf_config.h"
+#include "loader/config/hf_config.h"
 #include "server/server.h"
 #include "tests/full.h"
 #include "tests/lora_make.h"

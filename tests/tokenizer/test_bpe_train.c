@@ -3,7 +3,7 @@
 
 #include "base/assert.h"
 #include "base/rng.h"
-#include "tokenizer/bpe_train.h"
+#include "tokenizer/train/bpe_train.h"
 
 #define SEED 4711
 #define WORDS_MAX 2000

@@ -11,8 +11,8 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "train/data_writer.h"
-#include "train/shards.h"
+#include "train/data/data_writer.h"
+#include "train/data/shards.h"
 #include "tests/temp.h"
 
 struct data_dir {

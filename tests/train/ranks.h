@@ -5,7 +5,7 @@
 #include <pthread.h>
 
 #include "base/file.h"
-#include "base/map_file.h"
+#include "base/files/map_file.h"
 #include "tests/train/world.h"
 
 #define RANKS_MAX 4

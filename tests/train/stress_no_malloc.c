@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "loader/make_model.h"
+#include "loader/write/make_model.h"
 #include "train/optim.h"
 #include "train/tape.h"
 

@@ -3,7 +3,7 @@
 
 #include "base/json.h"
 #include "tests/tokenizer/tok_test.h"
-#include "train/chat_ids.h"
+#include "train/data/chat_ids.h"
 
 #define NOW_S 1721997296 /* 2024-07-26T12:34:56, templates.json */
 

@@ -1,6 +1,6 @@
 /* Checkpoints: a resumed run goes on with the same bits, what is saved is what is served, and a checkpoint that does not fit says why. */
 #include "base/buf.h"
-#include "loader/hf_config.h"
+#include "loader/config/hf_config.h"
 #include "tests/train/run.h"
 
 #define SEED 60723

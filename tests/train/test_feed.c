@@ -1,8 +1,8 @@
 /* The feed: every piece once an epoch, in an order that a position describes; every id but the first is a target once. */
 #include "tests/train/data_rig.h"
 
-#include "train/feed.h"
-#include "train/permute.h"
+#include "train/data/feed.h"
+#include "train/data/permute.h"
 
 #define SEED 90210
 

@@ -1,9 +1,9 @@
 /* Adapters: the gradients are the loss's, the model itself stays, and what was trained is what is saved, merged and served. */
 #include "tests/train/world.h"
 
-#include "base/map_file.h"
-#include "loader/tensor_files.h"
-#include "train/lora.h"
+#include "base/files/map_file.h"
+#include "loader/stores/tensor_files.h"
+#include "train/variants/lora.h"
 
 /* A world with a model directory `base` to go on from. */
 struct ground {

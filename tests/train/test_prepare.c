@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "tests/tokenizer/tok_test.h"
-#include "train/doc_reader.h"
-#include "train/prepare.h"
+#include "train/data/doc_reader.h"
+#include "train/data/prepare.h"
 
 #define MODEL "models/stories260K"
 

@@ -1,7 +1,7 @@
 /* Shards: what is written is read; every byte of a damaged file is noticed, by name. */
 #include "tests/train/data_rig.h"
 
-#include "train/shard_file.h"
+#include "train/data/shard_file.h"
 
 #define SEED 515
 

@@ -2,10 +2,10 @@
 #include "tests/train/world.h"
 
 #include "base/half.h"
-#include "train/distill.h"
+#include "train/variants/distill.h"
 #include "train/log.h"
 #include "train/plot.h"
-#include "train/prune.h"
+#include "train/variants/prune.h"
 
 Test(trainer, the_loss_falls_and_the_same_seed_gives_the_same_bytes)
 {

@@ -5,10 +5,10 @@
 #include "tests/train/run.h"
 
 #include "base/buf.h"
-#include "loader/hf_config.h"
-#include "train/data_writer.h"
+#include "loader/config/hf_config.h"
+#include "train/data/data_writer.h"
 #include "train/trainer.h"
-#include "train/variants.h"
+#include "train/variants/variants.h"
 
 #define PIECE 32 /* rows of a document */
 #define N_DOCS 24

@@ -22,7 +22,7 @@
 #include "kernels/cpu/amx/attn_lone.h"
 #include "kernels/cpu/amx/attn_tiles.h"
 #include "kernels/cpu/amx/tile.h"
-#include "kernels/cpu/isa/attn_int8.h"
+#include "kernels/cpu/isa/attention/int8.h"
 #include "kernels/quant.h"
 
 #define BYTES_K (2 * QR_TILE_K) /* bytes of a tile's row */

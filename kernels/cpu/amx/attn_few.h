@@ -10,7 +10,7 @@
 #define QR_KERNELS_CPU_AMX_ATTN_FEW_H
 
 #include "kernels/cpu/amx/tile.h"
-#include "kernels/cpu/isa/attn_tile.h"
+#include "kernels/cpu/isa/attention/tile.h"
 
 #define FEW_AT_ONCE 4      /* queries whose chains find registers */
 #define FEW_POSITIONS 32   /* with more, tiles are as fast */

@@ -10,7 +10,7 @@
 #define QR_KERNELS_CPU_AMX_ATTN_LONE_H
 
 #include "kernels/cpu/amx/attn_tiles.h"
-#include "kernels/cpu/isa/attn_ahead.h"
+#include "kernels/cpu/isa/attention/ahead.h"
 
 #define LONE_POSITIONS 64 /* whose values are staged at once */
 

@@ -19,7 +19,7 @@
 
 #include "kernels/cpu/amx/attn_few.h"
 #include "kernels/cpu/amx/tile.h"
-#include "kernels/cpu/isa/attn_tile.h"
+#include "kernels/cpu/isa/attention/tile.h"
 
 #define PIECE_TILES (PIECE / QR_TILE_K)
 #define PANELS_MAX 4 /* tiles of w that meet a single one of x */

@@ -8,7 +8,7 @@
  * the first row of the call, never on the cut. Columns beyond the last whole panel go through a tile in the worker's scratch. */
 #include "base/assert.h"
 #include "kernels/cpu/amx/tile.h"
-#include "kernels/cpu/isa/back.h"
+#include "kernels/cpu/isa/backward/back.h"
 #include "kernels/cpu/isa/simd.h"
 #include "kernels/cpu/pool.h"
 

@@ -1,4 +1,4 @@
-#include "kernels/cpu/isa/back.h"
+#include "kernels/cpu/isa/backward/back.h"
 
 const struct qr_backward qr_amx_backward = {
     .name = "amx",

@@ -14,7 +14,7 @@
 
 #include "base/mem.h"
 #include "kernels/cpu/amx/tile.h"
-#include "kernels/cpu/isa/coded_vectors.h"
+#include "kernels/cpu/isa/coded/vectors.h"
 
 /* Of the group at hand and the one after it: two of each where groups are half as long as a tile. */
 struct coded_tables {

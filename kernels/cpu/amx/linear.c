@@ -1,7 +1,7 @@
 /* linear.c - out = x w^T on the tile registers, with bf16 and quantized weights; f32 weights, and few rows of integers, go to the avx512 level's
  * code.
  *
- * bf16 weights lie in panels of 16 outputs, pairs of k side by side, k padded to 32 with zeros (linear_pack.c): 1 KiB of a panel is one tile.
+ * bf16 weights lie in panels of 16 outputs, pairs of k side by side, k padded to 32 with zeros (linear/pack.c): 1 KiB of a panel is one tile.
  * int8 weights lie as fours of k, padded to 64 (isa/quant.h): the same. Other formats become tiles in the worker's scratch, a strip at a
  * time (quant.c). Rows of x are first copied to row tiles, [step][rows][64 bytes], as bf16 or rounded to 8 bits: full ones of 16 rows and a
  * last one with the rest. Every bf16 product, down to that of a single row, goes through the same instruction in the same order of k,
@@ -22,7 +22,7 @@
 #include "kernels/cpu/amx/product.h"
 #include "kernels/cpu/amx/quant.h"
 #include "kernels/cpu/isa/isa.h"
-#include "kernels/cpu/isa/quant.h"
+#include "kernels/cpu/isa/quant/quant.h"
 #include "kernels/cpu/isa/row.h"
 #include "kernels/cpu/tuned.h"
 

@@ -4,8 +4,8 @@
 #include "base/assert.h"
 #include "base/mem.h"
 #include "kernels/cpu/amx/quant.h"
-#include "kernels/cpu/isa/micro.h"
-#include "kernels/cpu/isa/quant_vectors.h"
+#include "kernels/cpu/isa/linear/micro.h"
+#include "kernels/cpu/isa/quant/vectors.h"
 #include "kernels/cpu/isa/row.h"
 
 /* Numbers of x as the product meets them: times what the norm says, where there is one. */

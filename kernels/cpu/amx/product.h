@@ -4,7 +4,7 @@
 
 #include "base/assert.h"
 #include "kernels/cpu/amx/tile.h"
-#include "kernels/cpu/isa/coded.h"
+#include "kernels/cpu/isa/coded/coded.h"
 #include "kernels/cpu/isa/simd.h"
 #include "kernels/cpu/pool.h"
 

@@ -2,7 +2,7 @@
 #ifndef QR_KERNELS_CPU_AMX_QUANT_H
 #define QR_KERNELS_CPU_AMX_QUANT_H
 
-#include "kernels/cpu/isa/coded.h"
+#include "kernels/cpu/isa/coded/coded.h"
 #include "kernels/kernels.h"
 
 /* Whether coded weights are the left operand for few rows of x; `bits` may be QR_CODED_E4M3. */

@@ -1,4 +1,4 @@
-#include "kernels/cpu/isa/coded.h"
+#include "kernels/cpu/isa/coded/coded.h"
 #include "kernels/cpu/isa/isa.h"
 
 const struct qr_kernels qr_amx_kernels = {

@@ -1,5 +1,5 @@
 /* coded_many.c - pieces of coded weights and blocks of many rows (isa/coded_many.h). */
-#include "kernels/cpu/isa/coded_many.h"
+#include "kernels/cpu/isa/coded/many.h"
 
 /* ---- weights ---- */
 

@@ -3,7 +3,7 @@
 #include <stdatomic.h>
 
 #include "kernels/cpu/detect.h"
-#include "kernels/cpu/isa/coded_many.h"
+#include "kernels/cpu/isa/coded/many.h"
 
 #ifdef QUIRE_EMULATE_LEVELS
 #define MANY_TARGET
@@ -20,7 +20,7 @@ MANY_TARGET VF_FN void many_add(const bool first, vi *sum, vi w, vi x)
 #endif
 }
 
-#include "kernels/cpu/isa/many_blocks.h"
+#include "kernels/cpu/isa/coded/many_blocks.h"
 
 const struct many_ways qr_avx2_many_vnni = MANY_TABLE;
 

@@ -1,8 +1,8 @@
 /* quant_vnni.c - the register block of quant.c for many rows where the processor has AVX-VNNI: vpdpbusd adds four products of a byte w + 128 and a byte of x to
- * 32 bits, which nothing can saturate; sums begin at -128 * the sum of x. Integers are exact, so the bits are those of quant_block.c and quant_pieces.h. */
+ * 32 bits, which nothing can saturate; sums begin at -128 * the sum of x. Integers are exact, so the bits are those of quant/block.c and quant/pieces.h. */
 #include "base/assert.h"
-#include "kernels/cpu/isa/quant.h"
-#include "kernels/cpu/isa/quant_vectors.h"
+#include "kernels/cpu/isa/quant/quant.h"
+#include "kernels/cpu/isa/quant/vectors.h"
 
 #define C_STRIDE (QR_QUANT_PANELS * QR_PANEL)
 #define ROWS_MAX 6 /* twelve sums, a panel's two vectors and four bytes of x are fifteen registers */

@@ -1,6 +1,6 @@
 /* coded_many.c - level avx512 multiplies coded weights as avx2 does (isa/coded_whole.h), and these are its blocks of many rows where the processor has
  * AVX512-VNNI: a pair of inputs of a panel's 16 outputs is one vector, and vpdpwssd multiplies and adds it. Sums are exact, so the bits are avx2's. */
-#include "kernels/cpu/isa/many.h"
+#include "kernels/cpu/isa/coded/many_parts.h"
 #include "kernels/cpu/isa/row.h"
 
 #ifdef __AVX512VNNI__

@@ -1,0 +1,35 @@
+/* case.h - one case of `quire bench kern` being measured. Inside bench/ only; one thread, which is worker 0 of the backend. */
+#ifndef QR_BENCH_KERN_CASE_H
+#define QR_BENCH_KERN_CASE_H
+
+#include "bench/kern/rows.h"
+#include "bench/kern/probe.h"
+
+struct qr_kern_case {
+    struct qr_backend *be;
+    struct qr_kern_rows *rows; /* borrowed: where every report goes, too */
+    int64_t time_us, memory_bytes;
+    double read_gb_s, gflop_s[QR_PROBE_UNITS]; /* what the probes reached with these threads; 0 before they ran or where there are none */
+
+    void (*call)(struct qr_kern_case *b, int32_t copy); /* runs the copy-th copy of the operands */
+    int32_t n_copies;
+    const void *args; /* of the call */
+    double bytes, flop; /* of one call */
+    enum qr_probe_unit unit; /* what bounds its flop */
+    bool probe;
+};
+
+/* Measures and prints a row; its share is of the nearer of the two limits. Returns GB/s. */
+double qr_kern_report(struct qr_kern_case *b, const char *what);
+
+/* The entries of the kernel table besides linear and attention, for two published models' shapes.
+ * x and out hold 512 * 16384 floats each; out is overwritten. */
+void qr_kern_rest(struct qr_kern_case *b, const void *memory, const float *x, float *out);
+
+/* A vocabulary's product with and without what it says of its stretches, and weights on their way into linear's order. Arguments as above. */
+void qr_kern_head(struct qr_kern_case *b, const void *memory, const float *x, float *out);
+
+/* Gradients of norms, rotations and gated units, with operands spread over `memory` (b->memory_bytes of it), which is overwritten with floats. */
+void qr_kern_back(struct qr_kern_case *b, char *memory);
+
+#endif

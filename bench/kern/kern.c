@@ -1,0 +1,462 @@
+#include "bench/kern/kern.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/half.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "base/thread.h"
+#include "bench/command.h"
+#include "bench/kern/case.h"
+#include "bench/kern/device.h"
+#include "bench/kern/fused.h"
+#include "bench/samples.h"
+#include "kernels/backend.h"
+#include "tests/ops_cases.h"
+
+#define CALLS_MIN 5
+#define X_FLOATS ((size_t)512 * 16384) /* the largest activation in the table */
+
+#define EXIT_SLOWER 6
+#define EXIT_WRONG 7
+#define EXIT_NOTHING 77 /* there was nothing to compare: as tests say that they were skipped */
+
+struct options {
+    const char *device, *isa, *only, *baseline, *json, *threshold;
+    int64_t threads, time_us, memory_bytes, scale;
+    bool check, small, large;
+};
+
+static const struct qr_option table[] = {
+    {"device", 0, QR_OPT_STR, offsetof(struct options, device), "cpu", 0, 0, NULL, "NAME",
+     "cpu: every level and both numbers of threads; cuda, cuda:N: the kernels of a GPU at its own shapes, forward and backward.", "Kernels", true},
+    {"isa", 0, QR_OPT_STR, offsetof(struct options, isa), NULL, 0, 0, NULL, "LEVEL", "Only this instruction-set level (ref, avx2, avx512, amx).",
+     "Kernels", false},
+    {"threads", 't', QR_OPT_INT, offsetof(struct options, threads), "0", 0, 1024, NULL, "N", "Only this many threads; 0: one, and all processors.",
+     "Kernels", true},
+    {"only", 0, QR_OPT_STR, offsetof(struct options, only), NULL, 0, 0, NULL, "NAME",
+     "Only some: read (the probes), linear, attention, rows (all others), head (a vocabulary's product, and packing), back (gradients of rows; of a device "
+     "also of products, and the optimizer), or fused (several in one go against the same apart).",
+     "Kernels", true},
+    {"check", 0, QR_OPT_FLAG, offsetof(struct options, check), "false", 0, 0, NULL, NULL,
+     "Measure nothing; compare every kernel of the device with the plainest one (--only linear, attention or rows). Exit status 7 when one is wrong.",
+     "Kernels", true},
+    {"large", 0, QR_OPT_FLAG, offsetof(struct options, large), "false", 0, 0, NULL, NULL,
+     "With --check: at the shapes of models, a GPU's own ways (wgmma, cuBLASLt) with the plain ones (--only linear or attention); --json gets a line "
+     "a case. Exit status 7 when one is wrong, 77 when the GPU has no second way or no room.",
+     "Kernels", true},
+    {"scale", 0, QR_OPT_INT, offsetof(struct options, scale), "1", 1, 4096, NULL, "N",
+     "With --large: numbers of sequences, rows, tokens, heads and widths are divided by this, for a slow device.", "Kernels", false},
+    {"time", 0, QR_OPT_TIME, offsetof(struct options, time_us), "300ms", 1000, 60e6, NULL, "TIME", "How long to repeat each case.", "Kernels", true},
+    {"memory", 0, QR_OPT_BYTES, offsetof(struct options, memory_bytes), "512MiB", 128 << 20, 64e9, NULL, "BYTES",
+     "Operands of successive calls are spread over this much memory, so that they come from there and not from a cache.", "Kernels", false},
+    {"small", 0, QR_OPT_FLAG, offsetof(struct options, small), "false", 0, 0, NULL, NULL,
+     "With --device cuda: shapes cut down to almost nothing, for a device that is emulated. Shows that every row runs, not how fast.", "Kernels", false},
+    {"json", 0, QR_OPT_STR, offsetof(struct options, json), NULL, 0, 0, NULL, "FILE",
+     "Also write the rows as JSON, to be a later run's baseline; its keys: docs/operations.md.",
+     "Comparison", true},
+    {"baseline", 0, QR_OPT_STR, offsetof(struct options, baseline), NULL, 0, 0, NULL, "FILE",
+     "Compare with the rows of this file (written by --json). Exit status 6 when a kernel is slower by more than the threshold.", "Comparison", true},
+    {"threshold", 0, QR_OPT_STR, offsetof(struct options, threshold), "10%", 0, 0, NULL, "PERCENT",
+     "How much longer a kernel's best time may be than the baseline's.", "Comparison", false},
+};
+
+/* Median seconds of a call, and the least: what the kernel takes when nothing else wants the machine. */
+static double measure(struct qr_kern_case *b, double *best)
+{
+    struct qr_samples s = {0};
+    int32_t copy = 0;
+    b->call(b, 0);
+    int64_t end = qr_clock_us() + b->time_us;
+    for (int32_t n = 0; n < CALLS_MIN || qr_clock_us() < end; n++) {
+        copy = (copy + 1) % b->n_copies;
+        int64_t start = qr_clock_ns();
+        b->call(b, copy);
+        qr_samples_add(&s, (double)(qr_clock_ns() - start) * 1e-9);
+    }
+    double median = qr_samples_percentile(&s, 50);
+    *best = qr_samples_percentile(&s, 0);
+    qr_samples_release(&s);
+    return median;
+}
+
+double qr_kern_report(struct qr_kern_case *b, const char *what)
+{
+    QR_ASSERT(b != NULL && b->call != NULL);
+    QR_ASSERT(what != NULL && b->n_copies > 0);
+    double best, t = measure(b, &best), gb_s = b->bytes / t * 1e-9, gflop_s = b->flop / t * 1e-9;
+    double of_read = b->read_gb_s > 0 ? gb_s / b->read_gb_s : 0, of_unit = b->gflop_s[b->unit] > 0 ? gflop_s / b->gflop_s[b->unit] : 0;
+    printf("%-6s %2d  %-58s %9.1f us (best %9.1f) %6.1f GB/s", b->be->k->name, (int)b->be->n_threads, what, t * 1e6, best * 1e6, gb_s);
+    if (!b->probe && (of_read > 0 || of_unit > 0))
+        printf(" %5.0f %% of %-8s", 100 * (of_read > of_unit ? of_read : of_unit), of_read > of_unit ? "read" : "multiply");
+    else
+        printf("%20s", "");
+    if (b->flop > 0)
+        printf(" %7.1f GFLOP/s (best %.1f)", gflop_s, b->flop / best * 1e-9);
+    printf("\n");
+    fflush(stdout);
+    struct qr_kern_row row = {.n_threads = b->be->n_threads, .probe = b->probe, .median_us = t * 1e6, .best_us = best * 1e6, .gb_s = gb_s, .gflop_s = gflop_s};
+    row.share = b->probe ? 0 : of_read > of_unit ? of_read : of_unit;
+    snprintf(row.isa, sizeof row.isa, "%s", b->be->k->name);
+    snprintf(row.what, sizeof row.what, "%s", what);
+    qr_kern_rows_add(b->rows, &row);
+    return b->probe && b->flop > 0 ? gflop_s : gb_s;
+}
+
+struct reading {
+    const void *memory;
+    size_t n_bytes;
+};
+
+static void call_read(struct qr_kern_case *b, int32_t copy)
+{
+    (void)copy;
+    const struct reading *r = b->args;
+    qr_probe_read(b->be->queue, r->memory, r->n_bytes);
+}
+
+static void call_multiply(struct qr_kern_case *b, int32_t copy)
+{
+    (void)copy;
+    qr_probe_multiply(b->be->queue, b->be->n_threads, b->be->k->name, b->unit);
+}
+
+/* What adding up all of the memory reaches, and what loops of nothing but products: the limits that the kernels stand against. */
+static void run_probes(struct qr_kern_case *b, const void *memory)
+{
+    static const char *const units[] = {"f32", "bf16", "int8"};
+    struct reading r = {memory, (size_t)b->memory_bytes};
+    b->probe = true;
+    b->n_copies = 1;
+    b->call = call_read;
+    b->args = &r;
+    b->bytes = (double)b->memory_bytes;
+    b->read_gb_s = qr_kern_report(b, "read of memory (probe)");
+    b->call = call_multiply;
+    b->bytes = 0;
+    for (int u = 0; u < QR_PROBE_UNITS; u++) {
+        b->unit = (enum qr_probe_unit)u;
+        b->flop = qr_probe_multiply(b->be->queue, b->be->n_threads, b->be->k->name, b->unit);
+        char what[80];
+        snprintf(what, sizeof what, "products for %s: %s (probe)", units[u], qr_probe_name(b->be->k->name, b->unit));
+        b->gflop_s[u] = b->flop > 0 ? qr_kern_report(b, what) : 0;
+    }
+    b->probe = false;
+    b->flop = 0;
+}
+
+struct linear_run {
+    struct qr_linear_args a;
+    struct qr_weight w;
+    char *packed;
+    size_t w_bytes;
+};
+
+static void call_linear(struct qr_kern_case *b, int32_t copy)
+{
+    struct linear_run r = *(const struct linear_run *)b->args;
+    r.w.packed = r.packed + (size_t)copy * r.w_bytes;
+    r.a.w = &r.w;
+    b->be->k->linear(b->be->queue, &r.a);
+}
+
+static void bench_linear(struct qr_kern_case *b, const struct qr_linear_case *c, char *memory, float *x, float *out)
+{
+    struct linear_run r = {.packed = memory, .w = {.packed_dtype = c->w}};
+    r.w_bytes = qr_align_up(b->be->k->linear_packed_bytes(c->w, c->n_out, c->n_in), 64);
+    r.a = (struct qr_linear_args){.out = out, .x = x, .out_stride = c->n_out, .x_stride = c->n_in, .n_rows = c->n_rows, .n_in = c->n_in, .n_out = c->n_out};
+    b->call = call_linear;
+    b->args = &r;
+    b->n_copies = (int32_t)((size_t)b->memory_bytes / r.w_bytes);
+    b->n_copies = b->n_copies > 0 ? b->n_copies : 1;
+    b->bytes = (double)r.w_bytes;
+    b->flop = 2.0 * c->n_rows * c->n_in * c->n_out;
+    b->unit = qr_probe_unit_of(c->w);
+    char what[80];
+    snprintf(what, sizeof what, "linear %d x %d -> %d, %s", (int)c->n_rows, (int)c->n_in, (int)c->n_out, qr_dtype_name(c->w));
+    qr_kern_report(b, what);
+}
+
+struct attention_run {
+    struct qr_attention_args a;
+    struct qr_batch batch;
+    struct qr_kv_view kv;
+};
+
+static void call_attention(struct qr_kern_case *b, int32_t copy)
+{
+    struct attention_run r = *(const struct attention_run *)b->args;
+    r.a.batch = &r.batch;
+    r.a.kv = &r.kv;
+    r.a.layer = copy;
+    b->be->k->attention(b->be->queue, &r.a);
+}
+
+/* Arrays of a step of n_seqs sequences with n_rows rows each at the end of contexts of ctx; blocks in a scattered order. */
+static int32_t *plan_batch(struct qr_batch *batch, const struct qr_attention_case *c)
+{
+    int32_t stride = (c->ctx + c->block_tokens - 1) / c->block_tokens, n_tokens = c->n_seqs * c->n_rows, n_blocks = c->n_seqs * stride;
+    int32_t *pos = qr_alloc((size_t)(n_tokens + c->n_seqs + 1 + n_blocks), sizeof *pos), *row_start = pos + n_tokens, *blocks = row_start + c->n_seqs + 1;
+    struct qr_rng rng = {.seed = 1};
+    for (int32_t i = 0; i < n_tokens; i++)
+        pos[i] = c->ctx - c->n_rows + i % c->n_rows;
+    for (int32_t s = 0; s <= c->n_seqs; s++)
+        row_start[s] = s * c->n_rows;
+    for (int32_t i = 0; i < n_blocks; i++) {
+        int32_t j = (int32_t)qr_rng_below(&rng, (uint32_t)i + 1);
+        blocks[i] = blocks[j];
+        blocks[j] = i;
+    }
+    *batch = (struct qr_batch){.n_tokens = n_tokens, .n_seqs = c->n_seqs, .block_tokens = c->block_tokens, .table_stride = stride, .pos = pos,
+                               .row_start = row_start, .block_table = blocks};
+    return pos;
+}
+
+/* Scales as rows of numbers around 1 have them: scores stay moderate, and their exponentials out of the slow range of denormal numbers. */
+static void fill_scales(const struct qr_kv_view *kv)
+{
+    for (int64_t i = 0; i < (int64_t)kv->n_blocks * kv->n_layers * 2 * kv->n_kv_heads; i++) {
+        float *scale = qr_kv_scales(kv, 0, 0, 0, 0) + i * (int64_t)(qr_kv_plane_elements(kv) / sizeof *scale);
+        for (int32_t t = 0; t < kv->block_tokens; t++)
+            scale[t] = 1.0f / 127;
+    }
+}
+
+/* Queries [n][hk] as a model hands them over at this level: as bf16 in the first half of each row's place, or as they are. */
+static float *queries_of(const float *x, int64_t n, int64_t hk, bool bf16)
+{
+    float *q = qr_alloc_aligned((size_t)(n * hk) * sizeof *q, 64);
+    for (int64_t i = 0; i < n * hk; i++)
+        if (bf16)
+            ((uint16_t *)(q + i / hk * hk))[i % hk] = qr_f32_to_bf16(x[i]);
+        else
+            q[i] = x[i];
+    return q;
+}
+
+static void bench_attention(struct qr_kern_case *b, const struct qr_attention_case *c, char *memory, float *x, float *out)
+{
+    struct attention_run r = {.kv = {.base = memory, .dtype = c->kv, .n_layers = 1, .n_kv_heads = c->n_kv_heads, .block_tokens = c->block_tokens,
+                                     .head_dim = c->head_dim}};
+    int32_t *ints = plan_batch(&r.batch, c), hk = c->n_heads * c->head_dim;
+    r.kv.n_blocks = r.batch.table_stride * c->n_seqs;
+    size_t layer_bytes = (size_t)r.kv.n_blocks * qr_kv_block_bytes(&r.kv);
+    r.kv.n_layers = (int32_t)((size_t)b->memory_bytes / layer_bytes);
+    r.kv.n_layers = r.kv.n_layers > 0 ? r.kv.n_layers : 1;
+    if (c->kv == QR_I8)
+        fill_scales(&r.kv);
+    const bool bf16 = qr_takes_bf16_queries(b->be->k, &r.kv), tiles = qr_takes_row_tiles(b->be->k, QR_BF16, &r.kv);
+    float *q = queries_of(x, r.batch.n_tokens, hk, bf16);
+    r.a = (struct qr_attention_args){.out = out, .out_tiles = tiles ? (uint16_t *)out : NULL, .q = q, .out_stride = hk, .q_stride = hk, .n_heads = c->n_heads,
+                                     .window = c->window, .scale = (float)(1 / sqrt((double)c->head_dim)), .softcap = c->softcap, .q_bf16 = bf16};
+    b->call = call_attention;
+    b->args = &r;
+    b->n_copies = r.kv.n_layers;
+    b->bytes = (double)layer_bytes;
+    b->flop = 4.0 * hk * c->n_seqs * c->n_rows * (c->ctx - (c->n_rows - 1) / 2.0);
+    b->unit = c->kv == QR_F32 ? QR_PROBE_F32 : QR_PROBE_BF16; /* an int8 cache is multiplied as bf16 */
+    char what[80];
+    snprintf(what, sizeof what, "attention %d seqs x %d rows, ctx %d, %d/%d heads of %d, %s", (int)c->n_seqs, (int)c->n_rows, (int)c->ctx,
+             (int)c->n_heads, (int)c->n_kv_heads, (int)c->head_dim, qr_dtype_name(c->kv));
+    qr_kern_report(b, what);
+    qr_free_aligned(q);
+    qr_free(ints);
+}
+
+static void call_norm(struct qr_kern_case *b, int32_t copy)
+{
+    (void)copy;
+    b->be->k->rms_norm(b->be->queue, b->args);
+}
+
+static void call_glu(struct qr_kern_case *b, int32_t copy)
+{
+    (void)copy;
+    b->be->k->glu(b->be->queue, b->args);
+}
+
+static void bench_rows(struct qr_kern_case *b, const struct qr_rows_case *c, float *x, float *out)
+{
+    char what[80];
+    struct qr_norm_args norm = {.out = out, .x = x, .w = x, .out_stride = c->n_cols, .x_stride = c->n_cols, .n_rows = c->n_rows,
+                                .n_cols = c->n_cols, .eps = 1e-5f};
+    b->call = call_norm;
+    b->args = &norm;
+    b->n_copies = 1;
+    b->bytes = 8.0 * c->n_rows * c->n_cols;
+    b->flop = 4.0 * c->n_rows * c->n_cols;
+    b->unit = QR_PROBE_F32;
+    snprintf(what, sizeof what, "rms_norm %d x %d", (int)c->n_rows, (int)c->n_cols);
+    qr_kern_report(b, what);
+    struct qr_glu_args glu = {.out = out, .gate_up = x, .out_stride = c->n_cols, .gate_up_stride = 2 * c->n_cols, .n_rows = c->n_rows, .n_cols = c->n_cols};
+    b->call = call_glu;
+    b->args = &glu;
+    b->bytes = 12.0 * c->n_rows * c->n_cols;
+    b->flop = 0;
+    snprintf(what, sizeof what, "glu %d x %d", (int)c->n_rows, (int)c->n_cols);
+    qr_kern_report(b, what);
+}
+
+static bool wanted(const struct options *o, const char *kernel)
+{
+    return !o->only || strcmp(o->only, kernel) == 0;
+}
+
+/* Weights and caches hold whatever these bytes mean as numbers: finite, of moderate size, both as f32 and as bf16. */
+static void fill(char *memory, size_t n_bytes)
+{
+    struct qr_rng rng = {.seed = 7};
+    uint16_t pattern[4096];
+    for (int i = 0; i < QR_COUNT(pattern); i++)
+        pattern[i] = (uint16_t)(0x3c00u + (qr_rng_next(&rng) & 0x83ffu));
+    for (size_t i = 0; i < n_bytes; i += sizeof pattern)
+        memcpy(memory + i, pattern, n_bytes - i < sizeof pattern ? n_bytes - i : sizeof pattern);
+}
+
+/* All cases at one level with one number of threads. */
+static void bench_level(const struct options *o, const char *isa, int32_t n_threads, char *memory, float *x, float *out,
+                        struct qr_kern_rows *rows)
+{
+    struct qr_err err = {0};
+    struct qr_backend_options bo = {.isa = isa, .n_threads = n_threads};
+    struct qr_kern_case b = {.rows = rows, .time_us = o->time_us, .memory_bytes = o->memory_bytes};
+    if (qr_backend_open(&b.be, &bo, &err) != 0) {
+        fprintf(stderr, "quire bench kern: %s\n", err.msg);
+        return;
+    }
+    run_probes(&b, memory);
+    for (int i = 0; i < QR_COUNT(qr_linear_cases) && wanted(o, "linear"); i++)
+        if (qr_linear_cases[i].use & QR_CASE_SPEED)
+            bench_linear(&b, &qr_linear_cases[i], memory, x, out);
+    for (int i = 0; i < QR_COUNT(qr_attention_cases) && wanted(o, "attention"); i++)
+        if (qr_attention_cases[i].use & QR_CASE_SPEED)
+            bench_attention(&b, &qr_attention_cases[i], memory, x, out);
+    for (int i = 0; i < QR_COUNT(qr_rows_cases) && wanted(o, "rows"); i++)
+        if (qr_rows_cases[i].use & QR_CASE_SPEED)
+            bench_rows(&b, &qr_rows_cases[i], x, out);
+    if (wanted(o, "rows"))
+        qr_kern_rest(&b, memory, x, out);
+    if (wanted(o, "head"))
+        qr_kern_head(&b, memory, x, out);
+    if (wanted(o, "fused"))
+        qr_bench_fused(b.be, o->time_us, memory, (size_t)o->memory_bytes, x, X_FLOATS, rows);
+    if (wanted(o, "back")) {
+        qr_kern_back(&b, memory);
+        fill(memory, (size_t)o->memory_bytes);
+    }
+    qr_backend_close(b.be);
+}
+
+/* The level that is named, or NULL for every one above ref. */
+static const char *named_level(const struct options *o)
+{
+    return o->isa && strcmp(o->isa, "auto") != 0 ? o->isa : NULL;
+}
+
+/* Whether this processor has a level to time. */
+static int check_levels(const struct options *o, struct qr_err *err)
+{
+    const char *names[8];
+    const struct qr_backend_options named = {.isa = named_level(o), .n_threads = 1};
+    struct qr_backend *be;
+    if (!named.isa && qr_cpu_levels(names) == 1)
+        return qr_err_set(err, QR_E_UNSUPPORTED, "this processor (or its supervisor) has no instruction set but \"ref\", which is timed only when it is named; "
+                          "use --isa ref, which takes some minutes, and --only for a part of it");
+    const int rc = qr_backend_open(&be, &named, err);
+    if (rc == 0)
+        qr_backend_close(be);
+    return rc;
+}
+
+static void bench_all(const struct options *o, struct qr_kern_rows *rows)
+{
+    const char *names[8];
+    int32_t n_levels = qr_cpu_levels(names), all = qr_cpu_count();
+    const size_t n_floats = X_FLOATS;
+    char *memory = qr_alloc_aligned((size_t)o->memory_bytes, 64);
+    float *x = qr_alloc_aligned(n_floats * sizeof *x, 64), *out = qr_alloc_aligned(n_floats * sizeof *out, 64);
+    struct qr_rng rng = {.seed = 8};
+    fill(memory, (size_t)o->memory_bytes);
+    for (size_t i = 0; i < n_floats; i++)
+        x[i] = (float)(qr_rng_next_unit(&rng) - 0.5);
+    snprintf(rows->cpu, sizeof rows->cpu, "%s", qr_cpu_describe());
+    rows->n_cpus = all;
+    printf("%s, %d processors; medians over %lld ms; %% of the nearer limit\n", qr_cpu_describe(), (int)all, (long long)(o->time_us / 1000));
+    for (int32_t l = 0; l < n_levels; l++) {
+        if (named_level(o) ? strcmp(named_level(o), names[l]) != 0 : strcmp(names[l], "ref") == 0)
+            continue;
+        if (o->threads == 0 && all > 1)
+            bench_level(o, names[l], 1, memory, x, out, rows);
+        bench_level(o, names[l], o->threads ? (int32_t)o->threads : all, memory, x, out, rows);
+    }
+    qr_free_aligned(memory);
+    qr_free_aligned(x);
+    qr_free_aligned(out);
+}
+
+static int write_json(const char *path, const struct qr_kern_rows *rows, struct qr_err *err)
+{
+    struct qr_buf text = {0};
+    qr_kern_rows_put_json(&text, rows);
+    const int rc = qr_file_put(path, text.data, text.len, err);
+    qr_buf_release(&text);
+    return rc ? qr_err_prefix(err, "--json: ") : 0;
+}
+
+/* Measures, writes, compares. The baseline is read before anything is measured: it may be the file that --json writes. */
+static int run(const void *options, int *status, struct qr_err *err)
+{
+    const struct options *o = options;
+    struct qr_kern_rows rows = {0}, before = {0};
+    struct qr_buf text = {0};
+    double threshold = 0;
+    int32_t n_wrong = 0;
+    if (o->large && !o->check)
+        return qr_err_set(err, QR_E_USAGE, "--large is for --check");
+    if (o->check) {
+        const struct qr_kern_large_options large = {.device = o->device, .only = o->only, .json = o->json, .scale = (int32_t)o->scale};
+        int32_t n_compared = 1;
+        const int opened = o->large ? qr_bench_kern_large(&large, &n_wrong, &n_compared, err) : qr_bench_kern_check(o->device, o->only, &n_wrong, err);
+        *status = n_wrong > 0 ? EXIT_WRONG : n_compared == 0 ? EXIT_NOTHING : 0;
+        return opened;
+    }
+    int rc = qr_kern_threshold_parse(&threshold, o->threshold != NULL ? o->threshold : "10%", err);
+    if (rc == 0 && o->baseline != NULL)
+        rc = qr_kern_rows_read(&before, o->baseline, err);
+    if (rc == 0 && strcmp(o->device, "cpu") != 0)
+        rc = qr_bench_kern_device(&rows, o->device, o->only, o->time_us, o->small, err);
+    else if (rc == 0 && (rc = check_levels(o, err)) == 0)
+        bench_all(o, &rows);
+    if (rc == 0 && o->json != NULL)
+        rc = write_json(o->json, &rows, err);
+    if (rc == 0 && o->baseline != NULL) {
+        struct qr_kern_verdict v = qr_kern_compare(&text, &rows, &before, threshold);
+        fwrite(text.data, 1, text.len, stdout);
+        *status = v.n_slower > 0 ? EXIT_SLOWER : 0;
+        if (v.n_common == 0)
+            rc = qr_err_set(err, QR_E_NOT_FOUND, "%.200s has none of the kernels that were measured: other levels, threads or shapes", o->baseline);
+    }
+    qr_buf_release(&text);
+    qr_kern_rows_release(&rows);
+    qr_kern_rows_release(&before);
+    return rc;
+}
+
+int qr_bench_kern_main(int argc, char **argv)
+{
+    struct options o = {0};
+    return qr_bench_command_main(&qr_bench_kern_command, run, &o, argc, argv);
+}
+
+const struct qr_command qr_bench_kern_command = {
+    .name = "bench kern", .purpose = "time the kernels against the machine's limits",
+    .usage = "quire bench kern [flags]",
+    .examples = "quire bench kern --only linear\n"
+                "quire bench kern --json today.json --baseline before.json",
+    .args = "", .table = table, .n_options = QR_COUNT(table), .main = qr_bench_kern_main,
+};

@@ -1,0 +1,359 @@
+/* pairs.h - few queries over a bf16 cache at level avx2: register blocks that read keys and values as they lie. Included by blocks.h only.
+ *
+ * Eight positions' keys, eight numbers of each, become four registers of pairs (one unit of 32 bits of all positions in each), and these meet the queries
+ * at once: nothing is stored in between. What a lane adds is one position's products in the order of K, as where keys are staged, so the bits are the same.
+ * A product takes its number of the query from memory, eight times side by side: that is an operation less than a broadcast for each, and the queries of an
+ * item's heads stay in the first-level cache. 16 or 32 positions at a time keep sums enough going for two multipliers. What is asked for meanwhile comes
+ * with the rows that are read, a line for a line (find_asked).
+ */
+#ifndef QR_KERNELS_CPU_ISA_ATTENTION_PAIRS_H
+#define QR_KERNELS_CPU_ISA_ATTENTION_PAIRS_H
+
+#include "kernels/cpu/isa/attention/parts.h"
+
+#define PAIR_ROWS 4   /* queries of a block of scores */
+#define PAIR_SHIFT 3  /* runs of 8 positions at least */
+#define PAIR_GROUPS 4 /* times 8 positions at once, at most */
+
+#define WIDE_BYTES (FEW * K_MAX * VF_LEN * sizeof(float)) /* of an item's queries in the scratch for values */
+
+_Static_assert(WIDE_BYTES + PIECE * K_MAX * sizeof(uint16_t) <= sizeof(((struct scratch *)0)->values), "wide queries, and keys that are gathered");
+
+/* sum += x w where the sum lies, and in this order: left to itself the compiler moves sums between registers and loads to earlier places, which sends some
+ * of the sums to memory and back. */
+VF_FN void add_product(vf *sum, vf x, vf w)
+{
+    __asm__ volatile("vfmadd231ps %2, %1, %0" : "+x"(*sum) : "x"(x), "x"(w));
+}
+
+/* The same with x from memory. */
+VF_FN void add_product_of(vf *sum, const float *x, vf w)
+{
+    __asm__("vfmadd231ps %2, %1, %0" : "+x"(*sum) : "x"(w), "m"(*(const float (*)[VF_LEN])(const void *)x));
+}
+
+/* Where the item keeps the tile's queries: blocks [K][queries of the block][8 times the number], the block's first query `i` of the tile's. */
+static float *wide_queries(const struct tile *t, int32_t i)
+{
+    return (float *)(void *)t->s->values + ((int64_t)t->q0 / QR_PANEL * FEW + i) * t->k * VF_LEN;
+}
+
+/* Blocks of scores have nearly equal heights: how many, and the first query of block b. */
+static int32_t pair_blocks(const struct tile *t)
+{
+    return (t->n_queries + PAIR_ROWS - 1) / PAIR_ROWS;
+}
+
+static int32_t pair_block(const struct tile *t, int32_t b)
+{
+    return t->n_queries * b / pair_blocks(t);
+}
+
+static void begin_pairs(const struct tile *t)
+{
+    for (int32_t b = 0; b < pair_blocks(t); b++) {
+        const int32_t first = pair_block(t, b), mr = pair_block(t, b + 1) - first;
+        for (int32_t i = 0; i < mr; i++) {
+            const float *q = query(t, place_of(t, t->q0 + first + i));
+            float *wide = wide_queries(t, first) + i * VF_LEN, number[VF_LEN] QR_UNINITIALIZED;
+            for (int32_t k = 0; k < t->k; k += VF_LEN) {
+                vf_store(number, vf_round_bf16(vf_load(q + k)));
+                for (int32_t j = 0; j < VF_LEN; j++, wide += mr * VF_LEN)
+                    vf_store(wide, vf_set1(number[j]));
+            }
+        }
+    }
+}
+
+/* ---- scores ---- */
+
+/* c[r][8 g .. 8 g + 8) = q[r] . rows of group g. */
+struct pair_scores {
+    float *c;                     /* rows QR_X_ROW apart */
+    const float *q;               /* of wide_queries */
+    const char *row[PAIR_GROUPS]; /* each group's first of 8 */
+    const char *ask[PAIR_GROUPS / 2]; /* what is asked for with each two groups: as many bytes as they have */
+    size_t row_bytes;
+    int32_t n;                    /* 8 numbers of a row at a time */
+};
+typedef void pair_scores_fn(const struct pair_scores *a);
+
+/* Multiples of the bytes of a row that an address cannot form by itself. */
+struct strides {
+    size_t one, three, five, seven;
+};
+
+/* Four units of 8 rows as columns. */
+VF_FN void turn_units(vf unit[4], const char *row, const struct strides *s)
+{
+    const float *lower_row[4] = {(const float *)(const void *)row, (const float *)(const void *)(row + s->one),
+                                 (const float *)(const void *)(row + 2 * s->one), (const float *)(const void *)(row + s->three)};
+    const float *upper_row[4] = {(const float *)(const void *)(row + 4 * s->one), (const float *)(const void *)(row + s->five),
+                                 (const float *)(const void *)(row + 2 * s->three), (const float *)(const void *)(row + s->seven)};
+    vf r[4] QR_UNINITIALIZED;
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++)
+        r[i] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(lower_row[i])), _mm_loadu_ps(upper_row[i]), 1);
+    const __m256d low0 = _mm256_castps_pd(_mm256_unpacklo_ps(r[0], r[1])), high0 = _mm256_castps_pd(_mm256_unpackhi_ps(r[0], r[1]));
+    const __m256d low1 = _mm256_castps_pd(_mm256_unpacklo_ps(r[2], r[3])), high1 = _mm256_castps_pd(_mm256_unpackhi_ps(r[2], r[3]));
+    unit[0] = _mm256_castpd_ps(_mm256_unpacklo_pd(low0, low1));
+    unit[1] = _mm256_castpd_ps(_mm256_unpackhi_pd(low0, low1));
+    unit[2] = _mm256_castpd_ps(_mm256_unpacklo_pd(high0, high1));
+    unit[3] = _mm256_castpd_ps(_mm256_unpackhi_pd(high0, high1));
+}
+
+VF_FN void pair_scores_of(const struct pair_scores *a, const int mr, const int groups)
+{
+    struct strides s = {a->row_bytes, 3 * a->row_bytes, 5 * a->row_bytes, 7 * a->row_bytes};
+    const float *q = a->q;
+    const char *row[PAIR_GROUPS] QR_UNINITIALIZED, *ask[PAIR_GROUPS / 2] QR_UNINITIALIZED;
+    vf acc[8] QR_UNINITIALIZED;
+#pragma GCC unroll 8
+    for (int i = 0; i < mr * groups; i++)
+        acc[i] = vf_zero();
+#pragma GCC unroll 4
+    for (int g = 0; g < groups; g++) {
+        row[g] = a->row[g];
+        ask[g / 2] = a->ask[g / 2];
+    }
+    for (int32_t n = a->n; n > 0; n--, q += 8 * mr * VF_LEN) {
+#pragma GCC unroll 4
+        for (int g = 0; g < groups; g++) {
+            vf unit[4] QR_UNINITIALIZED;
+            __asm__("" : "+r"(s.three), "+r"(s.five), "+r"(s.seven)); /* as they are: the compiler would keep pointers instead, more than there is room for */
+            _mm_prefetch(ask[g / 2] + g % 2 * 128, _MM_HINT_T1);
+            _mm_prefetch(ask[g / 2] + g % 2 * 128 + 64, _MM_HINT_T1);
+            turn_units(unit, row[g], &s);
+            row[g] += 16;
+#pragma GCC unroll 4
+            for (int u = 0; u < 4; u++) {
+                const vf first = vf_pairs_first(vf_as_pairs(unit[u])), second = vf_pairs_second(vf_as_pairs(unit[u]));
+#pragma GCC unroll 4
+                for (int r = 0; r < mr; r++)
+                    add_product_of(&acc[r * groups + g], q + (2 * u * mr + r) * VF_LEN, first);
+#pragma GCC unroll 4
+                for (int r = 0; r < mr; r++)
+                    add_product_of(&acc[r * groups + g], q + ((2 * u + 1) * mr + r) * VF_LEN, second);
+            }
+        }
+#pragma GCC unroll 4
+        for (int g = 0; g < groups; g += 2)
+            ask[g / 2] += groups > 1 ? 256 : 128;
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < mr * groups; i++)
+        vf_store(a->c + i / groups * QR_X_ROW + i % groups * VF_LEN, acc[i]);
+}
+
+#define FOR_PAIR_SCORES(DO) DO(1, 1) DO(1, 2) DO(1, 4) DO(2, 1) DO(2, 2) DO(2, 4) DO(3, 1) DO(3, 2) DO(4, 1) DO(4, 2)
+#define PAIR_SCORES(mr, groups)                                                                                                        \
+    static void pair_scores_##mr##_##groups(const struct pair_scores *a)                                                               \
+    {                                                                                                                                  \
+        pair_scores_of(a, mr, groups);                                                                                                 \
+    }
+#define PAIR_SCORES_ROW(mr, groups) [mr][groups] = pair_scores_##mr##_##groups,
+FOR_PAIR_SCORES(PAIR_SCORES)
+static pair_scores_fn *const pair_scores[PAIR_ROWS + 1][PAIR_GROUPS + 1] = {FOR_PAIR_SCORES(PAIR_SCORES_ROW)};
+
+/* Scores of one tile for the groups of 8 positions [from, end), offset: from the keys that s->run names to its own. */
+static void score_tile_pairs(const struct tile *t, size_t offset, int32_t from, int32_t end, int32_t shift)
+{
+    struct scratch *s = t->s;
+    const int32_t mask = (1 << shift) - 1;
+    static const uint8_t widest[PAIR_ROWS + 1] = {0, 4, 4, 2, 2};
+    for (int32_t b = 0; b < pair_blocks(t); b++) {
+        const int32_t first = pair_block(t, b), mr = pair_block(t, b + 1) - first;
+        struct pair_scores a = {.q = wide_queries(t, first), .row_bytes = t->row_bytes, .n = t->k / VF_LEN};
+        for (int32_t at = from, n = widest[mr]; at < end; at += n * VF_LEN) {
+            while (at + n * VF_LEN > end)
+                n /= 2;
+            a.c = s->p + (t->q0 + first) * QR_X_ROW + at;
+            for (int32_t g = 0; g < n; g++) {
+                const int32_t pos = at + g * VF_LEN;
+                const size_t in = offset + (size_t)(pos & mask) * t->row_bytes;
+                const char *ask = b == 0 ? s->ask[0][pos >> shift] : NULL;
+                a.row[g] = s->run[0][pos >> shift] + in;
+                if (g % 2 == 0)
+                    a.ask[g / 2] = ask ? ask + in : a.row[g];
+            }
+            pair_scores[mr][n](&a);
+        }
+    }
+}
+
+/* Where blocks are shorter than 8 positions: copies the keys of positions [begin, end) that the item's tiles see, one tile behind the other; s->run points
+ * there, and nothing is asked for. Returns the bytes from a tile's to the next one's. */
+static size_t gather_keys(const struct tile *t, int32_t n_tiles, int32_t base, int32_t begin, int32_t end)
+{
+    struct scratch *s = t->s;
+    const size_t offset = PIECE * t->row_bytes;
+    char *to = s->values + WIDE_BYTES;
+    QR_ASSERT(n_tiles * t->row_bytes <= K_MAX * sizeof(uint16_t));
+    for (const struct tile *one = t; one < t + n_tiles; one++)
+        for (int32_t at = begin; at < end; at++)
+            memcpy(to + (size_t)(one - t) * offset + (size_t)at * t->row_bytes, cache_row(one, 0, base + at), t->row_bytes);
+    s->run[0][0] = to;
+    s->ask[0][0] = NULL;
+    return offset;
+}
+
+/* Scores of an item's tiles for positions [begin, end) of the piece, the tiles in turns. */
+static void score_few_pairs(const struct few *few, int32_t n_tiles, int32_t base, int32_t begin, int32_t end, int32_t shift)
+{
+    const bool gathers = shift < PAIR_SHIFT;
+    const size_t offset = gathers ? gather_keys(few->t, n_tiles, base, begin, end) : 0;
+    const int32_t last = (end + VF_LEN - 1) / VF_LEN * VF_LEN;
+    for (int32_t from = begin / VF_LEN * VF_LEN, to; from < last; from = to) {
+        to = lower(from / FEW_STEP * FEW_STEP + FEW_STEP, last);
+        for (int32_t i = 0; i < n_tiles; i++)
+            score_tile_pairs(few[i].t, gathers ? (size_t)i * offset : few[i].offset, from, to, gathers ? __builtin_ctz(PIECE) : shift);
+    }
+}
+
+/* ---- values ---- */
+
+/* A block's sums over positions [from, end): c[r][j] (+)= x[r][at] w[at][j], at in this order. */
+struct pair_values {
+    float *c;
+    const float *x;         /* rows QR_X_ROW apart */
+    const char *const *run; /* row `at` of w is row at % 2^shift of run[at >> shift] */
+    const char *const *ask; /* the same for what is asked for meanwhile, where it is not NULL; or NULL */
+    int64_t c_stride;
+    size_t row_bytes, column; /* column: bytes, where the columns begin in a row */
+    int32_t shift, from, end;
+    bool onto;
+};
+typedef void pair_values_fn(const struct pair_values *a);
+
+VF_FN vf weight_of(const float *x)
+{
+    vf v;
+    __asm__ volatile("vbroadcastss %1, %0" : "=x"(v) : "m"(*x));
+    return v;
+}
+
+/* 16 columns of w: the even ones and the odd ones, in operations that stay within halves of a register. */
+VF_FN void split_values(vf *even, vf *odd, const char *w)
+{
+    static const _Alignas(32) uint32_t seconds[VF_LEN] = {0xffff0000, 0xffff0000, 0xffff0000, 0xffff0000, 0xffff0000, 0xffff0000, 0xffff0000, 0xffff0000};
+    __asm__ volatile("vmovups %1, %0" : "=x"(*odd) : "m"(*(const char (*)[32])(const void *)w));
+    __asm__ volatile("vpslld $16, %1, %0" : "=x"(*even) : "x"(*odd));
+    __asm__ volatile("vandps %1, %0, %0" : "+x"(*odd) : "m"(seconds)); /* a mask in a register would push a sum out */
+}
+
+/* One row of w onto mr rows of nv vectors: the even ones of 16 columns and the odd ones side by side; a lone vector is 8 columns in their order. Weights of
+ * two rows stay in registers, of more there is no room for them. */
+VF_FN void add_value(vf *acc, const float *x, const char *w, ptrdiff_t ask, const int mr, const int nv)
+{
+    vf kept[2] QR_UNINITIALIZED, even, odd;
+    _mm_prefetch(w + ask, _MM_HINT_T1);
+    if (nv == 8)
+        _mm_prefetch(w + ask + 64, _MM_HINT_T1);
+#pragma GCC unroll 2
+    for (int r = 0; mr <= 2 && r < mr; r++)
+        kept[r] = weight_of(x + r * QR_X_ROW);
+    if (nv == 1) {
+        even = vf_load_bf16((const uint16_t *)(const void *)w);
+#pragma GCC unroll 6
+        for (int r = 0; r < mr; r++)
+            add_product(&acc[r], mr <= 2 ? kept[r] : weight_of(x + r * QR_X_ROW), even);
+        return;
+    }
+#pragma GCC unroll 4
+    for (int j = 0; j + 1 < nv; j += 2) {
+        split_values(&even, &odd, w + j * 16);
+#pragma GCC unroll 6
+        for (int r = 0; r < mr; r++) {
+            const vf weight = mr <= 2 ? kept[r] : weight_of(x + r * QR_X_ROW);
+            add_product(&acc[r * nv + j], weight, even);
+            add_product(&acc[r * nv + j + 1], weight, odd);
+        }
+    }
+}
+
+/* nv vectors of sums in the order of add_value from columns as they are; and back. */
+VF_FN void load_sums(vf *acc, const float *c, const int nv)
+{
+    if (nv == 1)
+        acc[0] = vf_load(c);
+#pragma GCC unroll 4
+    for (int j = 0; j + 1 < nv; j += 2) {
+        const vf a = vf_load(c + j * VF_LEN), b = vf_load(c + (j + 1) * VF_LEN);
+        const vf low = _mm256_permute2f128_ps(a, b, 0x20), high = _mm256_permute2f128_ps(a, b, 0x31);
+        acc[j] = _mm256_shuffle_ps(low, high, 0x88);
+        acc[j + 1] = _mm256_shuffle_ps(low, high, 0xdd);
+    }
+}
+
+VF_FN void store_sums(float *c, const vf *acc, const int nv)
+{
+    if (nv == 1)
+        vf_store(c, acc[0]);
+#pragma GCC unroll 4
+    for (int j = 0; j + 1 < nv; j += 2) {
+        const vf low = _mm256_unpacklo_ps(acc[j], acc[j + 1]), high = _mm256_unpackhi_ps(acc[j], acc[j + 1]);
+        vf_store(c + j * VF_LEN, _mm256_permute2f128_ps(low, high, 0x20));
+        vf_store(c + (j + 1) * VF_LEN, _mm256_permute2f128_ps(low, high, 0x31));
+    }
+}
+
+VF_FN void pair_values_of(const struct pair_values *a, const int mr, const int nv)
+{
+    const size_t row_bytes = a->row_bytes;
+    const int32_t mask = (int32_t)((1u << a->shift) - 1), end = a->end;
+    const int64_t c_stride = a->c_stride;
+    float *c = a->c;
+    vf acc[12] QR_UNINITIALIZED;
+#pragma GCC unroll 12
+    for (int i = 0; i < mr * nv; i++)
+        acc[i] = vf_zero();
+    if (a->onto) {
+#pragma GCC unroll 6
+        for (int r = 0; r < mr; r++)
+            load_sums(acc + r * nv, c + r * c_stride, nv);
+    }
+    for (int32_t at = a->from; at < end;) {
+        const int32_t rest = (at | mask) + 1 - at, run = at >> a->shift;
+        const char *w = a->run[run] + (size_t)(at & mask) * row_bytes + a->column;
+        const ptrdiff_t ask = a->ask && a->ask[run] ? a->ask[run] - a->run[run] : 0;
+        const float *x = a->x + at;
+        int32_t n = rest < end - at ? rest : end - at;
+        at += n;
+        for (; n >= 2; n -= 2, w += 2 * row_bytes, x += 2) {
+            add_value(acc, x, w, ask, mr, nv);
+            add_value(acc, x + 1, w + row_bytes, ask, mr, nv);
+        }
+        if (n > 0)
+            add_value(acc, x, w, ask, mr, nv);
+    }
+#pragma GCC unroll 6
+    for (int r = 0; r < mr; r++)
+        store_sums(c + r * c_stride, acc + r * nv, nv);
+}
+
+#define FOR_PAIR_VALUES(DO)                                                                                                            \
+    DO(1, 1) DO(1, 2) DO(1, 4) DO(1, 8) DO(2, 1) DO(2, 2) DO(2, 4) DO(3, 1) DO(3, 2) DO(3, 4) DO(4, 1) DO(4, 2) DO(5, 1)         \
+    DO(5, 2) DO(6, 1) DO(6, 2)
+#define PAIR_VALUES(mr, nv)                                                                                                            \
+    static void pair_values_##mr##_##nv(const struct pair_values *a)                                                                   \
+    {                                                                                                                                  \
+        pair_values_of(a, mr, nv);                                                                                                     \
+    }
+#define PAIR_VALUES_ROW(mr, nv) [mr][nv] = pair_values_##mr##_##nv,
+FOR_PAIR_VALUES(PAIR_VALUES)
+static pair_values_fn *const pair_values[ROWS_MAX + 1][9] = {FOR_PAIR_VALUES(PAIR_VALUES_ROW)};
+
+/* All of n vectors of columns from a->column on. */
+static void weigh_pairs(struct pair_values *a, int32_t mr, int32_t n)
+{
+    static const uint8_t widest[ROWS_MAX + 1] = {0, 8, 4, 4, 2, 2, 2};
+    for (int32_t nv = widest[mr]; n > 0; n -= nv) {
+        while (nv > n)
+            nv /= 2;
+        pair_values[mr][nv](a);
+        a->c += nv * VF_LEN;
+        a->column += (size_t)nv * VF_LEN * sizeof(uint16_t);
+    }
+}
+
+#endif

@@ -1,0 +1,49 @@
+/* many_parts.h - many rows times coded weights by integers (whole.h), for avx2: what linear.c has of avx2/coded_many.c.
+ *
+ * What float weights do a piece of k at a time (linear/pieces.h), these do likewise: 256 inputs of a panel become levels of 16 bits in pairs (8 KB), less
+ * the zeros of their groups, with the scales and offsets of their runs (2 KB), and stay in the first-level cache while blocks of rows pass by. A block of 6
+ * rows and 16 outputs has its sums of integers in 12 registers; what has been summed up before waits in the tile and meets them once for each run. The first
+ * blocks ask for the next piece of weights.
+ *
+ * x lies as [piece][block][unit][MANY_X][mr], so that blocks of a piece are one stream. */
+#ifndef QR_KERNELS_CPU_ISA_CODED_MANY_H
+#define QR_KERNELS_CPU_ISA_CODED_MANY_H
+
+#include "kernels/cpu/isa/coded/whole.h"
+#include "kernels/cpu/isa/coded/many_parts.h"
+
+#define WHOLE_ROWS_MIN 5                  /* with fewer rows codes become pairs in registers (few.h) */
+
+/* ---- x ---- */
+
+/* 32 inputs of mr rows to `to` [MANY_X][mr]. short_run: of 16 inputs. Whole vectors are stored where what is behind them is written next. */
+VF_FN void many_x_make(int32_t *to, const struct whole_x *x, int32_t mr, bool short_run)
+{
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; half++) {
+        vf v[VF_LEN] QR_UNINITIALIZED;
+        for (int32_t r = 0; r < VF_LEN; r++)
+            v[r] = r < mr ? VI_AS_FLOATS(VI_LOAD(x[r].x + half * WHOLE_K / 2)) : vf_zero();
+        vf_transpose(v);
+        for (int32_t i = 0; i < VF_LEN; i++) {
+            int32_t *pair = to + (half * VF_LEN + i) * mr;
+            if (mr > 1)
+                vf_store((float *)(void *)pair, v[i]);
+            else
+                memcpy(pair, &v[i], sizeof *pair);
+        }
+    }
+    float *rest = (float *)(void *)(to + MANY_PAIRS * mr);
+    for (int32_t r = 0; r < mr; r++) {
+        rest[r] = x[r].unit;
+        rest[mr + r] = short_run ? x[r].half_ones[0] : x[r].ones;
+        rest[2 * mr + r] = x[r].half_ones[1];
+    }
+}
+
+/* ---- weights ---- */
+
+/* Units [unit, unit + n) of a panel to `to`. apart: whether codes of 5 and 6 bits are (apart.h). */
+void qr_avx2_many_piece(struct many_piece *to, const struct qr_coded_shape *s, bool apart, const uint8_t *panel, int32_t unit, int32_t n);
+
+#endif

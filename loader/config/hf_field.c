@@ -1,0 +1,120 @@
+#include "loader/config/hf_field.h"
+
+#include "base/assert.h"
+
+static const struct qr_json *find(const struct qr_hf_obj *o, const char *key)
+{
+    QR_ASSERT(o != NULL && key != NULL);
+    QR_ASSERT(o->file != NULL && o->err != NULL);
+    const struct qr_json *v = qr_json_find(o->v, key);
+    return qr_json_is_null(v) ? NULL : v;
+}
+
+/* The value as it was written, shortened for a message. */
+static int fail_value(const struct qr_hf_obj *o, const char *key, const struct qr_json *v, const char *expected)
+{
+    struct qr_buf text;
+    qr_buf_init(&text);
+    qr_json_print(&text, v);
+    int rc = qr_err_set(o->err, QR_E_DAMAGED, "%s: %s%s is %.60s%s, expected %s", o->file, o->prefix, key, text.data,
+                        text.len > 60 ? "..." : "", expected);
+    qr_buf_release(&text);
+    return rc;
+}
+
+int qr_hf_wrong_type(const struct qr_hf_obj *o, const char *key, const struct qr_json *v, const char *expected)
+{
+    QR_ASSERT(o != NULL && key != NULL);
+    QR_ASSERT(v != NULL && expected != NULL);
+    return fail_value(o, key, v, expected);
+}
+
+int qr_hf_bad_value(const struct qr_hf_obj *o, const char *key, const struct qr_json *v, const char *expected, int64_t bound)
+{
+    QR_ASSERT(o != NULL && key != NULL);
+    QR_ASSERT(v != NULL && expected != NULL);
+    struct qr_buf text;
+    qr_buf_init(&text);
+    qr_buf_printf(&text, "%s %lld", expected, (long long)bound);
+    int rc = fail_value(o, key, v, text.data);
+    qr_buf_release(&text);
+    return rc;
+}
+
+int qr_hf_i32(const struct qr_hf_obj *o, const char *key, int32_t min, int32_t max, int32_t *out)
+{
+    const struct qr_json *v = find(o, key);
+    int64_t i;
+    if (!v)
+        return 0;
+    if (qr_json_i64(v, &i) && i >= min && i <= max) {
+        *out = (int32_t)i;
+        return 0;
+    }
+    struct qr_buf text;
+    qr_buf_init(&text);
+    qr_buf_printf(&text, "a whole number from %d to %d", min, max);
+    int rc = fail_value(o, key, v, text.data);
+    qr_buf_release(&text);
+    return rc;
+}
+
+int qr_hf_f64(const struct qr_hf_obj *o, const char *key, double min, double max, double *out)
+{
+    const struct qr_json *v = find(o, key);
+    if (!v)
+        return 0;
+    if (qr_json_type(v) == QR_JSON_T_NUMBER && qr_json_f64(v) >= min && qr_json_f64(v) <= max) {
+        *out = qr_json_f64(v);
+        return 0;
+    }
+    struct qr_buf text;
+    qr_buf_init(&text);
+    qr_buf_printf(&text, "a number from %g to %g", min, max);
+    int rc = fail_value(o, key, v, text.data);
+    qr_buf_release(&text);
+    return rc;
+}
+
+int qr_hf_f32(const struct qr_hf_obj *o, const char *key, double min, double max, float *out)
+{
+    double v = (double)*out;
+    int rc = qr_hf_f64(o, key, min, max, &v);
+    *out = (float)v;
+    return rc;
+}
+
+int qr_hf_bool(const struct qr_hf_obj *o, const char *key, bool *out)
+{
+    const struct qr_json *v = find(o, key);
+    if (v && qr_json_type(v) != QR_JSON_T_BOOL)
+        return fail_value(o, key, v, "true or false");
+    if (v)
+        *out = qr_json_bool(v);
+    return 0;
+}
+
+int qr_hf_str(const struct qr_hf_obj *o, const char *key, const char **out)
+{
+    const struct qr_json *v = find(o, key);
+    if (v && qr_json_type(v) != QR_JSON_T_STRING)
+        return fail_value(o, key, v, "a string");
+    if (v)
+        *out = qr_json_str(v, NULL);
+    return 0;
+}
+
+static int fail_missing(const struct qr_hf_obj *o, const char *key)
+{
+    return qr_err_set(o->err, QR_E_DAMAGED, "%s: %s%s is missing", o->file, o->prefix, key);
+}
+
+int qr_hf_need_i32(const struct qr_hf_obj *o, const char *key, int32_t min, int32_t max, int32_t *out)
+{
+    return find(o, key) ? qr_hf_i32(o, key, min, max, out) : fail_missing(o, key);
+}
+
+int qr_hf_need_f64(const struct qr_hf_obj *o, const char *key, double min, double max, double *out)
+{
+    return find(o, key) ? qr_hf_f64(o, key, min, max, out) : fail_missing(o, key);
+}

@@ -1,0 +1,52 @@
+/* coded_rows.h - what files hold in blocks or other codes, as the coded rows that kernels keep (kernels.h, linear_pack_coded): nothing is lost on the way.
+ * Knows the kinds of files; kernels do not. Pure; any thread may read.
+ */
+#ifndef QR_LOADER_PACK_CODED_ROWS_H
+#define QR_LOADER_PACK_CODED_ROWS_H
+
+#include "kernels/kernels.h"
+#include "loader/pack/share.h"
+#include "loader/stores/tensor_files.h"
+
+/* A coded type and, with 4 bits, the 16 numbers that its codes stand for. */
+struct qr_stored_code {
+    enum qr_dtype type;
+    const int8_t *levels;  /* NULL with more or fewer bits */
+    const int32_t *inputs; /* [n_in], borrowed: the order of inputs (quantized_tensors.h); NULL: their own */
+    int64_t n_in;
+};
+
+/* The one that keeps a stored tensor as it is. False: it is stored as numbers. */
+bool qr_stored_code(struct qr_stored_code *out, const struct qr_stored_tensor *t);
+
+/* The narrowest that keeps both, for matrices that are multiplied as one. False: there is none, or their inputs stand in different orders. */
+bool qr_stored_code_join(struct qr_stored_code *out, const struct qr_stored_code *a, const struct qr_stored_code *b);
+
+/* What c is where it is kept as another type that keeps it: a join's, or a wider one. */
+void qr_stored_code_as(struct qr_stored_code *c, enum qr_dtype as);
+
+/* For kernels that do not have codes of fewer than 4 bits: what keeps such a code with more. Others stay as they are. */
+void qr_stored_code_widen(struct qr_stored_code *c);
+
+/* Rows from `first_row` on and a stretch of columns of a tensor, as a source for linear_pack_coded; its fill's argument. `as` keeps the tensor (itself, or a
+ * join); cols begin and end where the tensor's groups (or 256 inputs, with steps) do. */
+struct qr_stored_rows {
+    const struct qr_tensor_files *files; /* borrowed, as is t */
+    const struct qr_stored_tensor *t;
+    struct qr_stored_code as;
+    int64_t first_row;
+    struct qr_span cols;
+    const uint8_t *begin; /* qr_stored_rows_place: of blocks, where the first row's columns begin, */
+    uint64_t pitch;       /* and how far rows lie apart; NULL: each is looked up */
+};
+
+/* Where rows of blocks lie, once for all of them. Nothing where they are mixed or are no blocks. */
+void qr_stored_rows_place(struct qr_stored_rows *rows);
+
+struct qr_coded_source qr_stored_source(const struct qr_stored_rows *rows);
+
+/* Words of all rows whose inputs are sorted, with inputs as the file has them (kernels/pack_words.h); their scales come sorted. False: these are no such rows.
+ * out->scales takes `rows`. */
+bool qr_stored_unsorted_words(struct qr_coded_words *out, const struct qr_stored_rows *rows);
+
+#endif

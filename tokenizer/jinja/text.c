@@ -1,0 +1,273 @@
+/* text.c - str() and repr() of values, as Python prints them. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/utf8.h"
+#include "tokenizer/jinja/ast.h"
+#include "tokenizer/jinja/eval.h"
+#include "tokenizer/jinja/unicode.h"
+#include "tokenizer/jinja/value.h"
+
+/* Shortest digits that read back as f, placed as Python places them: an exponent below 1e-4 and from 1e16 on. */
+void qr_jfloat_text(char buf[40], double f)
+{
+    if (isnan(f) || isinf(f)) {
+        strcpy(buf, isnan(f) ? "nan" : f > 0 ? "inf" : "-inf");
+        return;
+    }
+    char sci[40];
+    for (int digits = 0; digits < 17; digits++) {
+        snprintf(sci, sizeof sci, "%.*e", digits, f);
+        if (strtod(sci, NULL) == f)
+            break;
+    }
+    char *e = strchr(sci, 'e'), *out = buf, mantissa[24];
+    QR_ASSERT(e != NULL);
+    int exp = atoi(e + 1), n = 0;
+    for (char *p = sci; p < e; p++) {
+        if (*p >= '0' && *p <= '9')
+            mantissa[n++] = *p;
+    }
+    while (n > 1 && mantissa[n - 1] == '0')
+        n--;
+    if (signbit(f))
+        *out++ = '-';
+    if (exp < -4 || exp >= 16) {
+        *out++ = mantissa[0];
+        if (n > 1)
+            *out++ = '.';
+        for (int i = 1; i < n; i++)
+            *out++ = mantissa[i];
+        sprintf(out, "e%c%02d", exp < 0 ? '-' : '+', abs(exp));
+        return;
+    }
+    if (exp < 0) {
+        *out++ = '0';
+        *out++ = '.';
+        for (int i = exp + 1; i < 0; i++)
+            *out++ = '0';
+    }
+    for (int i = 0; i < n || i <= exp + 1; i++) {
+        if (i == exp + 1 && exp >= 0)
+            *out++ = '.';
+        if (i < n || i <= exp + 1)
+            *out++ = i < n ? mantissa[i] : '0';
+        if (i >= n && i > exp)
+            break;
+    }
+    *out = 0;
+}
+
+/* Python's repr of a string; the provenance of its characters is kept. */
+static void repr_str(struct qr_jsb *b, struct qr_jstr *s)
+{
+    b->rc = b->rc ? b->rc : qr_jstr_flat(b->c, s);
+    if (b->rc)
+        return;
+    const char *p = s->u.flat.data;
+    char quote = s->len && memchr(p, '\'', s->len) && !memchr(p, '"', s->len) ? '"' : '\'';
+    if (s->markup)
+        qr_jsb_puts(b, "Markup(");
+    qr_jsb_put(b, &quote, 1, true);
+    size_t from = 0;
+    for (size_t i = 0; i < s->len && b->rc == 0;) {
+        uint32_t cp;
+        char esc[12];
+        int32_t len = qr_utf8_decode(p + i, s->len - i, &cp);
+        QR_ASSERT(len > 0);
+        if (cp != (uint32_t)quote && cp != '\\' && qr_jprintable(cp)) {
+            i += (size_t)len;
+            continue;
+        }
+        if (cp == '\n' || cp == '\r' || cp == '\t')
+            snprintf(esc, sizeof esc, "\\%c", cp == '\n' ? 'n' : cp == '\r' ? 'r' : 't');
+        else if (cp == (uint32_t)quote || cp == '\\')
+            snprintf(esc, sizeof esc, "\\%c", (char)cp);
+        else
+            snprintf(esc, sizeof esc, cp < 0x100 ? "\\x%02x" : cp < 0x10000 ? "\\u%04x" : "\\U%08x", cp);
+        qr_jsb_put_range(b, s, from, i);
+        qr_jsb_put(b, esc, strlen(esc), s->trust == QR_JTRUST_ALL);
+        i += (size_t)len;
+        from = i;
+    }
+    if (b->rc == 0)
+        qr_jsb_put_range(b, s, from, s->len);
+    qr_jsb_put(b, &quote, 1, true);
+    if (s->markup)
+        qr_jsb_puts(b, ")");
+}
+
+static void repr(struct qr_jsb *b, const struct qr_jval *v);
+
+static void repr_seq(struct qr_jsb *b, const struct qr_jval *at, int64_t n, const char *open, const char *close)
+{
+    qr_jsb_puts(b, open);
+    for (int64_t i = 0; i < n && b->rc == 0; i++) {
+        if (i > 0)
+            qr_jsb_puts(b, ", ");
+        repr(b, &at[i]);
+    }
+    qr_jsb_puts(b, close);
+}
+
+static void repr_dict(struct qr_jsb *b, const struct qr_jdict *d)
+{
+    qr_jsb_puts(b, "{");
+    for (int32_t i = 0; i < d->n && b->rc == 0; i++) {
+        if (i > 0)
+            qr_jsb_puts(b, ", ");
+        repr(b, &d->at[i].key);
+        qr_jsb_puts(b, ": ");
+        repr(b, &d->at[i].val);
+    }
+    qr_jsb_puts(b, "}");
+}
+
+static void repr_view(struct qr_jsb *b, const struct qr_jval *v)
+{
+    qr_jsb_puts(b, qr_jtype_name(v));
+    qr_jsb_puts(b, "([");
+    for (int32_t i = 0; i < v->u.d->n && b->rc == 0; i++) {
+        struct qr_jval item;
+        if (i > 0)
+            qr_jsb_puts(b, ", ");
+        b->rc = b->rc ? b->rc : qr_jdict_view(b->c, v->u.d, v->view, i, &item);
+        if (b->rc == 0)
+            repr(b, &item);
+    }
+    qr_jsb_puts(b, "])");
+}
+
+static void repr_number(struct qr_jsb *b, const struct qr_jval *v)
+{
+    char buf[40];
+    if (v->type == QR_J_FLOAT)
+        qr_jfloat_text(buf, v->u.f);
+    else if (v->type == QR_J_INT)
+        snprintf(buf, sizeof buf, "%lld", (long long)v->u.i);
+    else
+        strcpy(buf, v->u.b ? "True" : "False");
+    qr_jsb_put(b, buf, strlen(buf), !v->untrusted);
+}
+
+static void repr_object(struct qr_jsb *b, const struct qr_jval *v)
+{
+    char buf[100];
+    switch (v->type) {
+    case QR_J_RANGE: {
+        const struct qr_jrange *r = v->u.range;
+        int n = snprintf(buf, sizeof buf, "range(%lld, %lld", (long long)r->start, (long long)r->stop);
+        if (r->step != 1)
+            n += snprintf(buf + n, sizeof buf - (size_t)n, ", %lld", (long long)r->step);
+        snprintf(buf + n, sizeof buf - (size_t)n, ")");
+        break;
+    }
+    case QR_J_LOOP:
+        snprintf(buf, sizeof buf, "<LoopContext %lld/%lld>", (long long)v->u.loop->i + 1, (long long)v->u.loop->items.n);
+        break;
+    case QR_J_MACRO:
+        if (v->u.macro->sig->name)
+            snprintf(buf, sizeof buf, "<Macro '%.60s'>", v->u.macro->sig->name);
+        else
+            strcpy(buf, "<Macro anonymous>");
+        break;
+    case QR_J_GEN: snprintf(buf, sizeof buf, "<generator object %s>", v->u.gen->name); break;
+    case QR_J_FUNC: snprintf(buf, sizeof buf, "<function %s>", v->u.func->name); break;
+    case QR_J_METHOD:
+        snprintf(buf, sizeof buf, "<built-in method %s of %s object>", v->u.bound->method->name,
+                 qr_jtype_name(&v->u.bound->self));
+        break;
+    default: snprintf(buf, sizeof buf, "<%s object>", qr_jtype_name(v));
+    }
+    qr_jsb_puts(b, buf);
+}
+
+static void repr(struct qr_jsb *b, const struct qr_jval *v)
+{
+    if (b->rc == 0)
+        b->rc = qr_jcharge(b->c, 1);
+    if (b->rc || (b->rc = qr_jdown(b->c)))
+        return;
+    switch (v->type) {
+    case QR_J_UNDEF: qr_jsb_puts(b, "Undefined"); break;
+    case QR_J_NONE: qr_jsb_puts(b, "None"); break;
+    case QR_J_BOOL:
+    case QR_J_INT:
+    case QR_J_FLOAT: repr_number(b, v); break;
+    case QR_J_BIG: qr_jsb_put_str(b, v->u.s); break;
+    case QR_J_STR: repr_str(b, v->u.s); break;
+    case QR_J_LIST: repr_seq(b, v->u.seq->at, v->u.seq->n, "[", "]"); break;
+    case QR_J_TUPLE: repr_seq(b, v->u.seq->at, v->u.seq->n, "(", v->u.seq->n == 1 ? ",)" : ")"); break;
+    case QR_J_DICT: repr_dict(b, v->u.d); break;
+    case QR_J_VIEW: repr_view(b, v); break;
+    case QR_J_NS:
+        qr_jsb_puts(b, "<Namespace ");
+        repr_dict(b, v->u.d);
+        qr_jsb_puts(b, ">");
+        break;
+    default: repr_object(b, v);
+    }
+    qr_jup(b->c);
+}
+
+/* A text in which anything untrusted took part is untrusted as a whole: its quotes and brackets say nothing by themselves. */
+static int finish(struct qr_jsb *b, struct qr_jstr **out)
+{
+    bool trusted = b->n_runs == 0 || (b->n_runs == 1 && b->run[0].trusted);
+    return qr_jsb_done_as(b, trusted, out);
+}
+
+int qr_jrepr(struct qr_jctx *c, const struct qr_jval *v, struct qr_jstr **out)
+{
+    QR_ASSERT(v != NULL && out != NULL);
+    struct qr_jsb b;
+    qr_jsb_init(&b, c);
+    repr(&b, v);
+    return finish(&b, out);
+}
+
+int qr_jtext(struct qr_jctx *c, const struct qr_jval *v, struct qr_jstr **out)
+{
+    QR_ASSERT(v != NULL && out != NULL);
+    if (v->type == QR_J_STR) {
+        *out = v->u.s;
+        return 0;
+    }
+    if (v->type == QR_J_UNDEF)
+        return qr_jstr_new(c, "", 0, true, out);
+    return qr_jrepr(c, v, out);
+}
+
+/* The text of a name for a message, cut when long. */
+static void name_of(struct qr_jctx *c, const struct qr_jval *v, char buf[100])
+{
+    struct qr_jstr *s;
+    enum qr_template_kind kind = c->kind;
+    struct qr_err err = *c->err;
+    buf[0] = 0;
+    if (qr_jrepr(c, v, &s) == 0)
+        snprintf(buf, 100, "%.*s", s->len > 90 ? 90 : (int)s->len, s->u.flat.data);
+    c->kind = kind;
+    *c->err = err;
+}
+
+int qr_jfail_undef(struct qr_jctx *c, const struct qr_jval *v)
+{
+    QR_ASSERT(v->type == QR_J_UNDEF);
+    const struct qr_jundef *u = v->u.undef;
+    char name[100] = "";
+    if (u->why == QR_JUNDEF_HINT)
+        return qr_jfail(c, "%s", u->hint);
+    name_of(c, &u->name, name);
+    if (u->why == QR_JUNDEF_NAME)
+        return qr_jfail(c, "%s is undefined", name);
+    if (u->why == QR_JUNDEF_UNSAFE)
+        return qr_jfail(c, "access to attribute %s of '%s' object is unsafe.", name,
+                        qr_jtype_name(&(struct qr_jval){.type = (uint8_t)u->of, .u.s = &(struct qr_jstr){0}}));
+    if (u->name.type != QR_J_STR)
+        return qr_jfail(c, "%s has no element %s", qr_jtype_repr(u->of), name);
+    return qr_jfail(c, "'%s' has no attribute %s", qr_jtype_repr(u->of), name);
+}

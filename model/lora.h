@@ -6,7 +6,7 @@
  * of any matrix of the layers that the weight table knows but for experts'; embeddings and the head have none. Not on devices that have no `adapt` (kernels.h);
  * on others slots are there twice, where the host writes and where kernels read.
  *
- * With several ranks a slot holds what of an adapter belongs to the rank's share (loader/pack/share.h): where a matrix is cut by its outputs, all of A and those
+ * With several ranks a slot holds what of an adapter belongs to the rank's share (share.h): where a matrix is cut by its outputs, all of A and those
  * rows of B; where it is cut by its inputs, those columns of A and all of B, so that B A x of its own inputs is a term of the sum over ranks that the product
  * is. Whoever has the files fills its own slot, and packs those of other ranks, which need no files and refuse nothing (ranks.h, qr_exec_send_piece).
  */

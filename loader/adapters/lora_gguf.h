@@ -1,4 +1,4 @@
-/* lora_gguf.h - inside loader/ only: what llama.cpp has of an adapter, one GGUF file, as the set of tensors that PEFT's form is read as (loader/adapters/lora.h).
+/* lora_gguf.h - inside loader/ only: llama.cpp's form of an adapter, one GGUF file, as the set of tensors of PEFT's form (lora.h).
  *
  * general.type is "adapter", adapter.type "lora", adapter.lora.alpha what sums are scaled by (over their rank), general.architecture the model's; tensors are
  * NAME.lora_a [r, n_in] and NAME.lora_b [n_out, r] for the model's tensor NAME. Rows of B lie as those of NAME do, which of some architectures are mixed.

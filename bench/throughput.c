@@ -32,7 +32,7 @@ struct throughput_options {
     int32_t dtype, quantize, kv_cache, tune;
     int64_t tensor_parallel, threads, steps, repeats, chunk, cache_bytes, sequences, running, prompt, generate;
     struct qr_str_list lora;
-    bool plain, apart, untuned, json, probe, deterministic;
+    bool untuned, json, probe, deterministic;
 };
 
 static const struct qr_option table[] = {
@@ -77,10 +77,6 @@ static const struct qr_option table[] = {
      .help = "Tokens that each generates, the likeliest ones."},
     {.name = "probe", .type = QR_OPT_FLAG, .offset = offsetof(struct throughput_options, probe), .builtin = "true",
      .help = "Measure memory and multipliers first and show each case's share of what they allow."},
-    {.name = "plain", .type = QR_OPT_FLAG, .offset = offsetof(struct throughput_options, plain), .builtin = "false",
-     .help = "Each case also with one kernel for each verb instead of fused ones, taking turns."},
-    {.name = "apart", .type = QR_OPT_FLAG, .offset = offsetof(struct throughput_options, apart), .builtin = "false",
-     .help = "Each case also unfused: as plain, and q, k, v, gate and up in products of their own."},
     {.name = "lora", .type = QR_OPT_LIST, .offset = offsetof(struct throughput_options, lora), .arg = "DIR",
      .help = "Each case also with this adapter; several: sequences take them in turn."},
     {.name = "tune", .type = QR_OPT_ENUM, .offset = offsetof(struct throughput_options, tune), .builtin = "cached", .choices = "off|cached",
@@ -109,7 +105,6 @@ struct rig {
     const struct throughput_options *o;
     struct qr_backend *be;
     struct qr_comm *comm;               /* borrowed; NULL: one rank */
-    const struct qr_ops *usual;
     double waited_share;                /* of the case at hand: time between ranks */
     struct qr_model *model;
     struct qr_arena act;
@@ -326,14 +321,13 @@ static void make_room(struct rig *r, int32_t n_blocks)
     r->kv.base = r->kv_mem = r->be->mem->alloc((size_t)r->kv.n_blocks * qr_kv_block_bytes(&r->kv));
     /* Pages never written are one page of zeros: no memory would be read. */
     r->be->mem->zero(r->be->queue, r->kv_mem, (size_t)r->kv.n_blocks * qr_kv_block_bytes(&r->kv));
-    size_t act_bytes = (r->o->plain || r->o->apart ? QR_PLAIN_ROOM : 1) * qr_model_act_bytes(r->model, r->rows_max, r->seqs_max);
-    const size_t adapted = r->lora ? qr_lora_act_bytes(r->model, r->rows_max, r->seqs_max) : 0;
+    size_t act_bytes = qr_model_act_bytes(r->model, r->rows_max, r->seqs_max);
+    const size_t adapted = r->lora ? qr_model_unfused_act_bytes(r->model, r->rows_max, r->seqs_max) : 0;
     act_bytes = adapted > act_bytes ? adapted : act_bytes;
     r->act_mem = qr_model_act_alloc(r->model, r->be, act_bytes);
     qr_arena_init_fixed(&r->act, r->act_mem, act_bytes);
     qr_exec_init(&r->exec, r->model, r->be, &r->act, &r->kv);
     qr_exec_join(&r->exec);
-    r->usual = r->exec.ops;
     r->exec.lora = r->lora;
     r->group = qr_alloc((size_t)r->o->lora.n, sizeof *r->group);
     r->group_row = ints(r->rows_max);
@@ -477,14 +471,12 @@ static void report(struct rig *r, const struct bench_case *c, struct qr_samples 
 }
 
 /* What takes turns. */
-enum { USUAL, PLAIN, APART, UNTUNED, ADAPTED, WAYS };
-static const char *const way_name[2][WAYS] = {{"prefill", "prefill-plain", "prefill-apart", "prefill-untuned", "prefill-lora"},
-                                              {"decode", "decode-plain", "decode-apart", "decode-untuned", "decode-lora"}};
+enum { USUAL, UNTUNED, ADAPTED, WAYS };
+static const char *const way_name[2][WAYS] = {{"prefill", "prefill-untuned", "prefill-lora"}, {"decode", "decode-untuned", "decode-lora"}};
 
 static bool wanted(const struct rig *r, int way)
 {
-    return way == USUAL || (way == PLAIN && r->o->plain) || (way == APART && r->o->apart) || (way == UNTUNED && r->o->untuned) ||
-           (way == ADAPTED && r->lora);
+    return way == USUAL || (way == UNTUNED && r->o->untuned) || (way == ADAPTED && r->lora);
 }
 
 static int run_cases(struct rig *r, const struct bench_case *cases, int32_t n, struct qr_err *err)
@@ -513,7 +505,6 @@ static int run_cases(struct rig *r, const struct bench_case *cases, int32_t n, s
         for (int64_t k = -1; k < r->o->repeats; k++) /* the first round warms up */
             for (int way = 0; way < WAYS; way++)
                 if (wanted(r, way)) {
-                    r->exec.ops = way == PLAIN ? &qr_ops_plain : way == APART ? &qr_ops_apart : r->usual;
                     r->adapted = way == ADAPTED;
                     r->be->pool->tune = way == UNTUNED ? NULL : r->be->tune;
                     r->share = k < 0 ? &warm_up : &share[way];
@@ -557,8 +548,8 @@ static int run_sequences(const struct throughput_options *o, struct qr_err *err)
                                         .running = (int32_t)o->running, .n_prompt = (int32_t)o->prompt, .n_generate = (int32_t)o->generate,
                                         .chunk = (int32_t)o->chunk};
     struct qr_sequences_figures f;
-    if (o->plain || o->apart || o->untuned || o->lora.n > 0 || o->tensor_parallel > 1)
-        return qr_err_set(err, QR_E_USAGE, "--plain, --apart, --untuned, --lora and --tensor-parallel: not with --sequences %d", c.n);
+    if (o->untuned || o->lora.n > 0 || o->tensor_parallel > 1)
+        return qr_err_set(err, QR_E_USAGE, "--untuned, --lora and --tensor-parallel: not with --sequences %d", c.n);
     int rc = qr_source_find(o->model, err);
     rc = rc ? rc : qr_bench_sequences(&f, &c, err);
     if (rc == 0)
@@ -584,14 +575,12 @@ static int run(const void *options, int *status, struct qr_err *err)
     rc = rc ? rc : qr_source_find(o->model, err);
     if (rc != 0)
         return rc;
-    if (o->apart && o->isa && strcmp(o->isa, "ref") == 0 && o->quantize != QR_QUANTIZE_NONE)
-        return qr_err_set(err, QR_E_USAGE, "--apart: the level ref packs quantized matrices as a whole");
     int32_t n_cases = list_cases(cases, &prefill, &batch, &depth, (int32_t)o->steps), n_blocks, seqs_max = 1;
     for (int32_t i = 0; i < n_cases; i++)
         seqs_max = cases[i].n_seqs > seqs_max ? cases[i].n_seqs : seqs_max;
     struct qr_comm_team team;
-    if (o->tensor_parallel > 1 && (o->plain || o->apart || o->untuned))
-        return qr_err_set(err, QR_E_USAGE, "--plain, --apart and --untuned: not with --tensor-parallel %d", (int)o->tensor_parallel);
+    if (o->tensor_parallel > 1 && o->untuned)
+        return qr_err_set(err, QR_E_USAGE, "--untuned: not with --tensor-parallel %d", (int)o->tensor_parallel);
     rc = qr_comm_team_begin(&team, (int32_t)o->tensor_parallel, err);
     if (rc != 0)
         return rc;

@@ -75,7 +75,7 @@ int qr_adapters_open(struct qr_engine *e, size_t *act_bytes, struct qr_err *err)
         return rc;
     a->n_slots = c->lora_slots;
     a->slot = qr_alloc((size_t)a->n_slots, sizeof *a->slot);
-    const size_t adapted = qr_lora_act_bytes(e->model, c->step_tokens_max, c->logit_rows_max);
+    const size_t adapted = qr_model_unfused_act_bytes(e->model, c->step_tokens_max, c->logit_rows_max);
     *act_bytes = adapted > *act_bytes ? adapted : *act_bytes;
     return 0;
 }

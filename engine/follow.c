@@ -67,7 +67,7 @@ static int open_share(struct follower *f, const char *dir, const struct qr_engin
     f->kv = qr_model_kv_view(f->model, NULL, (int32_t)a.n_blocks, (int32_t)a.block_tokens);
     const size_t kv_bytes = (size_t)a.n_blocks * qr_kv_block_bytes(&f->kv);
     size_t act_bytes = qr_model_act_bytes(f->model, (int32_t)a.step_tokens, (int32_t)a.logit_rows);
-    const size_t adapted = f->lora ? qr_lora_act_bytes(f->model, (int32_t)a.step_tokens, (int32_t)a.logit_rows) : 0;
+    const size_t adapted = f->lora ? qr_model_unfused_act_bytes(f->model, (int32_t)a.step_tokens, (int32_t)a.logit_rows) : 0;
     act_bytes = adapted > act_bytes ? adapted : act_bytes;
     f->kv.base = f->kv_mem = f->be->mem->alloc(kv_bytes);
     qr_backend_spread(f->be, f->kv_mem, kv_bytes);

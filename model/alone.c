@@ -8,7 +8,7 @@
 #define BLOCK_TOKENS 16
 
 void qr_alone_init(struct qr_alone *a, struct qr_model *m, struct qr_backend *be, const struct qr_lora *lora, int32_t ctx_max, int32_t rows_max,
-                   bool plain)
+                   bool watched)
 {
     QR_ASSERT(a != NULL && m != NULL && be != NULL);
     QR_ASSERT(ctx_max > 0 && rows_max > 0);
@@ -17,9 +17,8 @@ void qr_alone_init(struct qr_alone *a, struct qr_model *m, struct qr_backend *be
     a->kv = qr_model_kv_view(m, NULL, n_blocks, BLOCK_TOKENS);
     a->kv.base = a->kv_mem = be->mem->alloc((size_t)n_blocks * qr_kv_block_bytes(&a->kv));
     size_t act_bytes = qr_model_act_bytes(m, rows_max, rows_max);
-    const size_t others[] = {lora ? qr_lora_act_bytes(m, rows_max, rows_max) : 0, plain ? qr_model_plain_act_bytes(m, rows_max, rows_max) : 0};
-    for (int i = 0; i < QR_COUNT(others); i++)
-        act_bytes = others[i] > act_bytes ? others[i] : act_bytes;
+    const size_t unfused = lora || watched ? qr_model_unfused_act_bytes(m, rows_max, rows_max) : 0;
+    act_bytes = unfused > act_bytes ? unfused : act_bytes;
     a->act_mem = qr_model_act_alloc(m, be, act_bytes);
     qr_arena_init_fixed(&a->act, a->act_mem, act_bytes);
     qr_exec_init(&a->exec, m, be, &a->act, &a->kv);

@@ -17,9 +17,9 @@ struct qr_alone {
     float *scale;             /* owned [rows_max] 1: sums of stretches are those that log-probabilities are made of */
 };
 
-/* For sequences up to ctx_max tokens in steps of up to rows_max. lora: every row's adapter, borrowed, or NULL. plain: its verbs may become
- * qr_ops_plain's, which take more memory. */
-void qr_alone_init(struct qr_alone *a, struct qr_model *m, struct qr_backend *be, const struct qr_lora *lora, int32_t ctx_max, int32_t rows_max, bool plain);
+/* For sequences up to ctx_max tokens in steps of up to rows_max. lora: every row's adapter, borrowed, or NULL. watched: exec.watch may be set, which takes
+ * more memory. */
+void qr_alone_init(struct qr_alone *a, struct qr_model *m, struct qr_backend *be, const struct qr_lora *lora, int32_t ctx_max, int32_t rows_max, bool watched);
 void qr_alone_release(struct qr_alone *a); /* also of a zeroed one; before the model is closed */
 
 /* Tokens ids[first .. first + n) of a sequence whose tokens before that were computed: logits of each, as qr_model_forward has them, and a->exec.stretches. */

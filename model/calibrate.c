@@ -13,15 +13,14 @@ struct seen {
 };
 
 struct qr_calibration {
-    struct qr_ops ops;                /* the plain verbs, but for linear. First: x->ops points here */
     const struct qr_weights *weights; /* borrowed */
     int32_t n_layers;
     struct seen *seen;                /* owned [n_layers][PLACES] */
 };
 
-static struct qr_tensor watched_linear(struct qr_exec *x, const struct qr_tensor *in, const struct qr_weight *w, const struct qr_weight *bias)
+static void see(void *user, const struct qr_tensor *in, const struct qr_weight *w)
 {
-    struct qr_calibration *c = (struct qr_calibration *)(void *)x->ops;
+    struct qr_calibration *c = user;
     const struct qr_weight *all = (const struct qr_weight *)(const void *)c->weights->layer;
     QR_ASSERT(w >= all && w < all + (size_t)c->n_layers * PLACES && in->dtype == QR_F32);
     struct seen *s = &c->seen[w - all];
@@ -38,7 +37,6 @@ static struct qr_tensor watched_linear(struct qr_exec *x, const struct qr_tensor
             s->sum[i] += (double)row[i] * (double)row[i];
     }
     s->n += in->shape[0];
-    return qr_ops_plain.linear(x, in, w, bias);
 }
 
 struct qr_calibration *qr_calibration_new(const struct qr_model *m)
@@ -46,8 +44,7 @@ struct qr_calibration *qr_calibration_new(const struct qr_model *m)
     QR_ASSERT(m != NULL);
     QR_ASSERT(sizeof(struct qr_layer_weights) == PLACES * sizeof(struct qr_weight));
     struct qr_calibration *c = qr_alloc(1, sizeof *c);
-    *c = (struct qr_calibration){.ops = qr_ops_plain, .weights = qr_model_weights(m), .n_layers = qr_model_config(m)->n_layers};
-    c->ops.linear = watched_linear;
+    *c = (struct qr_calibration){.weights = qr_model_weights(m), .n_layers = qr_model_config(m)->n_layers};
     c->seen = qr_alloc((size_t)c->n_layers * PLACES, sizeof *c->seen);
     return c;
 }
@@ -67,7 +64,8 @@ void qr_calibration_watch(struct qr_calibration *c, struct qr_exec *x)
 {
     QR_ASSERT(c != NULL && x != NULL);
     QR_ASSERT(x->be->mem->host && !x->lora);
-    x->ops = &c->ops;
+    x->watch = see;
+    x->watch_user = c;
 }
 
 const float *qr_calibration_inputs(void *user, int32_t layer, size_t at)

@@ -13,7 +13,7 @@ void qr_exec_init(struct qr_exec *x, const struct qr_model *m, struct qr_backend
 {
     QR_ASSERT(x != NULL && m != NULL);
     QR_ASSERT(be != NULL && act != NULL);
-    *x = (struct qr_exec){.ops = qr_model_share(m)->size > 1 ? &qr_ops_ranks : &qr_ops_serve, .be = be, .act = act, .kv = kv, .model = m};
+    *x = (struct qr_exec){.ops = &qr_ops_serve, .be = be, .act = act, .kv = kv, .model = m};
 }
 
 void qr_exec_release(struct qr_exec *x)

@@ -1,14 +1,15 @@
-/* lora.h - low-rank adapters beside a model's matrices while it serves: room for n_slots of them, all of it allocated at the start, and what the verbs of
- * adapted rows need (qr_ops_adapted). A row of a batch with an adapter in slot s computes W x + scale B A x for each matrix W that the adapter names; the
- * others compute what they would without it, bit for bit.
+/* lora.h - low-rank adapters beside a model's matrices while it serves: room for n_slots of them, all of it allocated at the start, and what a product
+ * of adapted rows adds (ops_serve.c). A row of a batch with an adapter in slot s computes W x + scale B A x for each matrix W that the adapter names;
+ * the others compute what they would without it, bit for bit.
  *
- * A slot belongs to whoever fills it, on any thread, until a batch names it; then it must stay as it is. Everything else is immutable. Adapters may be
- * of any matrix of the layers that the weight table knows but for experts'; embeddings and the head have none. Not on devices that have no `adapt` (kernels.h);
- * on others slots are there twice, where the host writes and where kernels read.
+ * A slot belongs to the thread that fills it until a batch names it; then it must stay as it is. Everything else is immutable. Adapters may be of any
+ * matrix of the layers that the weight table knows but for experts'; embeddings and the head have none. Devices without `adapt` (kernels.h) refuse
+ * them; on others slots are there twice, where the host writes and where kernels read.
  *
- * With several ranks a slot holds what of an adapter belongs to the rank's share (share.h): where a matrix is cut by its outputs, all of A and those
- * rows of B; where it is cut by its inputs, those columns of A and all of B, so that B A x of its own inputs is a term of the sum over ranks that the product
- * is. Whoever has the files fills its own slot, and packs those of other ranks, which need no files and refuse nothing (ranks.h, qr_exec_send_piece).
+ * With several ranks a slot holds what of an adapter belongs to the rank's share (share.h): where a matrix is cut by its outputs, all of A
+ * and those rows of B; where it is cut by its inputs, those columns of A and all of B, so that B A x of its own inputs is a term of the sum over ranks
+ * that the product is. The rank that has the files fills its own slot, and packs those of other ranks, which need no files and refuse nothing
+ * (ranks.h, qr_exec_send_piece).
  */
 #ifndef QR_MODEL_LORA_H
 #define QR_MODEL_LORA_H
@@ -29,9 +30,6 @@ int64_t qr_lora_slot_bytes(const struct qr_model_config *c, enum qr_dtype weight
 int64_t qr_lora_shared_bytes(const struct qr_model_config *c, int32_t n_slots, int32_t rank_max, int32_t n_tokens);
 /* And what rank 0 of several takes beside that: a slot that is packed for another one, and the piece of it that is on its way. */
 int64_t qr_lora_stage_bytes(const struct qr_model_config *c, enum qr_dtype weights, int32_t rank_max);
-
-/* Bytes of step arena that a step takes when its rows have adapters, as qr_model_act_bytes. */
-size_t qr_lora_act_bytes(const struct qr_model *m, int32_t n_tokens, int32_t n_logits);
 
 /* QR_E_UNSUPPORTED where `be` computes no adapters. */
 int qr_lora_supports(const struct qr_backend *be, struct qr_err *err);

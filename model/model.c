@@ -237,7 +237,7 @@ static void outline(struct qr_model_plan *out, const struct qr_model *m, struct 
                                   .int8_bytes = bytes_as(&o, files, be, QR_Q8),
                                   .int4_bytes = bytes_as(&o, files, be, QR_Q4),
                                   .act_bytes = qr_model_act_bytes(&o, n_tokens, n_logits),
-                                  .adapted_act_bytes = qr_lora_act_bytes(&o, n_tokens, n_logits)};
+                                  .adapted_act_bytes = qr_model_unfused_act_bytes(&o, n_tokens, n_logits)};
     out->own = o.share.own;
     for (int32_t i = 0; i < qr_tensor_files_n_shards(files); i++)
         out->file_bytes += (size_t)qr_tensor_files_shard_bytes(files, i);
@@ -294,35 +294,13 @@ int qr_model_open(struct qr_model **out, const char *dir, struct qr_backend *be,
     return 0;
 }
 
-int qr_model_trains(const struct qr_model_config *c, struct qr_err *err)
-{
-    QR_ASSERT(c != NULL);
-    QR_ASSERT(err != NULL);
-    const bool own = c->arch == QR_ARCH_GEMMA; /* of GGUF files, which have added the 1: what would be written has not */
-    const struct {
-        bool has;
-        const char *what;
-    } rows[] = {{c->moe.n_experts > 0, "a mixture of experts"},
-                {c->layer_norm, "which has LayerNorms"},
-                {c->post_norms || c->logits_softcap > 0 || c->local_theta > 0, "which has norms behind its halves"},
-                {c->norm_plus_one || own, "whose norms multiply by 1 + w"}};
-    QR_ASSERT(c->layer_norm || (!c->ungated && !c->turned && c->n_positions == 0));
-    for (int i = 0; i < QR_COUNT(rows); i++)
-        if (rows[i].has)
-            return qr_err_set(err, QR_E_UNSUPPORTED, "%s, %s, is served, not trained", c->arch_name, rows[i].what);
-    return 0;
-}
-
 int qr_model_over(struct qr_model **out, const struct qr_model_config *c, const struct qr_weights *w, struct qr_backend *be, struct qr_err *err)
 {
     QR_ASSERT(out != NULL && c != NULL && w != NULL);
     QR_ASSERT(be != NULL && err != NULL && w->n_layers == c->n_layers);
-    int rc = qr_model_trains(c, err);
-    if (rc)
-        return rc;
     const enum qr_dtype dtype = w->matrix_dtype;
     const enum qr_dtype kv = choose_kv_dtype(QR_KV_CACHE_AUTO, dtype);
-    rc = dtype == QR_F64 ? 0 : qr_backend_supports(be, dtype, qr_weights_inputs_max(c), kv, c->head_dim, BLOCK_TOKENS, err);
+    const int rc = dtype == QR_F64 ? 0 : qr_backend_supports(be, dtype, qr_weights_inputs_max(c), kv, c->head_dim, BLOCK_TOKENS, err);
     if (rc)
         return rc;
     struct qr_model *m = qr_alloc(1, sizeof *m);
@@ -484,11 +462,6 @@ static void assert_batch(const struct qr_exec *x, const struct qr_batch *b)
     QR_ASSERT(b->n_groups == 0 || x->lora != NULL);
 }
 
-static const struct qr_ops *adapted_ops(const struct qr_model *m)
-{
-    return m->share.size > 1 ? &qr_ops_ranks_adapted : &qr_ops_adapted;
-}
-
 struct qr_tensor qr_model_forward(struct qr_exec *x, const struct qr_batch *batch)
 {
     QR_ASSERT(x != NULL && batch != NULL);
@@ -501,14 +474,10 @@ struct qr_tensor qr_model_forward(struct qr_exec *x, const struct qr_batch *batc
     qr_exec_set_batch(x, batch);
     x->stretches = (struct qr_stretches){0};
     x->hidden = (struct qr_tensor){0};
-    const struct qr_ops *usual = x->ops;
-    if (batch->n_groups > 0) {
-        x->ops = adapted_ops(x->model);
+    x->unfused = batch->n_groups > 0 || x->watch;
+    if (batch->n_groups > 0)
         qr_lora_bring(x);
-    }
-    const struct qr_tensor logits = qr_repeats(x, batch) ? qr_repeat_step(x, batch, run_step) : run_step(x, x->model);
-    x->ops = usual;
-    return logits;
+    return qr_repeats(x, batch) ? qr_repeat_step(x, batch, run_step) : run_step(x, x->model);
 }
 
 void qr_model_kv_copy(struct qr_exec *x, int32_t src, int32_t dst)
@@ -559,27 +528,21 @@ void qr_model_act_free(const struct qr_model *m, struct qr_backend *be, void *p)
 }
 
 /* A limit on rows of logits may be larger than the limit on rows; no step has more of them than rows. */
-static size_t bytes_with(const struct qr_model *m, const struct qr_ops *ops, int32_t n_tokens, int32_t n_logits)
+static size_t bytes_of_step(const struct qr_model *m, bool unfused, int32_t n_tokens, int32_t n_logits)
 {
     QR_ASSERT(m != NULL);
     QR_ASSERT(n_tokens > 0 && n_logits >= 0);
-    return qr_step_bytes(m, m->k, ops, n_tokens, n_logits < n_tokens ? n_logits : n_tokens, run_step);
+    return qr_step_bytes(m, m->k, unfused, n_tokens, n_logits < n_tokens ? n_logits : n_tokens, run_step);
 }
 
 size_t qr_model_act_bytes(const struct qr_model *m, int32_t n_tokens, int32_t n_logits)
 {
-    return bytes_with(m, NULL, n_tokens, n_logits);
+    return bytes_of_step(m, false, n_tokens, n_logits);
 }
 
-size_t qr_lora_act_bytes(const struct qr_model *m, int32_t n_tokens, int32_t n_logits)
+size_t qr_model_unfused_act_bytes(const struct qr_model *m, int32_t n_tokens, int32_t n_logits)
 {
-    QR_ASSERT(m != NULL);
-    return bytes_with(m, adapted_ops(m), n_tokens, n_logits);
-}
-
-size_t qr_model_plain_act_bytes(const struct qr_model *m, int32_t n_tokens, int32_t n_logits)
-{
-    return bytes_with(m, &qr_ops_plain, n_tokens, n_logits);
+    return bytes_of_step(m, true, n_tokens, n_logits);
 }
 
 /* ---- planning ---- */

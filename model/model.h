@@ -88,6 +88,9 @@ struct qr_exec {
     struct qr_tensor cos_sin, local_cos_sin; /* this step's rotary tables; the second where the model has one */
     struct qr_stretches stretches; /* of this step's logits, in the arena; largest NULL: the verbs say nothing of them */
     struct qr_tensor hidden;       /* [n_hidden, D] f32, in the arena: this step's rows as they left the last norm (qr_batch.hidden_row) */
+    bool unfused;                  /* products one by one, norms and gates apart: something reads or adds between them (adapters, watch) */
+    void (*watch)(void *user, const struct qr_tensor *in, const struct qr_weight *w); /* sees the input of each product in the layers; or NULL */
+    void *watch_user;              /* borrowed */
     enum qr_dtype real;            /* what activations are: f32; f64 where the reference kernels are compiled in double */
     struct qr_batch placed;        /* the batch, when its arrays had to be copied to a device */
     struct qr_repeat *repeat;      /* owned [QR_REPEATS_MAX]: steps that a device repeats (repeat.h); NULL before the first */
@@ -101,13 +104,9 @@ struct qr_exec {
 int qr_model_open(struct qr_model **out, const char *dir, struct qr_backend *be, const struct qr_model_options *options,
                   struct qr_err *err);
 
-/* Whether a model is trained here. QR_E_UNSUPPORTED says by name what is not: verbs without gradients, or weights in a file that are not those that are
- * computed with (logits_scaling, 1 + w). */
-int qr_model_trains(const struct qr_model_config *c, struct qr_err *err);
-
 /* A model over weights that somebody else owns and may change between steps (the trainer): nothing is read or loaded. `w` and what it points to
- * must outlive the model; its layers' vectors are f32 (f64 with f64 matrices). Errors: those of qr_backend_supports
- * and qr_model_trains. */
+ * must outlive the model; its layers' vectors are f32 (f64 with f64 matrices). Errors: those of
+ * qr_backend_supports. */
 int qr_model_over(struct qr_model **out, const struct qr_model_config *c, const struct qr_weights *w, struct qr_backend *be, struct qr_err *err);
 void qr_model_close(struct qr_model *m); /* NULL is fine */
 
@@ -131,11 +130,8 @@ int64_t qr_model_weight_bytes(const struct qr_model *m);    /* memory held for p
  * takes. The arena's memory must be 64-byte aligned. */
 size_t qr_model_act_bytes(const struct qr_model *m, int32_t n_tokens, int32_t n_logits);
 
-/* The same with x->ops = &qr_ops_plain. */
-size_t qr_model_plain_act_bytes(const struct qr_model *m, int32_t n_tokens, int32_t n_logits);
-
-/* At most so many times as much as with the usual verbs: norm, gate_up, glu and delta are kept where the fused ones keep glu. */
-#define QR_PLAIN_ROOM 4
+/* The same where x->unfused: of steps in which rows have adapters, or whose inputs are watched. */
+size_t qr_model_unfused_act_bytes(const struct qr_model *m, int32_t n_tokens, int32_t n_logits);
 
 /* Memory for a step arena: be's, or where several ranks compute, such that all reach. Freed before the model is closed, and before its comm. */
 void *qr_model_act_alloc(const struct qr_model *m, struct qr_backend *be, size_t n_bytes);

@@ -1,8 +1,10 @@
-/* ops.h - the verbs a forward pass is written in. Two fillings: ops_serve.c computes at once and in place; the trainer's
- * records. Verbs that are several others in one are there so that a kernel can do them in one go; a filling that has nothing better takes the
- * qr_plain_* below, which call the others. Both ways give the same bits. An architecture (arch_*.c) knows nothing but these: no backend,
- * rank, quantization, cache page or gradient. layer_norm, add_positions, unit and softcap are serving's only: the trainer refuses who uses them
- * (qr_model_over).
+/* ops.h - the verbs a forward pass is written in. Two fillings: ops_serve.c computes at once and in place; the trainer's records (train/ops_record.c). An
+ * architecture (arch_*.c) knows nothing but these: no backend, rank, quantization, cache page or gradient. Ranks, adapters, an order of inputs and experts are
+ * properties of weights and batches, not of a filling.
+ *
+ * attend, feed, feed_experts and norm_logits are several verbs in one, so that a kernel can do them in one go. A filling without such kernels takes the
+ * qr_plain_* forms below, which call the others: the trainer does, and the tests' oracle. Both ways give the same bits. A filling may lack verbs: serving has
+ * no use for the parts of what it does in one go; what the trainer lacks it refuses by train/trains.c.
  *
  * Tensors are f32 views in the step arena, but for what `attend` may hand to `feed`. An op that updates a tensor takes `struct qr_tensor *h`: serving
  * writes in place; recording allocates and re-points the handle. The model cannot tell.
@@ -61,9 +63,7 @@ struct qr_ops {
     struct qr_tensor (*layer_norm)(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *w, const struct qr_weight *bias, float eps);
     /* *h += rows of the table of positions, by the batch's positions. */
     void (*add_positions)(struct qr_exec *x, struct qr_tensor *h, const struct qr_weight *table);
-    /* *h += delta; returns RMSNorm(*h). */
-    struct qr_tensor (*residual_norm)(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *delta,
-                                      const struct qr_weight *w, float eps);
+    /* *h += delta. */
     void (*residual_add)(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *delta);
     /* [N, n_out] = in w^T + bias; bias may be NULL. */
     struct qr_tensor (*linear)(struct qr_exec *x, const struct qr_tensor *in, const struct qr_weight *w, const struct qr_weight *bias);
@@ -104,12 +104,6 @@ struct qr_ops {
 };
 
 extern const struct qr_ops qr_ops_serve;
-extern const struct qr_ops qr_ops_ranks; /* serves a rank's share of the model (ranks.h) */
-extern const struct qr_ops qr_ops_plain; /* serves with one kernel for each verb: what the other is compared with */
-extern const struct qr_ops qr_ops_apart; /* and with q, k, v, gate and up in products of their own. Not with quantized weights of the plainest kernels */
-
-extern const struct qr_ops qr_ops_ranks_adapted;
-extern const struct qr_ops qr_ops_adapted; /* steps in which rows have adapters (lora.h): the same for the other rows, bit for bit */
 
 /* What serving's attend and feed consist of, for who times the parts (tune.c): the bits are the same. attend_from goes on from the product with the fused
  * q, k, v matrix, which is used up. */
@@ -124,13 +118,6 @@ struct qr_tensor qr_serve_attend_from(struct qr_exec *x, struct qr_tensor *qkv, 
 struct qr_tensor qr_plain_attend(struct qr_exec *x, const struct qr_tensor *h, const struct qr_attend_weights *w, float eps,
                                  const struct qr_attn_spec *spec);
 void qr_plain_feed(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *mixed, const struct qr_feed_weights *w, float eps, enum qr_act act);
-void qr_plain_feed_experts(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *mixed, const struct qr_experts_weights *w, float eps,
-                           const struct qr_experts_spec *spec);
-void qr_plain_mix_experts(struct qr_exec *x, struct qr_tensor *h, const struct qr_experts_weights *w, float eps,
-                          const struct qr_experts_spec *spec); /* its second half */
-void qr_plain_add_experts(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *in, const struct qr_experts_weights *w,
-                          const struct qr_experts_spec *spec); /* and that behind its norm */
-
 /* First thing of a norm_logits: the rows of h that are wanted as they leave the last norm, which come last (qr_batch.hidden_row), go through it into x->hidden.
  * Returns the rows of h that are the head's. */
 struct qr_tensor qr_hidden_rows_out(struct qr_exec *x, const struct qr_tensor *h, const struct qr_head_weights *w, float eps);

@@ -50,37 +50,6 @@ void qr_plain_feed(struct qr_exec *x, struct qr_tensor *h, const struct qr_tenso
     linear_onto(x, h, &up, w->down, w->down_bias, w->down_norm, eps);
 }
 
-void qr_plain_add_experts(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *in, const struct qr_experts_weights *w,
-                          const struct qr_experts_spec *spec)
-{
-    QR_ASSERT(x != NULL && h != NULL && in != NULL);
-    QR_ASSERT(w != NULL && spec != NULL);
-    struct qr_tensor logits = x->ops->linear(x, in, w->router, NULL);
-    x->ops->experts(x, h, in, &logits, w->gate_up, w->down, spec);
-    if (!w->shared_gate)
-        return;
-    const struct qr_experts_spec shared = {.n_used = 1, .sigmoid = true, .act = spec->act};
-    logits = x->ops->linear(x, in, w->shared_gate, NULL);
-    x->ops->experts(x, h, in, &logits, w->shared_gate_up, w->shared_down, &shared);
-}
-
-void qr_plain_mix_experts(struct qr_exec *x, struct qr_tensor *h, const struct qr_experts_weights *w, float eps, const struct qr_experts_spec *spec)
-{
-    QR_ASSERT(x != NULL && h != NULL);
-    QR_ASSERT(w != NULL && spec != NULL);
-    const struct qr_tensor in = x->ops->norm(x, h, w->norm, eps);
-    qr_plain_add_experts(x, h, &in, w, spec);
-}
-
-void qr_plain_feed_experts(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *mixed, const struct qr_experts_weights *w, float eps,
-                           const struct qr_experts_spec *spec)
-{
-    QR_ASSERT(x != NULL && h != NULL);
-    QR_ASSERT(mixed != NULL && w != NULL);
-    linear_onto(x, h, mixed, w->out, w->out_bias, NULL, eps);
-    qr_plain_mix_experts(x, h, w, eps, spec);
-}
-
 struct qr_tensor qr_hidden_rows_out(struct qr_exec *x, const struct qr_tensor *h, const struct qr_head_weights *w, float eps)
 {
     QR_ASSERT(x != NULL && h != NULL);

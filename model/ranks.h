@@ -1,5 +1,5 @@
-/* ranks.h - one step on several ranks (tensor parallel). Rank 0 is the one that somebody asks: it sends what it is about to compute to the others, all
- * compute their shares (share.h) of the same step, add what they have behind every matrix that was cut along its inputs, and rank 0 collects logits.
+/* ranks.h - one step on several ranks (tensor parallel). Rank 0 is asked for steps: it sends what it is about to compute to the others, all compute
+ * their shares (share.h) of the same step, sum behind every matrix that was cut along its inputs, and rank 0 collects logits.
  *
  * On devices what they compute is added and collected by the devices, in order with the rest of a step (comm/device_comm.h), and ids that rank 0's device
  * draws go to the others likewise; the comm carries what the host says alone.

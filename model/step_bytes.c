@@ -55,7 +55,7 @@ static const struct qr_kernels nothing = {
     .softcap = no_softcap,
 };
 
-size_t qr_step_bytes(const struct qr_model *m, const struct qr_kernels *k, const struct qr_ops *ops, int32_t n_tokens, int32_t n_logits,
+size_t qr_step_bytes(const struct qr_model *m, const struct qr_kernels *k, bool unfused, int32_t n_tokens, int32_t n_logits,
                      struct qr_tensor (*run)(struct qr_exec *x, const struct qr_model *m))
 {
     QR_ASSERT(m != NULL && k != NULL && run != NULL);
@@ -71,7 +71,7 @@ size_t qr_step_bytes(const struct qr_model *m, const struct qr_kernels *k, const
     const struct qr_batch batch = {.n_tokens = n_tokens, .n_logits = n_logits};
     struct qr_exec x;
     qr_exec_init(&x, m, &be, &act, &kv);
-    x.ops = ops ? ops : x.ops;
+    x.unfused = unfused;
     x.batch = &batch;
     run(&x, m);
     return act.peak;

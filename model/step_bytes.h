@@ -6,9 +6,9 @@
 
 #include "model/model.h"
 
-/* `run` is called once with an exec, of these verbs (NULL: the model's usual ones), and a batch of these sizes whose arrays are NULL; it must reach data
- * through kernels only. k: those that will compute, of which what they hand each other is asked for. */
-size_t qr_step_bytes(const struct qr_model *m, const struct qr_kernels *k, const struct qr_ops *ops, int32_t n_tokens, int32_t n_logits,
+/* `run` is called once with an exec, unfused or not, and a batch of these sizes whose arrays are NULL; it must reach data through kernels only. k: the kernels
+ * that will compute; the sizes of what they hand each other are theirs. */
+size_t qr_step_bytes(const struct qr_model *m, const struct qr_kernels *k, bool unfused, int32_t n_tokens, int32_t n_logits,
                      struct qr_tensor (*run)(struct qr_exec *x, const struct qr_model *m));
 
 #endif

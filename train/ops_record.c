@@ -82,45 +82,32 @@ static struct qr_tensor record_embed(struct qr_exec *x, const struct qr_weight *
     return n->out[0];
 }
 
-/* ---- norm, residual_norm: in h, delta; out the norm, and the sum ---- */
+/* ---- norm ---- */
 
 static void norm_run(struct qr_tape *t, const struct qr_node *n)
 {
-    const bool residual = n->in[1].data != NULL;
-    const struct qr_tensor *x = residual ? &n->out[1] : &n->in[0];
-    const struct qr_norm_args a = {.out = n->out[0].data, .x = x->data, .delta = residual ? n->in[1].data : NULL, .w = n->w->t.data,
-                                   .out_stride = n->out[0].stride[0], .x_stride = x->stride[0], .delta_stride = residual ? n->in[1].stride[0] : 0,
+    const struct qr_tensor *x = &n->in[0];
+    const struct qr_norm_args a = {.out = n->out[0].data, .x = x->data, .w = n->w->t.data, .out_stride = n->out[0].stride[0], .x_stride = x->stride[0],
                                    .n_rows = (int32_t)x->shape[0], .n_cols = (int32_t)x->shape[1], .eps = n->number};
-    if (residual)
-        copy_rows(t, x, &n->in[0]);
     if (a.n_rows > 0)
         t->exec.be->k->rms_norm(t->exec.be->queue, &a);
 }
 
 static void norm_back(struct qr_tape *t, const struct qr_node *n)
 {
-    const bool residual = n->in[1].data != NULL;
-    const struct qr_tensor *x = residual ? &n->out[1] : &n->in[0];
+    const struct qr_tensor *x = &n->in[0];
     const struct qr_tensor dx = qr_tape_grad(t, x), dy = qr_tape_grad(t, &n->out[0]);
     double factor;
     const void *w = qr_params_vector(t->params, n->w, &factor);
     if (factor != 1) /* the vector's own gradient, not that of the one that is computed with: its factor goes to what arrives */
         scale_rows(t, &dy, factor);
-    struct qr_norm_back_args a = {.dx = dx.data, .dw = qr_params_grad(t->params, n->w), .dy = dy.data, .x = x->data, .w = w,
+    const struct qr_norm_back_args a = {.dx = dx.data, .dw = qr_params_grad(t->params, n->w), .dy = dy.data, .x = x->data, .w = w,
                                   .dx_stride = dx.stride[0], .dy_stride = dy.stride[0], .x_stride = x->stride[0],
                                   .n_rows = (int32_t)x->shape[0], .n_cols = (int32_t)x->shape[1], .eps = n->number};
-    if (residual) {
-        const struct qr_tensor *const both[] = {&n->in[0], &n->in[1]};
-        a.fresh = qr_tape_grads_are_fresh(t, both, 2);
-        const struct qr_tensor dh = qr_tape_grad(t, &n->in[0]), ddelta = qr_tape_grad(t, &n->in[1]);
-        a.dh = dh.data, a.dh_stride = dh.stride[0];
-        a.ddelta = ddelta.data, a.ddelta_stride = ddelta.stride[0];
-    }
     t->exec.be->b->rms_norm(t->exec.be->queue, &a);
 }
 
 static const struct qr_verb verb_norm = {.name = "norm", .run = norm_run, .back = norm_back, .cheap = true};
-static const struct qr_verb verb_residual_norm = {.name = "residual_norm", .run = norm_run, .back = norm_back, .cheap = true};
 
 static struct qr_tensor record_norm(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *w, float eps)
 {
@@ -134,25 +121,6 @@ static struct qr_tensor record_norm(struct qr_exec *x, const struct qr_tensor *h
     n->out[0] = qr_tape_result(t, n, h->shape[0], h->shape[1]);
     qr_tape_save(t, n, h, "x");
     qr_tape_run(t, n);
-    return n->out[0];
-}
-
-/* The sum is what later layers read: under QR_RECOMPUTE_SELECTIVE it is kept, only the norm is made again. */
-static struct qr_tensor record_residual_norm(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *delta, const struct qr_weight *w, float eps)
-{
-    QR_ASSERT(x != NULL && h != NULL && delta != NULL && w != NULL);
-    QR_ASSERT(h->shape[0] == delta->shape[0] && h->shape[1] == delta->shape[1] && w->t.shape[0] == h->shape[1]);
-    struct qr_tape *t = qr_tape_of(x);
-    struct qr_node *n = qr_tape_node(t, &verb_residual_norm);
-    n->in[0] = *h;
-    n->in[1] = *delta;
-    n->w = w;
-    n->number = eps;
-    n->out[0] = qr_tape_result(t, n, h->shape[0], h->shape[1]);
-    n->out[1] = t->o.recompute == QR_RECOMPUTE_FULL ? qr_tape_result(t, n, h->shape[0], h->shape[1]) : qr_tape_tensor(t, h->shape[0], h->shape[1]);
-    qr_tape_save(t, n, &n->out[1], "x");
-    qr_tape_run(t, n);
-    *h = n->out[1];
     return n->out[0];
 }
 
@@ -510,7 +478,6 @@ static void record_scope_end(struct qr_exec *x, struct qr_tensor *h, size_t mark
 const struct qr_ops qr_ops_record = {
     .embed = record_embed,
     .norm = record_norm,
-    .residual_norm = record_residual_norm,
     .residual_add = record_residual_add,
     .linear = record_linear,
     .qk_norm = record_qk_norm,

@@ -5,6 +5,7 @@
 #include "base/assert.h"
 #include "base/mem.h"
 #include "train/record.h"
+#include "train/trains.h"
 
 #define ALIGN 64
 #define CHUNK_ROWS 256 /* the head and its gradient pass through memory once for each chunk */
@@ -456,7 +457,8 @@ static int tape_new(struct qr_tape **out, struct qr_params *p, const struct qr_t
     QR_ASSERT(out != NULL && p != NULL && options != NULL);
     QR_ASSERT(err != NULL && options->n_tokens_max > 0 && options->n_seqs_max > 0 && options->n_seqs_max <= options->n_tokens_max);
     struct qr_model *model;
-    int rc = qr_model_over(&model, &p->config, &p->weights, p->be, err);
+    int rc = qr_train_takes(&p->config, err);
+    rc = rc ? rc : qr_model_over(&model, &p->config, &p->weights, p->be, err);
     if (rc)
         return rc;
     struct qr_tape *t = qr_alloc(1, sizeof *t);

@@ -12,6 +12,7 @@
 #include "base/files/map_file.h"
 #include "tokenizer/tokenizer.h"
 #include "train/trainer_parts.h"
+#include "train/trains.h"
 
 #define CONFIG_BYTES_MAX ((size_t)16 << 20)
 
@@ -47,7 +48,7 @@ static int read_model_config(struct qr_trainer *t, struct qr_err *err)
     int rc;
     if (c->model.from) {
         rc = qr_model_config_read_text(&t->model, &t->model_text, c->model.from, err);
-        rc = rc ? rc : qr_model_trains(&t->model, err);
+        rc = rc ? rc : qr_train_takes(&t->model, err);
         return rc ? qr_trainer_blame(c, "model.from", err) : 0;
     }
     rc = qr_map_file_open(&f, c->model.config, CONFIG_BYTES_MAX, err);
@@ -56,7 +57,7 @@ static int read_model_config(struct qr_trainer *t, struct qr_err *err)
     qr_buf_put(&t->model_text, f.data, f.n_bytes);
     qr_map_file_close(&f);
     rc = qr_hf_config_parse(&t->model, t->model_text.data, t->model_text.len, NULL, 0, err);
-    rc = rc ? rc : qr_model_trains(&t->model, err);
+    rc = rc ? rc : qr_train_takes(&t->model, err);
     if (rc) {
         qr_err_prefix(err, "%s: ", c->model.config);
         return qr_trainer_blame(c, "model.config", err);

@@ -19,6 +19,7 @@
 #include "model/model.h"
 #include "model/ranks.h"
 #include "tests/levels.h"
+#include "tests/model/plain_ops.h"
 #include "tests/temp.h"
 
 #define RIG_SEQS_MAX 16
@@ -31,6 +32,7 @@ struct rig {
     struct qr_kv_view kv;
     struct qr_arena act;
     struct qr_exec exec, *x; /* x: what runs; a test may put its own exec there */
+    struct qr_ops ops;        /* with rig_options.plain or apart */
     struct qr_lora *lora;     /* with rig_options.slots */
     void *kv_mem, *act_mem;
     int32_t block_tokens, rows_max;
@@ -106,12 +108,15 @@ static inline void rig_open(struct rig *r, const char *dir, struct rig_options o
     r->kv_mem = r->be->mem->alloc((size_t)n_blocks * qr_kv_block_bytes(&r->kv));
     rig_spoil(r->be, r->kv_mem, (size_t)n_blocks * qr_kv_block_bytes(&r->kv));
     r->kv.base = r->kv_mem;
-    size_t n_act = QR_PLAIN_ROOM * qr_model_act_bytes(r->model, r->rows_max, r->rows_max);
+    size_t n_act = PLAIN_ROOM * qr_model_act_bytes(r->model, r->rows_max, r->rows_max);
     r->act_mem = qr_model_act_alloc(r->model, r->be, n_act);
     rig_spoil(r->be, r->act_mem, n_act);
     qr_arena_init_fixed(&r->act, r->act_mem, n_act);
     qr_exec_init(&r->exec, r->model, r->be, &r->act, &r->kv);
-    r->exec.ops = o.apart ? &qr_ops_apart : o.plain ? &qr_ops_plain : r->exec.ops;
+    if (o.plain || o.apart) {
+        r->ops = o.apart ? apart_ops() : plain_ops();
+        r->exec.ops = &r->ops;
+    }
     if (o.slots > 0)
         cr_assert_eq(qr_lora_new(&r->lora, r->model, r->be, o.slots, RIG_RANK_MAX, r->rows_max, &err), 0, "%s", err.msg);
     r->exec.lora = r->lora;

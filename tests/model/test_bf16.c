@@ -258,7 +258,7 @@ static double measure_emulation(const struct texts *t, const char *dir, const ch
     rig_open(&rough, rounded_dir, (struct rig_options){.isa = EXACT_ISA, .compute = QR_COMPUTE_F32});
     cr_assert_eq(qr_safetensors_open(&st, dir, &err), 0, "%s", err.msg);
     const struct qr_stored_tensor *rows = qr_tensor_files_find(st, "model.embed_tokens.weight");
-    struct emulation e = {.exec = rough.exec, .ops = qr_ops_plain, .int8_cache = int8_cache};
+    struct emulation e = {.exec = rough.exec, .ops = plain_ops(), .int8_cache = int8_cache};
     e.embed.t = qr_tensor_2d((void *)(uintptr_t)qr_tensor_files_data(st, rows), rows->type->dtype, rows->shape[0], rows->shape[1]);
     e.ops.embed = emulated_embed;
     e.ops.linear = emulated_linear;

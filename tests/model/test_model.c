@@ -187,7 +187,7 @@ static void check_window(const struct qr_model_config *c, const char *isa)
     rig_open(&r, t.dir, (struct rig_options){.isa = isa});
     struct rig_seq s = rig_seq_new(&r, 0, NULL);
     float *got = rig_prompt(&r, &s, ids, n, 13), *want, *unmasked;
-    struct masked m = {.exec = r.exec, .ops = qr_ops_plain, .window = c->window, .first_layer = c->window_first_layer};
+    struct masked m = {.exec = r.exec, .ops = plain_ops(), .window = c->window, .first_layer = c->window_first_layer};
     m.ops.attention = masked_attention;
     m.exec.ops = &m.ops;
     r.x = &m.exec;

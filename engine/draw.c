@@ -6,7 +6,6 @@
 #include "base/assert.h"
 #include "base/mem.h"
 
-#define PIECES 8       /* of all stretches: how much lies ahead of each is kept while one looks for a draw's */
 #define BUCKETS 512    /* of scaled distance from the best logit, PER_UNIT to a factor e: the last is everything below exp(-32) */
 #define PER_UNIT 16.0f
 #define NEAR 8.0f        /* most nuclei end within this many units below the best logit, */
@@ -56,14 +55,12 @@ static double weigh_candidates(struct qr_sampler *s, int32_t n, float best, floa
 }
 
 /* s->logit and s->id of all whose logit is at least `from`, in the order of ids; stretches without one are not read. Returns their number. */
-static int32_t collect(struct qr_sampler *s, const float *most, const float *logits, float from)
+static int32_t collect(struct qr_sampler *s, const float *logits, float from)
 {
     int32_t n = 0;
     for (int32_t i = 0; i < s->n_stretches; i += QR_STRETCH) {
         int32_t which[QR_STRETCH] QR_UNINITIALIZED;
-        const int32_t left = s->n_stretches - i, n_which = s->math->find(which, most + i, left < QR_STRETCH ? left : QR_STRETCH, from);
-        for (int32_t k = 0; k < n_which && k < QR_DRAW_ASKED_MAX; k++)
-            qr_ask_for(logits + (i + which[k]) * QR_STRETCH, stretch_len(s, i + which[k]));
+        const int32_t left = s->n_stretches - i, n_which = s->math->find(which, s->most + i, left < QR_STRETCH ? left : QR_STRETCH, from);
         for (int32_t k = 0; k < n_which; k++) {
             const int32_t first = (i + which[k]) * QR_STRETCH;
             n += s->math->gather(s->logit + n, s->id + n, logits + first, stretch_len(s, i + which[k]), from, first);
@@ -133,7 +130,7 @@ static int32_t draw_any(struct qr_sampler *s, const float *logits, float inv_t, 
     double all = share_sums(s, best, inv_t), limit = u * all, sum = 0, before = 0;
     int32_t at = 0;
     if (!(all > 0)) /* infinite or no number: whoever looks at the logit of what is returned sees it */
-        return collect(s, s->most, logits, best) > 0 ? s->id[0] : 0;
+        return collect(s, logits, best) > 0 ? s->id[0] : 0;
     for (int32_t i = 0; i < s->n_stretches; i++) {
         if (s->sum[i] == 0)
             continue;
@@ -146,31 +143,13 @@ static int32_t draw_any(struct qr_sampler *s, const float *logits, float inv_t, 
     return draw_within(s, logits, at, s->most[at], inv_t, (limit - before) / s->sum[at]);
 }
 
-/* The same stretch, where s->sum is beside the best and before[i] what the stretches ahead of i * n_each weigh together. Left alone: rows where no sum goes
- * beyond the draw's. */
-static void look_any(const struct qr_sampler *s, struct qr_logits *row, const double before[PIECES], int32_t n_each, double all, double u)
-{
-    const double limit = u * all;
-    int32_t piece = 0;
-    if (!(limit < all))
-        return;
-    while ((piece + 1) * n_each < s->n_stretches && !(limit < before[piece + 1]))
-        piece++;
-    double sum = before[piece];
-    int32_t at = piece * n_each;
-    for (; !(limit < sum + s->sum[at]); at++)
-        sum += s->sum[at];
-    row->share = (limit - sum) / s->sum[at];
-    row->within = at + 1;
-}
-
 /* ---- top_k ---- */
 
 /* The k best into s->id and s->weight, best first, less what min_p drops and what lies behind top_p of their weight. Returns their number. */
 static int32_t keep_top(struct qr_sampler *s, const float *logits, const struct qr_sampling *p, float inv_t)
 {
     float best = largest_of(s);
-    int32_t n = collect(s, s->most, logits, qr_reached_by(s->math, s->most, s->n_stretches, p->top_k, best)), n_kept = 0;
+    int32_t n = collect(s, logits, qr_reached_by(s->math, s->most, s->n_stretches, p->top_k, best)), n_kept = 0;
     double all = 0, sum = 0;
     for (int32_t i = 0; i < n; i++)
         s->heap[i] = (struct qr_candidate){s->logit[i], s->id[i]};
@@ -279,39 +258,31 @@ static float near_of(float min_p, float best, float inv_t)
     return best - (min_p > FAR_WEIGHT ? 0.01f - logf(min_p) : NEAR) / inv_t;
 }
 
-/* What the nucleus lies in is collected and weighed: all that reaches `first` when that is enough for top_p, else all near the best when that is enough for
- * top_p or min_p, and so on. Which of these it is cannot be seen in what is drawn: buckets and weights from the best down to where top_p ends are the same in
- * each. Returns the number of candidates. */
-static int32_t collect_nucleus(struct qr_sampler *s, const float *most, const float *logits, double limit, float min_p, float best, float inv_t, float first)
+/* What the nucleus lies in is collected and weighed: all near the best when that is enough for top_p or min_p, and so on. Which of
+ * these it is cannot be seen in what is drawn: buckets and weights from the best down to where top_p ends are the same in each.
+ * Returns the number of candidates. */
+static int32_t collect_nucleus(struct qr_sampler *s, const float *logits, double limit, float min_p, float best, float inv_t)
 {
-    const float near = near_of(min_p, best, inv_t);
-    int32_t n;
-    if (first > near) {
-        n = collect(s, most, logits, first);
-        if (weigh_candidates(s, n, best, inv_t) > limit * SURELY)
-            return n;
-    }
-    n = collect(s, most, logits, near);
+    int32_t n = collect(s, logits, near_of(min_p, best, inv_t));
     if (weigh_candidates(s, n, best, inv_t) > limit || min_p > FAR_WEIGHT)
         return n;
-    n = min_p > 0 ? 0 : collect(s, most, logits, best - FAR / inv_t);
+    n = min_p > 0 ? 0 : collect(s, logits, best - FAR / inv_t);
     if (weigh_candidates(s, n, best, inv_t) > limit * SURELY)
         return n;
-    n = collect(s, most, logits, -INFINITY);
+    n = collect(s, logits, -INFINITY);
     weigh_candidates(s, n, best, inv_t);
     return n;
 }
 
 /* A nucleus may have thousands of ids, but only two buckets decide, the one where it ends and the one that the draw falls into, and only these
  * are ordered. Both passes add the same weights in the same order, so a draw in the last bucket stops before its end. */
-static int32_t draw_nucleus(struct qr_sampler *s, const float *most, const float *logits, const struct qr_sampling *p, double all, float best, float first,
-                            double u)
+static int32_t draw_nucleus(struct qr_sampler *s, const float *logits, const struct qr_sampling *p, float inv_t, double u)
 {
-    const float inv_t = 1.0f / p->temperature;
-    const double limit = (double)p->top_p * all;
+    const float best = largest_of(s);
+    const double limit = (double)p->top_p * share_sums(s, best, inv_t);
     double kept = 0, sum = 0;
     struct buckets b QR_UNINITIALIZED;
-    int32_t n = collect_nucleus(s, most, logits, limit, p->min_p, best, inv_t, first);
+    int32_t n = collect_nucleus(s, logits, limit, p->min_p, best, inv_t);
     if (n == 0)
         return 0; /* no number in the row */
     double there = fill_buckets(s, &b, n, p->min_p, best, inv_t);
@@ -319,20 +290,6 @@ static int32_t draw_nucleus(struct qr_sampler *s, const float *most, const float
     int32_t last = take_until(s, &b, end, limit < there ? limit : INFINITY, &kept);
     int32_t k = bucket_at(&b, u * kept, &sum);
     return k > end ? last : take_until(s, &b, k, u * kept, &sum);
-}
-
-/* Where a nucleus is looked for first: no nearer to the best than stretches must reach to have enough weight, as that of each is known. */
-static void look_nucleus(const struct qr_sampling *p, struct qr_logits *row, float best, float inv_t, double all, const float within[QR_NEARS])
-{
-    const double limit = (double)p->top_p * all;
-    int32_t k = 0;
-    row->all = all;
-    row->near = near_of(p->min_p, best, inv_t);
-    while (k < QR_NEARS && !((double)within[k] > limit))
-        k++;
-    const float nearer = best - QR_NEAREST * (float)(1 << k) / inv_t;
-    if (k < QR_NEARS && nearer > row->near + 0.02f / inv_t) /* further than rounding from where min_p cuts */
-        row->near = nearer;
 }
 
 static bool restricts_number(const struct qr_sampling *p, int32_t n_vocab)
@@ -352,38 +309,6 @@ static bool is_nucleus(const struct qr_sampling *p)
     return p->top_p < 1.0f || p->min_p > 0;
 }
 
-float qr_draw_look(struct qr_sampler *s, struct qr_logits *row, const struct qr_sampling *p, float best, double u)
-{
-    QR_ASSERT(s != NULL && row != NULL && p != NULL);
-    QR_ASSERT(row->largest != NULL && row->sum != NULL && row->scale == 1.0f / p->temperature);
-    const float inv_t = row->scale;
-    float within[QR_NEARS] = {0};
-    double all = 0, before[PIECES] QR_UNINITIALIZED;
-    const int32_t n_each = (s->n_stretches + QR_SAMPLER_ROOM * PIECES - 1) / (QR_SAMPLER_ROOM * PIECES) * QR_SAMPLER_ROOM;
-    for (int32_t i = 0, piece = 0; i < s->n_stretches; i += n_each, piece++) {
-        const int32_t left = s->n_stretches - i;
-        before[piece] = all;
-        all = s->math->share(s->sum + i, within, row->sum + i, row->largest + i, left < n_each ? left : n_each, best, inv_t, all);
-    }
-    if (!(all > 0) || !(all < (double)INFINITY))
-        return best;
-    if (is_nucleus(p)) {
-        look_nucleus(p, row, best, inv_t, all, within);
-        return row->near;
-    }
-    look_any(s, row, before, n_each, all, u);
-    return row->within > 0 ? row->largest[row->within - 1] : best;
-}
-
-int32_t qr_draw_looked(struct qr_sampler *s, const struct qr_logits *row, const struct qr_sampling *p, double u)
-{
-    QR_ASSERT(s != NULL && row != NULL && p != NULL);
-    QR_ASSERT(row->best > 0 && (row->all > 0 || row->within > 0));
-    if (row->all > 0)
-        return draw_nucleus(s, row->largest, row->x, p, row->all, row->largest[row->best - 1], row->near, u);
-    return draw_within(s, row->x, row->within - 1, row->largest[row->within - 1], row->scale, row->share);
-}
-
 int32_t qr_draw(struct qr_sampler *s, const float *logits, const struct qr_sampling *p, double u)
 {
     QR_ASSERT(s != NULL && logits != NULL && p != NULL);
@@ -393,7 +318,5 @@ int32_t qr_draw(struct qr_sampler *s, const float *logits, const struct qr_sampl
         return draw_top(s, logits, p, inv_t, u);
     if (!is_nucleus(p))
         return draw_any(s, logits, inv_t, u);
-    const float best = largest_of(s);
-    const double all = share_sums(s, best, inv_t);
-    return draw_nucleus(s, s->most, logits, p, all, best, near_of(p->min_p, best, inv_t), u);
+    return draw_nucleus(s, logits, p, inv_t, u);
 }

@@ -9,17 +9,8 @@
 /* Whether the draw needs s->sum: it does unless top_k restricts it. */
 bool qr_draw_needs_sums(const struct qr_sampling *p, int32_t n_vocab);
 
-#define QR_DRAW_ASKED_MAX 16 /* stretches that are asked for before the first is read */
-
-/* Looks at what is known of an unchanged row's stretches, sums with the draw's own scale: row->near and all, or within and share. Returns the logit that the
- * stretches reach which will be read first. best: the row's largest. Overwrites s->sum. */
-float qr_draw_look(struct qr_sampler *s, struct qr_logits *row, const struct qr_sampling *p, float best, double u);
-
 /* The id at share u, 0 <= u < 1, of the cumulative distribution: in the order of ids when nothing restricts it, best first otherwise. p->temperature > 0.
- * A row that was looked at, with the same p and u, and that has not changed since. */
-int32_t qr_draw_looked(struct qr_sampler *s, const struct qr_logits *row, const struct qr_sampling *p, double u);
-
-/* The same of any row. logits [s->n_vocab] are read only. Requires s->most and, where it is needed, s->sum: the sum of e^((logit - most) / temperature) of
+ * logits [s->n_vocab] are read only. Requires s->most and, where it is needed, s->sum: the sum of e^((logit - most) / temperature) of
  * each stretch. Overwrites s->sum. */
 int32_t qr_draw(struct qr_sampler *s, const float *logits, const struct qr_sampling *p, double u);
 

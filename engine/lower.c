@@ -5,8 +5,6 @@
 #include "base/assert.h"
 #include "base/mem.h"
 
-#define ASKED_AHEAD 8 /* sequences */
-
 void qr_lower_init(struct qr_lower *l, int32_t tokens_max, int32_t seqs_max, int32_t logits_max, int32_t ctx_max, int32_t block_tokens,
                    int32_t adapters_max)
 {
@@ -113,13 +111,6 @@ static void group_rows(struct qr_lower *l, const struct qr_plan *plan, const str
     }
 }
 
-
-/* What lower_item will read of this sequence: it was written last a step ago. */
-static void ask_for(const struct qr_seq *seq)
-{
-    __builtin_prefetch(seq->ids + seq->n_computed);
-}
-
 const struct qr_batch *qr_lower(struct qr_lower *l, const struct qr_plan *plan, const struct qr_sched *sched)
 {
     QR_ASSERT(plan->n_tokens <= l->tokens_max);
@@ -128,11 +119,8 @@ const struct qr_batch *qr_lower(struct qr_lower *l, const struct qr_plan *plan, 
     b->n_tokens = b->n_seqs = b->n_logits = b->n_hidden = b->n_groups = b->n_idle = 0;
     b->n_prefill_seqs = plan->n_prefill;
     const int32_t n_items = plan->n_prefill + plan->n_decode;
-    for (int32_t i = 0; i < n_items; i++) {
-        if (i + ASKED_AHEAD < n_items)
-            ask_for(qr_sched_seq(sched, plan->item[i + ASKED_AHEAD].seq));
+    for (int32_t i = 0; i < n_items; i++)
         lower_item(l, &plan->item[i], qr_sched_seq(sched, plan->item[i].seq));
-    }
     if (l->adapters_max > 0)
         group_rows(l, plan, sched);
     QR_ASSERT(b->n_tokens == plan->n_tokens && b->n_logits + b->n_hidden == plan->n_logits);

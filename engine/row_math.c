@@ -84,32 +84,6 @@ INLINE int32_t count_above_body(const float *x, int32_t n, float v)
     return count;
 }
 
-#define WITHIN_FIRST 0.135335283f  /* e^-2, about: what is told apart decides what is read first and nothing else */
-#define WITHIN_SECOND 0.0183156389f
-
-/* One stretch more of share. */
-INLINE double share_one(double *part, float within[QR_NEARS], float w, float sum, double all)
-{
-    within[0] += w >= WITHIN_FIRST ? sum * w : 0;
-    within[1] += w >= WITHIN_SECOND ? sum * w : 0;
-    *part = (double)sum * (double)w;
-    return all + *part;
-}
-
-INLINE double share_body(double *part, float within[QR_NEARS], const float *sum, const float *most, int32_t n, float best, float inv_t, double all)
-{
-    float w[LANES] QR_UNINITIALIZED;
-    int32_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        exp_lanes(w, most + i, best, inv_t);
-        for (int32_t k = 0; k < LANES; k++)
-            all = share_one(part + i + k, within, w[k], sum[i + k], all);
-    }
-    for (; i < n; i++)
-        all = share_one(part + i, within, qr_exp_below_one((most[i] - best) * inv_t), sum[i], all);
-    return all;
-}
-
 INLINE int32_t find_rest(int32_t *at, const float *x, int32_t i, int32_t n, float v, int32_t n_found)
 {
     for (; i < n; i++) {
@@ -302,34 +276,6 @@ AVX2 static double weigh_avx2(float *restrict w, const float *restrict x, int32_
     return sum;
 }
 
-/* share_body: what waits for nothing is done beside the chain of additions. */
-AVX2 static double share_avx2(double *part, float within[QR_NEARS], const float *sum, const float *most, int32_t n, float best, float inv_t, double all)
-{
-    __m256 near[QR_NEARS] = {0};
-    int32_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        __m256 w[2] QR_UNINITIALIZED;
-        exp_avx2(w, most + i, _mm256_set1_ps(best), _mm256_set1_ps(inv_t));
-        for (int32_t h = 0; h < 2; h++) {
-            const float *these = sum + i + h * LANES / 2;
-            double *to = part + i + h * LANES / 2;
-            const __m256 about = w[h] * _mm256_loadu_ps(these);
-            near[0] += _mm256_and_ps(about, _mm256_cmp_ps(w[h], _mm256_set1_ps(WITHIN_FIRST), _CMP_GE_OQ));
-            near[1] += _mm256_and_ps(about, _mm256_cmp_ps(w[h], _mm256_set1_ps(WITHIN_SECOND), _CMP_GE_OQ));
-            _mm256_storeu_pd(to, _mm256_cvtps_pd(_mm256_castps256_ps128(w[h])) * _mm256_cvtps_pd(_mm_loadu_ps(these)));
-            _mm256_storeu_pd(to + 4, _mm256_cvtps_pd(_mm256_extractf128_ps(w[h], 1)) * _mm256_cvtps_pd(_mm_loadu_ps(these + 4)));
-        }
-        for (int32_t k = 0; k < LANES; k++)
-            all += part[i + k];
-    }
-    for (int32_t k = 0; k < QR_NEARS; k++)
-        for (int32_t h = 0; h < 8; h++)
-            within[k] += near[k][h];
-    for (; i < n; i++)
-        all = share_one(part + i, within, qr_exp_below_one((most[i] - best) * inv_t), sum[i], all);
-    return all;
-}
-
 AVX2 static int32_t above_avx2(const float *x, int32_t n, float v)
 {
     return count_above_body(x, n, v);
@@ -383,15 +329,10 @@ float qr_reached_by(const struct qr_row_math *math, const float *x, int32_t n, i
     {                                                                                                                   \
         return weigh_body(w, x, n, best, inv_t);                                                                        \
     }                                                                                                                   \
-    __VA_ARGS__ static double share_##level(double *part, float within[QR_NEARS], const float *sum, const float *most, int32_t n, float best,     \
-                                            float inv_t, double all)                                                    \
-    {                                                                                                                   \
-        return share_body(part, within,    sum, most, n, best, inv_t, all);                                             \
-    }                                                                                                                   \
     __VA_ARGS__ static int32_t above_##level(const float *x, int32_t n, float v) { return count_above_body(x, n, v); }   \
     TABLE(level)
 #define TABLE(level)                                                                                                    \
-    static const struct qr_row_math math_##level = {.name = #level, .max = max_##level, .weigh = weigh_##level, .share = share_##level, \
+    static const struct qr_row_math math_##level = {.name = #level, .max = max_##level, .weigh = weigh_##level, \
                                                     .count_above = above_##level, .find = find_##level, .first = first_##level, .gather = gather_##level};
 
 ROW_MATH(any, )

@@ -11,10 +11,6 @@
 
 #define QR_STRETCH QR_LINEAR_STRETCH /* numbers that are looked at, or passed over, together */
 
-/* Distances from the best of all, in units of the temperature, within which the weight of stretches is told apart. */
-#define QR_NEARS 2
-#define QR_NEAREST 2.0f /* the first of them; each other is twice the one before: e^-2, e^-4 */
-
 struct qr_row_math {
     const char *name;
     /* The largest of x[0..n) and `least`; what is no number is passed over. */
@@ -22,9 +18,6 @@ struct qr_row_math {
     /* w[i] = exp((x[i] - best) * inv_t) within 2 ulp, for (x[i] - best) * inv_t <= 0: 0 below -87 and for what is no number. Returns the sum
      * of w, added up in double. w may not overlap x. */
     double (*weigh)(float *w, const float *x, int32_t n, float best, float inv_t);
-    /* part[i] = sum[i] * e^((most[i] - best) * inv_t) in double. Returns `all` and these, added up one by one in their order. within[k] grows by those whose
-     * most lies at most QR_NEAREST * 2^k / inv_t below best: about, in whatever order. */
-    double (*share)(double *part, float within[QR_NEARS], const float *sum, const float *most, int32_t n, float best, float inv_t, double all);
     /* How many of x[0..n) are larger than v. */
     int32_t (*count_above)(const float *x, int32_t n, float v);
     /* at[0..) = the places of what is at least v among x[0..n), in their order; returns how many. What is no number is passed over. at: n places. */
@@ -38,17 +31,6 @@ struct qr_row_math {
 /* What at least k of x[0..n) are larger than, none of them larger than best: less than the k-th largest by a 32nd of how far it lies below best, at most, so
  * that whoever reads what reaches it reads little in vain. -infinity: there are not so many, or they lie too far away. */
 float qr_reached_by(const struct qr_row_math *math, const float *x, int32_t n, int32_t k, float best);
-
-/* Asks for n numbers of a stretch, or of all stretches: whichever core multiplied wrote them, and to wait for them line by line takes longer than to read
- * them. */
-static inline void qr_ask_for(const float *x, int32_t n)
-{
-    QR_ASSERT(x != NULL);
-    QR_ASSERT(n > 0);
-    for (int32_t i = 0; i < n; i += 16)
-        __builtin_prefetch(x + i);
-    __builtin_prefetch(x + n - 1);
-}
 
 /* The widest that this processor has. */
 const struct qr_row_math *qr_row_math_best(void);

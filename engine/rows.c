@@ -9,10 +9,6 @@
 
 #define ITEM_LOGITS 65536  /* about 10 us of greedy sampling: less is not worth another worker's attention */
 #define NARROW_LOGITS 2048 /* see cost_of */
-#define ASKED_AHEAD 8      /* rows: what they read first fits into a first-level cache twice over */
-#define LOOKED_AHEAD 4
-#define ROWS_AHEAD 12
-#define LINE 64
 
 void qr_rows_init(struct qr_rows *r, struct qr_backend *be, const struct qr_model_config *model, int32_t rows_max)
 {
@@ -121,57 +117,12 @@ struct cut {
     int32_t each;
 };
 
-/* The row itself, which the engine thread wrote, and where it ends up. */
-static void ask_for_row(const struct qr_rows *r, int32_t i, int32_t end)
-{
-    if (i >= end)
-        return;
-    const char *row = (const char *)&r->row[i];
-    for (size_t at = 0; at < offsetof(struct qr_row, token) + LINE; at += LINE)
-        __builtin_prefetch(row + at, 1);
-}
-
-static void ask(const struct qr_rows *r, int32_t i, int32_t end)
-{
-    if (i >= end || r->row[i].kind != QR_ROW_DRAW)
-        return;
-    const struct qr_row *row = &r->row[i];
-    __builtin_prefetch(row->seq);
-    for (size_t at = 0; at < offsetof(struct qr_sampling, stop); at += LINE)
-        __builtin_prefetch((const char *)&row->req->sampling + at);
-    qr_sample_ask(&row->logits, r->model->n_vocab);
-}
-
-static void look(const struct qr_rows *r, int32_t i, int32_t end, int32_t worker)
-{
-    struct qr_row *row = &r->row[i];
-    if (i < end && row->kind == QR_ROW_DRAW)
-        qr_sample_look(&r->sampler[worker], &row->logits, &row->req->sampling, row->choice, row->seq->n_ids - row->seq->n_prompt);
-}
-
-/* Rows [first, end) on one worker. What they read first is asked for some rows ahead, and what that leads to some fewer. */
-static void compute_rows(const struct qr_rows *r, int32_t first, int32_t end, int32_t worker)
-{
-    for (int32_t i = first; i < first + ROWS_AHEAD; i++)
-        ask_for_row(r, i, end);
-    for (int32_t i = first; i < first + ASKED_AHEAD; i++)
-        ask(r, i, end);
-    qr_sampler_ask(&r->sampler[worker]);
-    for (int32_t i = first; i < first + LOOKED_AHEAD; i++)
-        look(r, i, end, worker);
-    for (int32_t i = first; i < end; i++) {
-        ask_for_row(r, i + ROWS_AHEAD, end);
-        ask(r, i + ASKED_AHEAD, end);
-        look(r, i + LOOKED_AHEAD, end, worker);
-        compute_row(r, &r->row[i], worker);
-    }
-}
-
 static void compute_item(const void *arg, int32_t item, int32_t worker)
 {
     const struct cut *c = arg;
-    const int32_t first = item * c->each;
-    compute_rows(c->r, first, first + c->each < c->r->n ? first + c->each : c->r->n, worker);
+    const int32_t first = item * c->each, end = first + c->each < c->r->n ? first + c->each : c->r->n;
+    for (int32_t i = first; i < end; i++)
+        compute_row(c->r, &c->r->row[i], worker);
 }
 
 void qr_rows_compute(struct qr_rows *r)

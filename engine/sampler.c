@@ -8,8 +8,6 @@
 #include "base/rng.h"
 #include "engine/draw.h"
 
-#define AHEAD 16 /* ids, while a row is changed at many */
-
 static size_t room_for(int32_t n_vocab)
 {
     return ((size_t)n_vocab + QR_SAMPLER_ROOM - 1) / QR_SAMPLER_ROOM * QR_SAMPLER_ROOM;
@@ -113,12 +111,14 @@ double qr_log_sum_exp(const struct qr_logits *row, int32_t n_vocab)
     const int32_t n = (n_vocab + QR_STRETCH - 1) / QR_STRETCH;
     if (!row->largest || !row->sum || row->scale != 1.0f)
         return log_sum_of_all(math, row->x, n_vocab);
-    const float best = row->best > 0 ? row->largest[row->best - 1] : math->max(row->largest, n, -INFINITY);
+    const float best = math->max(row->largest, n, -INFINITY);
     double sum = 0;
-    float within[QR_NEARS] = {0};
     for (int32_t i = 0; i < n; i += QR_STRETCH) {
-        double part[QR_STRETCH] QR_UNINITIALIZED;
-        sum = math->share(part, within, row->sum + i, row->largest + i, n - i < QR_STRETCH ? n - i : QR_STRETCH, best, 1, sum);
+        float weight[QR_STRETCH] QR_UNINITIALIZED;
+        const int32_t n_some = n - i < QR_STRETCH ? n - i : QR_STRETCH;
+        math->weigh(weight, row->largest + i, n_some, best, 1);
+        for (int32_t k = 0; k < n_some; k++)
+            sum += (double)row->sum[i + k] * (double)weight[k];
     }
     return (double)best + log(sum);
 }
@@ -145,7 +145,7 @@ static void find_top_within(struct qr_token_logprob *out, const struct qr_row_ma
 /* The n_top largest, in stretches: one that holds nothing larger than the last of the list is not looked at twice. */
 static void find_top(struct qr_token_logprob *out, const struct qr_row_math *math, const struct qr_logits *row, int32_t n_vocab, int32_t n_top)
 {
-    const float least = row->n_reached == n_top ? row->reached : reached_by(math, row, n_vocab, n_top);
+    const float least = reached_by(math, row, n_vocab, n_top);
     const int32_t n_stretches = (n_vocab + QR_STRETCH - 1) / QR_STRETCH;
     for (int32_t i = 0; !row->largest && i < n_stretches; i++) {
         const float most = math->max(row->x + i * QR_STRETCH, stretch_len(n_vocab, i), -INFINITY);
@@ -155,8 +155,6 @@ static void find_top(struct qr_token_logprob *out, const struct qr_row_math *mat
     for (int32_t i = 0; row->largest && i < n_stretches; i += QR_STRETCH) {
         int32_t at[QR_STRETCH] QR_UNINITIALIZED;
         const int32_t n = find_stretches(at, math, row->largest, n_stretches, i, least);
-        for (int32_t k = 0; k < n && least > -INFINITY; k++)
-            qr_ask_for(row->x + (i + at[k]) * QR_STRETCH, stretch_len(n_vocab, i + at[k]));
         for (int32_t k = 0; k < n; k++)
             if (out->n_top < n_top || row->largest[i + at[k]] > out->top_logprob[n_top - 1])
                 find_top_within(out, math, row, n_vocab, n_top, i + at[k], least);
@@ -222,21 +220,12 @@ static float *change(struct qr_sampler *s, float *logits, int32_t id)
     return &logits[id];
 }
 
-/* What a later id is about to change. */
-static inline void ask_changed(const struct qr_sampler *s, const float *logits, const int32_t *ids, int32_t i, int32_t n_ids)
-{
-    const int32_t id = ids[i + AHEAD < n_ids ? i + AHEAD : i];
-    __builtin_prefetch(&s->count[id], 1);
-    __builtin_prefetch(&logits[id], 1);
-}
-
 /* Repetition counts prompt and output (Keskar et al. 2019, arXiv:1909.05858); presence and frequency count the output only. */
 static void apply_penalties(struct qr_sampler *s, float *logits, const struct qr_sampling *p, const int32_t *ids, int32_t n_ids,
                             int32_t n_prompt)
 {
     if (p->repetition != 1.0f) {
         for (int32_t i = 0; i < n_ids; i++) {
-            ask_changed(s, logits, ids, i, n_ids);
             if (s->count[ids[i]]++ == 0) {
                 float *x = change(s, logits, ids[i]);
                 *x = *x > 0 ? *x / p->repetition : *x * p->repetition;
@@ -247,10 +236,8 @@ static void apply_penalties(struct qr_sampler *s, float *logits, const struct qr
     }
     if (p->presence == 0 && p->frequency == 0)
         return;
-    for (int32_t i = n_prompt; i < n_ids; i++) {
-        ask_changed(s, logits, ids, i, n_ids);
+    for (int32_t i = n_prompt; i < n_ids; i++)
         s->count[ids[i]]++;
-    }
     for (int32_t i = n_prompt; i < n_ids; i++) {
         int32_t n = s->count[ids[i]];
         if (n > 0)
@@ -311,60 +298,6 @@ static bool is_greedy(const struct qr_sampling *p)
     return p->temperature < QR_DRAW_GREEDY_BELOW;
 }
 
-void qr_sample_ask(const struct qr_logits *row, int32_t n_vocab)
-{
-    QR_ASSERT(row != NULL && row->x != NULL);
-    QR_ASSERT(n_vocab > 0);
-    const int32_t n_stretches = (n_vocab + QR_STRETCH - 1) / QR_STRETCH;
-    __builtin_prefetch(row->x);
-    if (row->largest)
-        qr_ask_for(row->largest, n_stretches);
-    if (row->sum && row->scale != 0)
-        qr_ask_for(row->sum, n_stretches);
-}
-
-void qr_sampler_ask(const struct qr_sampler *s)
-{
-    QR_ASSERT(s != NULL);
-    QR_ASSERT(s->math != NULL);
-    qr_ask_for((const float *)(const void *)s->sum, 2 * s->n_stretches);
-    qr_ask_for(s->logit, QR_STRETCH);
-    qr_ask_for((const float *)(const void *)s->id, QR_STRETCH);
-    qr_ask_for(s->weight, QR_STRETCH);
-    qr_ask_for(&s->heap->logit, QR_DRAW_ASKED_MAX);
-}
-
-/* The first stretches that reach v, as many as are worth it. */
-static void ask_reaching(const struct qr_sampler *s, const struct qr_logits *row, float v)
-{
-    int32_t at[QR_STRETCH] QR_UNINITIALIZED;
-    const int32_t n = find_stretches(at, s->math, row->largest, s->n_stretches, 0, v);
-    for (int32_t k = 0; k < n && k < QR_DRAW_ASKED_MAX; k++)
-        qr_ask_for(row->x + at[k] * QR_STRETCH, stretch_len(s->n_vocab, at[k]));
-}
-
-void qr_sample_look(struct qr_sampler *s, struct qr_logits *row, const struct qr_sampling *p, int32_t choice, int32_t n_output)
-{
-    QR_ASSERT(s != NULL && row != NULL && row->x != NULL && p != NULL);
-    QR_ASSERT(row->best == 0 && row->n_reached == 0 && row->all == 0 && row->within == 0);
-    const int32_t best = row->largest ? first_best(s->math, row->largest, s->n_stretches) : s->n_stretches;
-    if (best == s->n_stretches)
-        return;
-    float from = row->largest[best];
-    row->best = best + 1;
-    if (!is_greedy(p) && qr_draw_needs_sums(p, s->n_vocab) && row->sum && row->scale == 1.0f / p->temperature && !qr_sampling_changes_logits(p, n_output))
-        from = qr_draw_look(s, row, p, from, qr_rng_unit(p->seed, (uint64_t)choice, (uint64_t)n_output));
-    if (p->n_logprobs > 0) {
-        row->reached = qr_reached_by(s->math, row->largest, s->n_stretches, p->n_logprobs, row->largest[best]);
-        row->n_reached = p->n_logprobs;
-        from = row->reached < from && row->reached > -INFINITY ? row->reached : from;
-    }
-    const int32_t first = row->within > 0 ? row->within - 1 : best;
-    qr_ask_for(row->x + first * QR_STRETCH, stretch_len(s->n_vocab, first));
-    if (row->all > 0 || row->n_reached > 0)
-        ask_reaching(s, row, from);
-}
-
 float qr_sampling_scale(const struct qr_sampling *p, int32_t n_vocab)
 {
     QR_ASSERT(p != NULL);
@@ -387,11 +320,7 @@ int32_t qr_sample(struct qr_sampler *s, const struct qr_logits *row, const struc
         for (int32_t i = 0; i < n_end; i++)
             if (end_ids[i] >= 0 && end_ids[i] < s->n_vocab)
                 *change(s, row->x, end_ids[i]) = -INFINITY;
-    if (greedy && row->best > 0 && !s->any_stale)
-        return first_largest(s, row->x, row->best - 1, row->largest[row->best - 1]);
     const double u = greedy ? 0 : qr_rng_unit(p->seed, (uint64_t)choice, (uint64_t)(n_ids - n_prompt));
-    if ((row->all > 0 || row->within > 0) && !s->any_stale)
-        return qr_draw_looked(s, row, p, u);
     know_stretches(s, row, greedy || !qr_draw_needs_sums(p, s->n_vocab) ? 0 : 1.0f / p->temperature);
     if (greedy) {
         const int32_t i = first_best(s->math, s->most, s->n_stretches);

@@ -2,8 +2,6 @@
 #include "base/assert.h"
 #include "engine/internal.h"
 
-#define ROWS_AHEAD 8 /* rows are written in order */
-
 static struct qr_row *next_row(struct qr_engine *e, int32_t index, int32_t pos, int32_t at, enum qr_row_kind kind)
 {
     const struct qr_slot *s = &e->slot[index];
@@ -44,7 +42,6 @@ static void want_decoded(struct qr_engine *e, const struct qr_plan_item *item, i
     struct qr_row *row = &e->rows.row[e->rows.n];
     QR_ASSERT(e->rows.n < e->rows.rows_max);
     QR_ASSERT(item->first + 1 == seq->n_ids && item->first >= seq->n_prompt);
-    __builtin_prefetch(row + ROWS_AHEAD, 1);
     if (row->tenure != seq->tenure) {
         want_row(e, item->seq, item->first, at);
         row->tenure = seq->tenure;

@@ -6,7 +6,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/thread.h"
-#include "engine/ask.h"
 #include "engine/internal.h"
 #include "engine/pooling.h"
 #include "loader/pack/share.h"
@@ -209,7 +208,6 @@ static struct qr_event *next_event(struct qr_engine *e, const struct qr_slot *s)
     QR_ASSERT(e->n_free_events > 0);
     e->n_free_events--;
     struct qr_event *ev = QR_CONTAINER(qr_list_pop_front(&e->free_events), struct qr_event, link);
-    qr_ask_for_event(&e->free_events);
     ev->req = s->req;
     ev->choice = s->choice;
     ev->last = false;
@@ -481,10 +479,8 @@ static void use_row(struct qr_engine *e, const struct qr_row *row, int64_t now)
 
 static void use_rows(struct qr_engine *e, int64_t now)
 {
-    qr_ask_first(e);
     for (int32_t i = 0; i < e->rows.n; i++) {
         const struct qr_row *row = &e->rows.row[i];
-        qr_ask_ahead(e, i);
         if (row->kind == QR_ROW_DRAW && row->finite)
             qr_sched_push(e->sched, row->index, row->token.id);
         use_row(e, row, now);

@@ -4,18 +4,11 @@
  * induction: same salt, or same parent entry, and the same tokens. The hash only says where to look; two prefixes whose
  * hashes collide are told apart always, not just probably.
  *
- * What a look-up touches is kept small, because it decides its price. Eight consecutive blocks of a chain, counted from its
- * first, are a group; the first one, the head, remembers where the seven others were entered. So the table is asked once
- * for eight blocks. What a head remembers is only a guess: the last one entered behind it wins, blocks leave without telling
- * it, and every guess is verified like any entry; where it is wrong, the table is asked for that block.
+ * A block's record has its tokens right behind it. One open-addressing table of 8-byte slots leads from hashes to blocks (linear
+ * probing, deletion by shifting back, so there are no tombstones to collect). Free and cached blocks are circular lists with sentinels.
  *
- * A block's record is one 64-byte line and its tokens right behind it, so a block of 16 tokens is a pair of lines, which memory
- * delivers together; its hashes lie apart. One open-addressing table of 8-byte slots (linear probing, deletion by shifting
- * back, so there are no tombstones to collect), circular lists with sentinels.
- *
- * Blocks of the second tier are records behind those of the first and have ids from n_blocks on. An entry is one block's, of either tier; when it
- * changes the tier, record, tokens and place in the table go to the other block, and it keeps its uid. Who remembers the old id finds something else
- * there and asks the table.
+ * Blocks of the second tier are records behind those of the first and have ids from n_blocks on. An entry is one block's, of either
+ * tier. When it changes the tier, record, tokens and place in the table go to the other block, and it keeps its uid.
  */
 #ifndef QR_KVCACHE_KV_INTERNAL_H
 #define QR_KVCACHE_KV_INTERNAL_H
@@ -25,23 +18,13 @@
 
 #define QR_KV_BLOCK_TOKENS_MAX 256
 
-#define QR_KV_GROUP 8
-
 struct qr_kv_block {
     uint64_t uid;             /* the index entry this content equals; 0: never entered, or forgotten */
     uint64_t parent_uid;      /* the entry of the block before; 0: this is a first block */
     int32_t refs;
     int32_t prev, next;       /* while refs is 0: neighbours on the free or the cached list */
-    int32_t head;             /* the block that headed the group when this was entered */
-    int32_t member[QR_KV_GROUP - 1]; /* of a head: where the blocks behind it were entered, as far as it knows; valid ids always */
-    uint8_t place;            /* in the group: 0 is the head */
     bool indexed;             /* this very block is the entry `uid` (false for a private copy of it) */
-};
-_Static_assert(sizeof(struct qr_kv_block) == 64, "a block's record is one line");
-
-/* What a look-up does not touch, except for the salt of a first block. Meaningful while uid != 0. */
-struct qr_kv_origin {
-    struct qr_hash128 hash;   /* chain hash of the content */
+    struct qr_hash128 hash;   /* chain hash of the content; this and the next have a meaning while uid is not 0 */
     struct qr_hash128 parent; /* what that hash was chained from: the parent's hash, or the salt when parent_uid is 0 */
 };
 
@@ -61,7 +44,6 @@ struct qr_kv_pool {
     int64_t n_evicted, n_out, n_in, query_tokens, hit_tokens;
     char *record;               /* owned [n_blocks + n_host + 4][record_bytes]: a qr_kv_block and its tokens; the last four head the lists */
     size_t record_bytes;
-    struct qr_kv_origin *origin; /* owned [n_blocks + n_host], with the prefix cache */
     struct qr_kv_move *move;    /* owned [2 * n_blocks], with a second tier */
     int32_t n_moves;
     struct qr_kv_slot *slot;    /* owned [slot_mask + 1] */
@@ -114,6 +96,17 @@ static inline void qr_kv_unlink(struct qr_kv_pool *p, int32_t b)
     struct qr_kv_block *x = qr_kv_at(p, b);
     qr_kv_at(p, x->prev)->next = x->next;
     qr_kv_at(p, x->next)->prev = x->prev;
+}
+
+/* One more owner of a block of either tier, which is owned or cached. */
+static inline void qr_kv_hold(struct qr_kv_pool *p, int32_t b)
+{
+    struct qr_kv_block *x = qr_kv_at(p, b);
+    if (x->refs++ > 0)
+        return;
+    QR_ASSERT(x->indexed); /* a free block is not anybody's to share */
+    qr_kv_unlink(p, b);
+    --*qr_kv_n_cached(p, b);
 }
 
 /* Takes an indexed block out of the table and makes its content unknown. It stays on whatever list it is on. */

@@ -23,7 +23,7 @@ size_t qr_kv_pool_bytes(int32_t n_blocks, int32_t n_host, int32_t block_tokens, 
     QR_ASSERT(block_tokens >= 1 && block_tokens <= QR_KV_BLOCK_TOKENS_MAX);
     const int32_t n_all = n_blocks + n_host;
     return ((size_t)n_all + 4) * record_bytes_of(block_tokens, prefix_cache) + slots_for(n_all, prefix_cache) * sizeof(struct qr_kv_slot) +
-           (prefix_cache ? (size_t)n_all * sizeof(struct qr_kv_origin) : 0) + (n_host > 0 ? 2 * (size_t)n_blocks * sizeof(struct qr_kv_move) : 0);
+           (n_host > 0 ? 2 * (size_t)n_blocks * sizeof(struct qr_kv_move) : 0);
 }
 
 /* The lists of the tier that block `first` begins, of n blocks, all of them free. */
@@ -64,10 +64,6 @@ struct qr_kv_pool *qr_kv_pool_new_tiers(int32_t n_blocks, int32_t n_host, int32_
     p->slot = qr_alloc_aligned(n_slots * sizeof *p->slot, 64);
     for (uint32_t i = 0; i < n_slots; i++)
         p->slot[i].block = -1;
-    if (prefix_cache) { /* written here and there in a step, and small beside the cache itself */
-        p->origin = qr_alloc_aligned((size_t)n_all * sizeof *p->origin, 64);
-        qr_mem_populate(p->origin, (size_t)n_all * sizeof *p->origin);
-    }
     if (n_host > 0)
         p->move = qr_alloc(2 * (size_t)n_blocks, sizeof *p->move);
     return p;
@@ -77,8 +73,6 @@ void qr_kv_pool_free(struct qr_kv_pool *p)
 {
     if (p == NULL)
         return;
-    if (p->prefix_cache)
-        qr_free_aligned(p->origin);
     qr_free(p->move);
     qr_free_aligned(p->slot);
     qr_free_aligned(p->record);
@@ -190,12 +184,7 @@ void qr_kv_ref(struct qr_kv_pool *p, int32_t block)
 {
     QR_ASSERT(p != NULL);
     QR_ASSERT(block >= 0 && block < p->n_blocks);
-    struct qr_kv_block *x = qr_kv_at(p, block);
-    if (x->refs++ > 0)
-        return;
-    QR_ASSERT(x->indexed); /* a free block is not anybody's to share */
-    qr_kv_unlink(p, block);
-    p->n_cached--;
+    qr_kv_hold(p, block);
 }
 
 void qr_kv_unref(struct qr_kv_pool *p, int32_t block)

@@ -1,9 +1,4 @@
-/* bpe_long.h - merging a long run of symbols: a linked list, and pairs queued by rank.
- *
- * Pairs of one rank wait in one list, and the lists are taken in the order of their ranks; within a list, positions ascend. A
- * megabyte of one character has a handful of ranks, so this is nearly linear there, where a heap of all pairs would pay
- * log n cache misses for each. Only a pair whose rank is not above the one being worked on goes to a heap, which is
- * always asked first, so the order is exactly (rank, position) whatever the merges are. O(n log n) in the worst case.
+/* bpe_long.h - merging a long run of symbols: a linked list, and a heap of its pairs by (rank, position). O(n log n).
  */
 #ifndef QR_TOKENIZER_BPE_LONG_H
 #define QR_TOKENIZER_BPE_LONG_H

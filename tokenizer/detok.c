@@ -195,24 +195,6 @@ size_t qr_detok_piece_max(const struct qr_tokenizer *t)
     return REPLACEMENT_BYTES * ((size_t)QR_DETOK_TAIL + t->decoder.len_max + 1);
 }
 
-void qr_detok_ask(const struct qr_tokenizer *t, int32_t id)
-{
-    QR_ASSERT(t != NULL);
-    QR_ASSERT(t->decoder.text != NULL);
-    if (id < 0 || id >= t->vocab.n_ids)
-        return;
-    __builtin_prefetch(&t->vocab.token[id]);
-    __builtin_prefetch(&t->decoder.text[id]);
-}
-
-void qr_detok_ask_text(const struct qr_tokenizer *t, int32_t id)
-{
-    QR_ASSERT(t != NULL);
-    QR_ASSERT(t->decoder.text != NULL);
-    if (id >= 0 && id < t->vocab.n_ids)
-        __builtin_prefetch(t->decoder.blob.data + t->decoder.text[id].off);
-}
-
 size_t qr_detok_push(struct qr_detok *d, char *out, int32_t id)
 {
     QR_ASSERT(d != NULL && d->t != NULL);

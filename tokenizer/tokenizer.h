@@ -105,11 +105,6 @@ size_t qr_detok_piece_max(const struct qr_tokenizer *t);
  * An id outside the vocabulary adds nothing. */
 size_t qr_detok_push(struct qr_detok *d, char *out, int32_t id);
 
-/* What a push of `id` reads is asked for: its entries in tables first, and its text when these have come. Whoever has many texts to go on with asks
- * for some tokens ahead, and waits for none. */
-void qr_detok_ask(const struct qr_tokenizer *t, int32_t id);
-void qr_detok_ask_text(const struct qr_tokenizer *t, int32_t id);
-
 /* Writes what is still held back (the beginning of a character as U+FFFD); returns its length. Afterwards nothing is held. */
 size_t qr_detok_flush(struct qr_detok *d, char *out);
 

@@ -267,7 +267,7 @@ Test(kv_prefix, does_not_believe_a_block_that_left_the_index)
     compute(p, blocks, tokens, 2, salt_a);
     release(p, blocks, 2);
     cr_assert_eq(found(p, tokens, 2 * P, salt_a), 2);
-    cr_assert_eq(qr_kv_alloc(p), blocks[1]); /* evicted; what it held is still in its memory, and the head still remembers it */
+    cr_assert_eq(qr_kv_alloc(p), blocks[1]); /* evicted; what it held is still in its memory */
     cr_assert_eq(found(p, tokens, 2 * P, salt_a), 1);
     cr_assert_null(qr_kv_pool_check(p));
     qr_kv_unref(p, blocks[1]);

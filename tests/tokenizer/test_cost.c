@@ -49,7 +49,7 @@ static void check_cost(const struct qr_tokenizer *t, const char *name, const cha
             text[k] = unit[k % n_unit];
         took[i] = encode_s(t, text, n, i < 2 ? 5 : 1);
     }
-    for (int tries = 0; tries < 4 && took[2] > 12 * took[1]; tries++) {
+    for (int tries = 0; tries < 4 && took[2] > RATIO_MAX * took[1]; tries++) {
         double again = encode_s(t, text, SIZE_MAX_BYTES / n_unit * n_unit, 1);
         took[2] = again < took[2] ? again : took[2];
     }

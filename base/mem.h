@@ -66,7 +66,7 @@ void qr_free(void *p); /* NULL is fine */
 extern bool (*qr_mem_refuse)(size_t n_bytes);
 
 /* Whether copying to `to` from `from` (addresses, or an offset in a file) by `rep movsb`, as systems and C libraries do with kilobytes, is many times slower
- * than elsewhere: where what is written lies 1 to 31 bytes ahead of what is read, in their pages (docs/performance/loading.md). */
+ * than elsewhere: where what is written lies 1 to 31 bytes ahead of what is read, in their pages. */
 static inline bool qr_copies_slowly(uintptr_t to, uintptr_t from)
 {
     const uintptr_t ahead = (to - from) % 4096;

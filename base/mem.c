@@ -1,3 +1,7 @@
+/* mem.c - allocation for the whole program. Every size is multiplied with a check. A thread that works for a request
+ * charges that request's account (account.h) and may get NULL; any other thread that finds no memory ends the process
+ * with status 5. Large regions come from mmap: they are huge pages where the system has them, may be spread over memory
+ * nodes, and can be dropped and read as zeros again. The figures of a process come from /proc. Any thread. */
 #include "base/mem.h"
 
 #include <errno.h>

@@ -1,3 +1,7 @@
+/* sched.c - the scheduler's state and its calls: add, plan, commit, push a token, finish. The parts of a plan are made
+ * by decode.c and prefill.c; plan.c writes them down. Every call is O(sequences that run), takes the time as an
+ * argument, and allocates nothing. A plan changes nothing until it is committed. The caller's thread owns it, in a
+ * server the engine thread. */
 #include "scheduler/sched.h"
 
 #include "base/mem.h"

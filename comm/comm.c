@@ -1,3 +1,7 @@
+/* comm.c - calls of a comm: checked, queued, carried out in order by the comm's own thread, waited for. A call that is
+ * waited for at once is carried out by the caller where the transport allows it and nothing else is in flight. The
+ * first error stays: every later call fails with the same words. One owning thread starts and waits; buffers belong to
+ * the comm in between. */
 #include "comm/comm.h"
 
 #include <pthread.h>

@@ -1,3 +1,7 @@
+/* comm_board.c - collectives of ranks that reach each other's memory. Every rank posts where its array lies, all meet,
+ * each adds its share out of all arrays, all meet again. Elements are added in comm_tree.h's order. Ranks compare what
+ * they started before they touch anything, so a difference is an error on every rank. Who waits looks every 100 ms
+ * whether a rank has died or given up. Called by the comm's thread, or by the caller of qr_comm_run. */
 #include "comm/comm_board.h"
 
 #include <stdio.h>

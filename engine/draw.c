@@ -1,3 +1,7 @@
+/* draw.c - draws a token from one row of logits. Maxima of runs of 256 logits bound what can be chosen, so only those
+ * runs are read; nothing sorts the vocabulary. top_k keeps a heap, top_p orders two buckets of its nucleus. Sums go in
+ * a fixed order, so a row's token does not depend on the batch or the thread. On a worker of the kernel pool, with that
+ * worker's scratch. */
 #include "engine/draw.h"
 
 #include <math.h>

@@ -1,3 +1,7 @@
+/* engine.c - the engine as its callers see it: open, submit, take events, cancel, drain, close. A request is checked
+ * here against every limit, so the engine thread finds only what it can run. Places are reserved at submit: a full
+ * queue is an answer at once. Requests and events cross in two mailboxes; nothing else of the engine is touched by a
+ * caller but atomic counters. Any thread may call. */
 #include <string.h>
 
 #include "base/assert.h"

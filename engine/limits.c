@@ -1,3 +1,6 @@
+/* limits.c - every size of an engine, computed before anything is allocated: context, cache blocks, step tokens, rows
+ * of logits, queues. What does not fit is refused with the settings that would. `quire plan`, the banner and the engine
+ * itself ask the same functions, so they agree. Pure but for the question how much memory is free; runs at start. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

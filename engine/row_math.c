@@ -1,3 +1,6 @@
+/* row_math.c - passes over a row of logits: maxima, exponentials, sums, first position of a value. Lanes of 16 and
+ * plain operations in a fixed order are compiled for each vector width, so bits are the same on every processor. The
+ * table is chosen once per call of qr_row_math_best. Pure; any thread. */
 #include "engine/row_math.h"
 
 #ifdef __x86_64__

@@ -1,3 +1,7 @@
+/* sampler.c - one row of logits: penalties, biases and forbidden ids, then the draw (draw.c) or the largest, then
+ * log-probabilities. Changed logits are put back afterwards where the model's own are wanted. Greedy rows without
+ * changes read one run of 256 logits. Pure: a function of the row, the parameters and (seed, choice, position). On a
+ * worker of the kernel pool; scratch is planned once per thread. */
 #include "engine/sampler.h"
 
 #include <math.h>

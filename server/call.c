@@ -1,3 +1,7 @@
+/* call.c - one API request from its body to its last byte. JSON, template and tokens are prepared on libuv's pool;
+ * submitting, events and answers are the loop thread's. A call whose client has left cancels its engine requests and
+ * ends with their last events, so nothing is lost or freed twice. A call that finds the queue full is answered 429; one
+ * without memory 503. Exactly one answer or stream end leaves per call. */
 #include "server/call.h"
 
 #include <stdio.h>

@@ -1,3 +1,7 @@
+/* http_conn.c - one client connection: read, hand a request up, write its answer, go idle or linger and close. Requests
+ * are answered in order, one at a time. While an answer is under way only a bounded run of further bytes is kept;
+ * beyond it reading stops. Timeouts, errors and a client that leaves end in the same close path; `gone` is called at
+ * most once. Memory is the connection's account. Loop thread. */
 #include "server/http_conn.h"
 
 #include <stdio.h>

@@ -1,3 +1,7 @@
+/* http_parser.c - one connection's bytes to requests: the gate first, then llhttp for the head, then the body by length
+ * or in chunks. llhttp sees only heads that the gate has passed. Sizes are bounded before memory is taken, and memory
+ * is the request's account. Whatever the cuts between reads, the same requests come out. No sockets, no clock. Loop
+ * thread. */
 #include "server/http_parser.h"
 
 #include <llhttp.h>

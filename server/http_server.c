@@ -1,3 +1,7 @@
+/* http_server.c - the event loop around libuv: the listening socket, connections in a table, signals, timers, jobs on
+ * the pool. Bytes written in one turn of the loop leave in one write. At the limit of connections the longest idle one
+ * is closed; where none is idle the new one is refused. libuv's memory is counted and may be missing: then requests get
+ * 503 and the loop goes on. Loop thread, but for qr_http_wake and the `run` half of a job. */
 #include "server/http_server.h"
 
 #include <errno.h>

@@ -1,3 +1,7 @@
+/* route.c - which handler a request goes to, and whether its sender may call it. Routes, access classes and body rules
+ * are one table; host, origin and key are checked here and nowhere else. A path that exists with another method is 405;
+ * paths of other services say what there is instead. The decision is made on the head, before a body is read. Loop
+ * thread. */
 #include "server/route.h"
 
 #include <stdio.h>

@@ -1,3 +1,7 @@
+/* server.c - the server's life: bind, wait for the model, serve, drain, end. It listens before the model is open and
+ * answers 503 until then. The first SIGTERM begins a drain, the second ends the process; a lost rank ends it with an
+ * error. All calls and connections belong to the loop thread; other threads reach it by qr_server_wake and the
+ * functions that server.h says so of. */
 #include "server/server.h"
 
 #include <signal.h>

@@ -1,3 +1,7 @@
+/* checkpoint_load.c - a checkpoint read back. The manifest's sizes and hashes are checked before a byte is used;
+ * settings that would change the result are compared, and the first difference is named. Each rank keeps its own part
+ * of what it reads, so the number of ranks may differ from that of the save. Values are taken over behind all checks.
+ * The trainer's thread, at start. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

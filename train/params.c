@@ -1,3 +1,7 @@
+/* params.c - the parameters' arrays: f32 masters, gradients, the rounded copy, packed matrices. They are laid out once,
+ * so index i means the same element in all of them. After a step values are rounded by chance from (seed, step, index)
+ * and packed anew, on the pool. Gradients that nothing has added to yet count as 0 and are not read. One owning thread;
+ * the tape and the optimizer borrow. */
 #include "train/params.h"
 
 #include <math.h>

@@ -1,3 +1,8 @@
+/* tape.c - the region of a tape, its nodes, and the walk back. Recording appends a node for each verb (ops_record.c);
+ * qr_tape_backward runs their gradients from the end. A gradient lies at a fixed distance from its value, so views need
+ * no code. Where the policy says so a layer's nodes run again first, at the same addresses, with the same bits. Saved
+ * tensors have versions, and a stale one is an error by name. No step allocates. One owning thread, that of the
+ * backend's queue. */
 #include "train/tape.h"
 
 #include <string.h>

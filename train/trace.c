@@ -1,3 +1,6 @@
+/* trace.c - a Chrome trace of training steps. It watches the tape (qr_tape_set_watch) and writes one complete event for
+ * each step, layer and verb, with bytes, operations and share of the machine's limits. Events are nested by their times
+ * alone. It changes no result. The trainer's thread; the file is complete when it is closed. */
 #include "train/trace.h"
 
 #include <errno.h>

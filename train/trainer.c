@@ -1,3 +1,7 @@
+/* trainer.c - a run begun, evaluated, saved and ended. Opening and planning are trainer_open.c's, steps
+ * trainer_step.c's. Evaluation is the forward pass over held-out documents and changes nothing. A save brings the parts
+ * of all ranks to rank 0 and is complete or not there (checkpoint.h). One owning thread, that of the backend's queue.
+ */
 #include "train/trainer.h"
 
 #include <math.h>

@@ -1,3 +1,7 @@
+/* trainer_open.c - everything before the first step: configuration, data, tokenizer, backend, ranks, the plan of
+ * memory. What does not fit or does not belong together is refused here by name, before anything large is allocated.
+ * The plan of `quire train --plan` is the same code. Errors say which setting would do. The trainer's thread; ranks are
+ * launched before. */
 #include "train/trainer.h"
 
 #include <math.h>

@@ -1,3 +1,6 @@
+/* cli.c - what subcommands share: option rows for a model and an engine, their conversion to the engine's
+ * configuration, ranks, a line of progress, ids and files as JSON. A new option of every command that opens a model is
+ * a row here. Errors become exit statuses in one place (base/command.h). Main thread. */
 #include "cli/cli.h"
 
 #include <errno.h>

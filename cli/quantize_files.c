@@ -1,3 +1,7 @@
+/* quantize_files.c - the files beside the weights of a quantized model: config.json, tokenizer, sentence-transformers'
+ * stages, licences. Only files of a table of names are copied, none that could be run. It also decides whether an
+ * existing output may be replaced and whether a leftover of a killed run may be removed: only what this command alone
+ * can have written. Main thread, offline. */
 #include "cli/quantize_files.h"
 
 #include <dirent.h>

@@ -86,7 +86,7 @@ int qr_cli_follow(struct qr_comm_team *t, const struct qr_cli_model *m, const st
     qr_cli_model_options(&mo, &bo, m);
     qr_cli_engine_config(&ec, e);
     mo.comm = qr_comm_team_comm(t);
-    mo.embeds = true; /* rank 0 knows whether they will be asked for */
+    mo.embeds = true; /* rank 0 knows whether a request wants them */
     int rc = qr_engine_follow(m->model, &ec, &bo, &mo, &err);
     rc = qr_comm_team_end(t, rc, &err);
     return rc == 0 ? 0 : qr_err_exit_status(err.code);

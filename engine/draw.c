@@ -136,7 +136,7 @@ static int32_t draw_any(struct qr_sampler *s, const float *logits, float inv_t, 
     float best = largest_of(s);
     double all = share_sums(s, best, inv_t), limit = u * all, sum = 0, before = 0;
     int32_t at = 0;
-    if (!(all > 0)) /* infinite or no number: whoever looks at the logit of what is returned sees it */
+    if (!(all > 0)) /* infinite or NaN: the logit of the returned id says so */
         return collect(s, s->most, logits, best) > 0 ? s->id[0] : 0;
     for (int32_t i = 0; i < s->n_stretches; i++) {
         if (s->sum[i] == 0)
@@ -215,7 +215,7 @@ static int32_t draw_top(struct qr_sampler *s, const float *logits, const struct 
 /* Candidates by scaled distance from the best logit. Whatever lies in an earlier bucket is better. */
 struct buckets {
     int32_t n;
-    uint64_t used[BUCKETS / 64]; /* bit k % 64 of word k / 64: bucket k has somebody, and a weight */
+    uint64_t used[BUCKETS / 64]; /* bit k % 64 of word k / 64: bucket k has candidates, and a weight */
     double weight[BUCKETS];
 };
 

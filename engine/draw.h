@@ -16,7 +16,7 @@ bool qr_draw_needs_sums(const struct qr_sampling *p, int32_t n_vocab);
 float qr_draw_look(struct qr_sampler *s, struct qr_logits *row, const struct qr_sampling *p, float best, double u);
 
 /* The id at share u, 0 <= u < 1, of the cumulative distribution: in the order of ids when nothing restricts it, best first otherwise. p->temperature > 0.
- * A row that was looked at, with the same p and u, and that has not changed since. */
+ * A row that qr_draw_look has seen, with the same p and u, and that has not changed since. */
 int32_t qr_draw_looked(struct qr_sampler *s, const struct qr_logits *row, const struct qr_sampling *p, double u);
 
 /* The same of any row. logits [s->n_vocab] are read only. Requires s->most and, where it is needed, s->sum: the sum of e^((logit - most) / temperature) of

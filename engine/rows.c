@@ -9,7 +9,7 @@
 
 #define ITEM_LOGITS 65536  /* about 10 us of greedy sampling: less is not worth another worker's attention */
 #define NARROW_LOGITS 2048 /* see cost_of */
-#define ASKED_AHEAD 8      /* rows: what they read first fits into a first-level cache twice over */
+#define ASKED_AHEAD 8      /* rows: what they read first fits into L1 twice over */
 #define LOOKED_AHEAD 4
 #define ROWS_AHEAD 12
 #define LINE 64
@@ -149,7 +149,7 @@ static void look(const struct qr_rows *r, int32_t i, int32_t end, int32_t worker
         qr_sample_look(&r->sampler[worker], &row->logits, &row->req->sampling, row->choice, row->seq->n_ids - row->seq->n_prompt);
 }
 
-/* Rows [first, end) on one worker. What they read first is asked for some rows ahead, and what that leads to some fewer. */
+/* Rows [first, end) on one worker. What they read first is prefetched some rows ahead, and what that leads to some fewer. */
 static void compute_rows(const struct qr_rows *r, int32_t first, int32_t end, int32_t worker)
 {
     for (int32_t i = first; i < first + ROWS_AHEAD; i++)

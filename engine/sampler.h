@@ -18,7 +18,7 @@ struct qr_sampler {
         int32_t id;
     } *heap;                      /* owned [n_vocab] */
     float *logit;                 /* owned [n_vocab, in whole QR_SAMPLER_ROOM] of what may be chosen, */
-    int32_t *id;                  /* likewise its ids, */
+    int32_t *id;                  /* as many: their ids, */
     float *weight;                /* its weights, */
     uint16_t *bucket;             /* and how far from the best they are (draw.c) */
     int32_t n_stretches;
@@ -34,12 +34,12 @@ struct qr_logits {
     const float *largest, *sum;   /* borrowed [stretches], or NULL */
     float scale;                  /* of sum; 0: it is not filled in */
     /* What a look at these found (qr_sample_look), of the row as the model gave it */
-    int32_t best;                 /* 1 + the first stretch that holds the largest; 0: nobody has looked */
-    int32_t n_reached;            /* as many numbers at least reach `reached`, as so many stretches do; 0: likewise */
+    int32_t best;                 /* 1 + the first stretch that holds the largest; 0: not read yet */
+    int32_t n_reached;            /* as many numbers at least reach `reached`, as so many stretches do; 0: not known */
     float reached;
     float near;                   /* a nucleus: the logit above which it is looked for first; */
-    double all;                   /* and the weight of all; 0: likewise */
-    int32_t within;               /* a draw from all: 1 + the stretch that it falls into; 0: likewise; */
+    double all;                   /* and the weight of all; 0: not known */
+    int32_t within;               /* a draw from all: 1 + the stretch that it falls into; 0: not known; */
     double share;                 /* and how far into that, 0 to 1 */
 };
 
@@ -60,13 +60,13 @@ double qr_log_sum_exp(const struct qr_logits *row, int32_t n_vocab);
 /* What qr_sample and qr_token_logprob_fill would like sums of stretches to be of: the scale, 0: none. */
 float qr_sampling_scale(const struct qr_sampling *p, int32_t n_vocab);
 
-/* What qr_sample reads first of a row, and then, is asked for: of several rows before the first is looked at, so that one waits for them together and not
- * for each in turn. First what is known of stretches. When that has come it is looked at, *row keeps what was found, and the stretches are asked for that hold
+/* What qr_sample reads first of a row, and then, is prefetched: of several rows before the first is read, so that misses overlap.
+ * First what is known of stretches. When that has come *row keeps what it says, and the stretches are prefetched that hold
  * the largest, the nucleus, the draw or the most likely tokens. choice and n_output as in qr_sample. Overwrites s->sum. */
 void qr_sample_ask(const struct qr_logits *row, int32_t n_vocab);
 void qr_sample_look(struct qr_sampler *s, struct qr_logits *row, const struct qr_sampling *p, int32_t choice, int32_t n_output);
 
-/* What it works with is asked for: a step's products have been through the caches since the last time. */
+/* Prefetches the scratch: a step's products have been through the caches since the last time. */
 void qr_sampler_ask(const struct qr_sampler *s);
 
 /* Fills *out for token `id`: log-probability, rank, and the n_top most likely tokens (ties: smaller id first). The row is the model's. */

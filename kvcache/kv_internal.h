@@ -7,14 +7,14 @@
  * What a look-up touches is kept small, because it decides its price. Eight consecutive blocks of a chain, counted from its
  * first, are a group; the first one, the head, remembers where the seven others were entered. So the table is asked once
  * for eight blocks. What a head remembers is only a guess: the last one entered behind it wins, blocks leave without telling
- * it, and every guess is verified like any entry; where it is wrong, the table is asked for that block.
+ * it, and every guess is verified like any entry; where it is wrong, the table is probed for that block.
  *
  * A block's record is one 64-byte line and its tokens right behind it, so a block of 16 tokens is a pair of lines, which memory
  * delivers together; its hashes lie apart. One open-addressing table of 8-byte slots (linear probing, deletion by shifting
  * back, so there are no tombstones to collect), circular lists with sentinels.
  *
  * Blocks of the second tier are records behind those of the first and have ids from n_blocks on. An entry is one block's, of either tier; when it
- * changes the tier, record, tokens and place in the table go to the other block, and it keeps its uid. Who remembers the old id finds something else
+ * changes the tier, record, tokens and place in the table go to the other block, and it keeps its uid. A holder of the old id finds something else
  * there and asks the table.
  */
 #ifndef QR_KVCACHE_KV_INTERNAL_H
@@ -122,7 +122,7 @@ void qr_kv_index_drop(struct qr_kv_pool *p, int32_t block);
 /* The entry that is block `from` becomes block `to`, which was none. Lists and references are the caller's. */
 void qr_kv_index_move(struct qr_kv_pool *p, int32_t from, int32_t to);
 
-/* A block of the second tier whose content is known elsewhere, or was given up, and that nobody holds: from its list to the free ones. */
+/* A block of the second tier whose content is known elsewhere, or was given up, and that has no holder: from its list to the free ones. */
 void qr_kv_host_free(struct qr_kv_pool *p, int32_t block);
 
 /* NULL, or what is wrong with the index. Part of qr_kv_pool_check. */

@@ -762,7 +762,7 @@ void qr_conn_stream_put(struct qr_conn *c, const char *bytes, size_t n)
     qr_account_leave(before);
     c->written_us = qr_clock_us();
     c->put_max = n > c->put_max ? n : c->put_max;
-    if (c->write_busy && c->out.len + c->write_left > c->env->limits.backlog_hard + c->put_max) /* what was not offered yet nobody is slow to read */
+    if (c->write_busy && c->out.len + c->write_left > c->env->limits.backlog_hard + c->put_max) /* bytes not offered yet do not make a slow reader */
         c->overflow = true;
     mark_dirty(c);
 }

@@ -61,7 +61,7 @@ static int fail(struct qr_http_parser *p, int32_t status, const char *why)
 
 /* ---- llhttp's callbacks; the head is given in one piece, so its spans are whole ---- */
 
-/* The first of several counts, but a proxy may have looked at another key than this server would. */
+/* The first of several counts, but a proxy may have taken another key than this server would. */
 static int keep_field(struct qr_http_parser *p)
 {
     struct {

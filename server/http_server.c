@@ -397,7 +397,7 @@ int qr_http_open(struct qr_http **out, const struct qr_http_config *config, cons
         return qr_err_set(err, QR_E_IO, "cannot make an event loop: %s", uv_strerror(rc));
     }
     grow_table(h);
-    start_handles(h, config->signals); /* first: who finds the port open may end the process at once */
+    start_handles(h, config->signals); /* first: a client that finds the port open may end the process at once */
     rc = listen_on(h, config, err);
     rc = rc ? rc : begin_jobs(h, err);
     if (rc != 0) {

@@ -62,7 +62,7 @@ static int check_part(const struct source *s, const struct qr_part *part, struct
                       qr_shape_text(found, sizeof found, t->shape, t->n_dims), dtype_name(e), expected);
 }
 
-/* Every tensor is there and fits, and none is there that nobody asked for. */
+/* Every tensor is there and fits, and there are no others. */
 static int check_parts(const struct source *s, bool all, struct qr_err *err)
 {
     int rc = 0;

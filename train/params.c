@@ -21,7 +21,7 @@
 #define DRAW_NUMBERS 4096           /* that a thread draws at a time */
 #define TRIP_ROWS 16 /* of a worker at a time */
 #define LAST_NORM "model.norm.weight"
-#define PLAN_BASE ((uintptr_t)1 << 40) /* where addresses begin while planning; nobody touches them */
+#define PLAN_BASE ((uintptr_t)1 << 40) /* where addresses begin while planning; they are never touched */
 
 /* ---- the plan: where everything lies ---- */
 

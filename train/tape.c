@@ -14,7 +14,7 @@
 #define ALIGN 64
 #define CHUNK_ROWS 256 /* the head and its gradient pass through memory once for each chunk */
 #define CHUNK_UNIT 32  /* kernels/backward.h, linear_cross_entropy */
-/* Where addresses begin while planning; nobody touches them. */
+/* Where addresses begin while planning; they are never touched. */
 #define PLAN_KEEP ((uintptr_t)64)
 #define PLAN_WORK ((uintptr_t)1 << 62)
 
@@ -414,7 +414,7 @@ static void plan_rope_table(struct qr_queue *q, const struct qr_rope_table_args 
 /* The only kernel that a recording calls outside its nodes. */
 static const struct qr_kernels plan_kernels = {.name = "plan", .rope_table = plan_rope_table};
 
-/* Records the largest batch over addresses that nobody touches; the areas' peaks are what they need. */
+/* Records the largest batch over addresses that are never touched; the areas' peaks are what they need. */
 static void plan(struct qr_tape *t)
 {
     const int32_t n = t->o.n_tokens_max;

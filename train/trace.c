@@ -19,7 +19,7 @@ struct qr_train_trace {
     FILE *f;                      /* owned */
     const char *path;             /* borrowed */
     struct qr_train_peak peak;
-    struct qr_tape *tape;         /* borrowed, as params; NULL: nobody is watched */
+    struct qr_tape *tape;         /* borrowed, as params; NULL: nothing is watched */
     const struct qr_params *params;
     int64_t began_ns, op_began_ns;
     struct {

@@ -46,7 +46,7 @@ static int resume(struct qr_trainer *t, struct qr_err *err)
         return qr_err_set(err, QR_E_INVALID, "%s: %s, with data.sequence %lld, is not what the run in %s learns from (hash %016llx, expected %016llx)",
                           qr_train_config_where(c, "data.train", at), c->data.train, (long long)c->data.sequence, path,
                           (unsigned long long)fresh.data_hash, (unsigned long long)t->state.data_hash);
-    t->state.leaves = fresh.leaves; /* who asks for others gets them */
+    t->state.leaves = fresh.leaves; /* settings that name others get them */
     return 0;
 }
 

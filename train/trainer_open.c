@@ -155,7 +155,7 @@ static int open_feed(struct qr_feed **out, const struct qr_trainer *t, const str
     return rc ? qr_trainer_blame(t->c, setting, err) : 0;
 }
 
-/* How long the run is. All pieces are looked at only where the run will do so, too. */
+/* How long the run is. All pieces are read only where the run will do so, too. */
 static void measure(struct qr_trainer *t)
 {
     const struct qr_train_config *c = t->c;

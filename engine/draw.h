@@ -9,7 +9,7 @@
 /* Whether the draw needs s->sum: it does unless top_k restricts it. */
 bool qr_draw_needs_sums(const struct qr_sampling *p, int32_t n_vocab);
 
-#define QR_DRAW_ASKED_MAX 16 /* stretches that are asked for before the first is read */
+#define QR_DRAW_ASKED_MAX 16 /* stretches that are prefetched before the first is read */
 
 /* Looks at what is known of an unchanged row's stretches, sums with the draw's own scale: row->near and all, or within and share. Returns the logit that the
  * stretches reach which will be read first. best: the row's largest. Overwrites s->sum. */

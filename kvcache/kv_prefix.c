@@ -196,7 +196,7 @@ int32_t qr_kv_prefix_find(struct qr_kv_pool *p, int32_t *blocks, int32_t n_max, 
     struct look_up u = {.tokens = tokens, .hashes = hashes, .salt = salt, .run_newest = -1, .run_oldest = -1};
     int32_t n_found = 0;
     while (n_found < n) {
-        /* The first group goes alone: nothing is hashed in vain behind a first block that nobody has. */
+        /* The first group goes alone: nothing is hashed in vain behind a first block that is not cached. */
         hash_up_to(p, min_i32(n_found + (n_found == 0 ? 1 : 2) * GROUP, n), tokens, salt, hashes, n_hashed);
         look_ahead(p, &u, blocks, n_found, min_i32(*n_hashed, n), n);
         int32_t to = min_i32(n_found + GROUP, n);

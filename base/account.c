@@ -8,7 +8,7 @@
 
 #include "base/assert.h"
 
-#define GRANT_BYTES (16 << 10) /* the budget is asked for whole pieces of this size */
+#define GRANT_BYTES (16 << 10) /* an account takes whole pieces of this size from the budget */
 #define SPARE_BYTES (64 << 10) /* what an account may have too much of before it gives some back */
 #define SLOTS_MIN 256
 

@@ -7,7 +7,7 @@
  *   in qr_account_run              the function does not return: it ends there, and all that it allocated is freed
  *   between enter and leave        the result is NULL; buffers (buf.h) leave out what they have no room for
  *   in no account                  the process ends with status 5 (mem.h)
- * Who entered, or ran, looks at `failure` and answers the request.
+ * The code that entered, or ran, reads `failure` and answers the request.
  *
  * An account is used by one thread at a time, a budget by any.
  */
@@ -46,7 +46,7 @@ struct qr_account {
 
 void qr_account_init(struct qr_account *a, struct qr_budget *budget);
 
-/* Gives back to the budget what the account took, whoever frees the blocks. */
+/* Gives back to the budget what the account took, whichever thread frees the blocks. */
 void qr_account_close(struct qr_account *a);
 
 /* The calling thread works in `a` until it leaves. Returns the account it was in, for qr_account_leave; NULL: none. */

@@ -16,7 +16,7 @@ struct qr_command {
     bool checks;          /* --check-config is left to the command, which looks further than at the settings (qr_options_wants_check) */
     const struct qr_option *table; /* [n_options] */
     int32_t n_options;
-    int (*main)(int argc, char **argv); /* argv[0] is not looked at; returns the exit status */
+    int (*main)(int argc, char **argv); /* argv[0] is ignored; returns the exit status */
     const struct qr_command *const *sub; /* [n_sub] of a group of commands, which has no table */
     int32_t n_sub;
 };

@@ -1,3 +1,7 @@
+/* cpus.c - reads what Linux says of processors: sched_getaffinity, /sys (cores, hyperthreads, memory nodes) and the
+ * quota of control groups, versions 1 and 2. The order that results takes one hyperthread of each core first, then the
+ * second ones. Files that are missing count as a machine without them; no error ends a start. Pure functions of the
+ * root directory; any thread. */
 #include "base/cpus.h"
 
 #include <limits.h>

@@ -45,7 +45,7 @@ void qr_cpus_examine(struct qr_cpus *c, const char *root, bool order);
 /* Processors' worth of time that the control groups of this process allow (version 2 and its parents, else version 1), rounded up; 0: no limit. */
 int32_t qr_cpus_quota(const char *root);
 
-/* Threads to compute with when nobody said: a thread per core of the list, not more than the quota, at least 1. */
+/* Threads to compute with by default: a thread per core of the list, not more than the quota, at least 1. */
 int32_t qr_cpus_default_threads(const struct qr_cpus *c, int32_t quota);
 
 #endif

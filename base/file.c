@@ -1,3 +1,6 @@
+/* file.c - files that are complete or not there. A new file goes through one buffer, is hashed on its way and synced
+ * before it is closed. A directory is filled under another name, synced, and renamed; the parent is synced behind it. A
+ * process killed at any moment leaves the old file or the new one. One thread per object. */
 #include "base/file.h"
 
 #include <dirent.h>

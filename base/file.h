@@ -34,20 +34,20 @@ struct qr_file_out {
 int qr_file_out_open(struct qr_file_out *f, const char *path, struct qr_err *err);
 int qr_file_out_put(struct qr_file_out *f, const void *bytes, size_t n, struct qr_err *err);
 
-/* The next n bytes are the caller's to write, with qr_file_out_at at *at and behind it, by any of his threads. `hash` is then nobody's. */
+/* The next n bytes are the caller's to write, with qr_file_out_at at *at and behind it, by any of its threads. `hash` is then not valid. */
 int qr_file_out_leave(struct qr_file_out *f, uint64_t *at, uint64_t n, struct qr_err *err);
 int qr_file_out_at(const struct qr_file_out *f, uint64_t at, const void *bytes, size_t n, struct qr_err *err);
 
 /* Writes what is left, waits for the disk when `sync`, closes. The file is closed and f's memory freed also when that fails. */
 int qr_file_out_close(struct qr_file_out *f, bool sync, struct qr_err *err);
 
-/* Closes without writing what is left: for whoever has an error already. */
+/* Closes without writing the rest of the buffer: for a caller that has an error already. */
 void qr_file_out_abandon(struct qr_file_out *f);
 
 /* All at once. */
 int qr_file_write(const char *path, const void *bytes, size_t n, bool sync, struct qr_err *err);
 
-/* Over whatever is there, for results that somebody wants somewhere: a file, a pipe, a device. "-": stdout. Not waited for. */
+/* Overwrites what is there, for results: a file, a pipe, a device. "-": stdout. Not synced. */
 int qr_file_put(const char *path, const void *bytes, size_t n, struct qr_err *err);
 
 /* The file `path` as a whole or, after an error or a crash, as it was: written beside it under a name that no other thread or

@@ -26,7 +26,7 @@ struct qr_hash_secret {
 void qr_hash_secret_random(struct qr_hash_secret *s);
 void qr_hash_secret_seeded(struct qr_hash_secret *s, uint64_t seed);
 
-/* XXH3-128 under a secret: collisions cannot be prepared by someone who does not know it. */
+/* XXH3-128 under a secret: collisions cannot be prepared without knowing it. */
 struct qr_hash128 qr_hash128_keyed(const void *bytes, size_t n, const struct qr_hash_secret *s);
 
 #endif

@@ -74,7 +74,7 @@ int qr_json_parse(struct qr_json **out, const char *text, size_t len, const stru
 /* The same, but of a root that is an object only members whose names are in `wanted` (ended by NULL) become part of the tree: the others cost no memory. */
 int qr_json_parse_members(struct qr_json **out, const char *text, size_t len, const struct qr_json_limits *limits, const char *const *wanted,
                           struct qr_err *err);
-/* The same for a line of a file: errors of the text name the column alone, as who reads the lines counts them. */
+/* The same for a line of a file: errors of the text name the column alone, as the caller counts lines. */
 int qr_json_parse_line(struct qr_json **out, const char *line, size_t len, const struct qr_json_limits *limits, struct qr_err *err);
 /* The same for all of a file (text may be NULL when len is 0): every error is QR_E_DAMAGED and begins with the file's name. */
 int qr_json_parse_file(struct qr_json **out, const char *text, size_t len, const struct qr_json_limits *limits, const char *file, struct qr_err *err);

@@ -1,7 +1,7 @@
 /* json_keys.h - inside base/json only: has this object already had a member of this name?
  *
  * Cost is linear in the number of keys whatever their names: a few keys are compared one by one; from the ninth on an
- * object gets a hash table under a random secret, so that nobody can prepare colliding names. The table of a nesting
+ * object gets a hash table under a random secret, so that colliding names cannot be prepared. The table of a nesting
  * depth is used again by the next object at that depth; a generation number empties it without touching it.
  * Keys are compared by what they say, not by how they are escaped. Owned by one scan.
  */

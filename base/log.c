@@ -17,8 +17,8 @@
 
 static _Atomic int level_now = QR_LOG_INFO; /* the one setting a process has */
 
-/* A reader of stderr may stand still: a pager, a terminal after Ctrl-S, a collector with a full disk. Nobody who logs waits for it more than once: lines are
- * lost then, and counted. */
+/* A reader of stderr may stand still: a pager, a terminal after Ctrl-S, a collector with a full disk. No thread that
+ * logs waits for it more than once: lines are lost then, and counted. */
 static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER; /* between asking for room and taking it */
 static long n_lost;                                      /* under turn */
 

@@ -1,8 +1,7 @@
-/* log.h - one line per fact on stderr: `2026-11-21T10:00:00.123Z info server listening addr=127.0.0.1:8000`.
- * Any thread may log; a line is one write(2). Who logs does not wait for a reader that stands still: lines are lost then, and how many is said later.
- * A line is UTF-8: text that is cut is cut behind a character, and bytes that are none become U+FFFD. Request content is never logged.
- * stdout belongs to results.
- */
+/* log.h - one line per fact on stderr: `2026-11-21T10:00:00.123Z info server listening addr=127.0.0.1:8000`. Any thread
+ * may log; a line is one write(2). A thread that logs does not wait for a reader that stands still: lines are lost
+ * then, and their number is logged later. A line is UTF-8: text that is cut is cut behind a character, and bytes that
+ * are none become U+FFFD. Request content is never logged. stdout belongs to results. */
 #ifndef QR_BASE_LOG_H
 #define QR_BASE_LOG_H
 

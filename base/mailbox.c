@@ -34,7 +34,7 @@ void qr_mailbox_ring(struct qr_mailbox *m)
         m->wake(m->wake_arg);
 }
 
-/* Ends a push: whoever waits is woken when the first items have arrived. */
+/* Ends a push: the waiting thread is woken when the first items have arrived. */
 static bool unlock(struct qr_mailbox *m, bool taken, bool first)
 {
     pthread_mutex_unlock(&m->lock);

@@ -33,7 +33,7 @@ bool qr_mailbox_push_urgent(struct qr_mailbox *m, struct qr_node *node);
  * push_urgent. False: the box is closed, and the caller still owns them. */
 bool qr_mailbox_push_list(struct qr_mailbox *m, struct qr_node *list, int32_t n);
 
-/* The same, but nobody is woken: where *ring becomes true, qr_mailbox_ring has to follow soon, from any thread. Until it does, what others push wakes nobody
+/* The same without a wake: where *ring becomes true, qr_mailbox_ring has to follow soon, from any thread. Until then pushes by others do not wake
  * either. */
 bool qr_mailbox_push_list_quietly(struct qr_mailbox *m, struct qr_node *list, int32_t n, bool *ring);
 void qr_mailbox_ring(struct qr_mailbox *m);
@@ -44,7 +44,7 @@ int32_t qr_mailbox_take(struct qr_mailbox *m, struct qr_node *out);
 /* Waits up to timeout_us (negative: for ever) until there is a message, a poke, or the box is closed, then takes like above. */
 int32_t qr_mailbox_wait(struct qr_mailbox *m, struct qr_node *out, int64_t timeout_us);
 
-/* Whoever waits, or waits next, returns at once: there is something to look at that is no message. */
+/* The thread that waits, or waits next, returns at once: there is something to check that is no message. */
 void qr_mailbox_poke(struct qr_mailbox *m);
 
 /* From now on pushes are refused and waiters return. */

@@ -17,7 +17,7 @@ struct qr_map_slot {
 struct qr_map {
     struct qr_map_slot *slot; /* owned [cap] */
     uint32_t n, cap;
-    uint64_t seed; /* random: keys come from files, and nobody shall prepare ones that collide */
+    uint64_t seed; /* random: keys come from files, so that colliding ones cannot be prepared */
 };
 
 void qr_map_init(struct qr_map *m, size_t n_expected);

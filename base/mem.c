@@ -1,3 +1,7 @@
+/* mem.c - allocation for the whole program. Every size is multiplied with a check. A thread that works for a request
+ * charges that request's account (account.h) and may get NULL; any other thread that finds no memory ends the process
+ * with status 5. Large regions come from mmap: they are huge pages where the system has them, may be spread over memory
+ * nodes, and can be dropped and read as zeros again. The figures of a process come from /proc. Any thread. */
 #include "base/mem.h"
 
 #include <errno.h>
@@ -159,7 +163,7 @@ void qr_mem_populate(void *p, size_t n_bytes)
     size_t n = page_range(&first, p, n_bytes);
     if (madvise(first, n, MADV_POPULATE_WRITE) == 0)
         return;
-    /* Before Linux 5.14: an addition of nothing touches a page and changes no byte, whoever else writes to it. */
+    /* Before Linux 5.14: an addition of nothing touches a page and changes no byte, also while other threads write to it. */
     for (size_t i = 0; i < n_bytes; i += 4096)
         __atomic_fetch_add((uint8_t *)p + i, 0, __ATOMIC_RELAXED);
     __atomic_fetch_add((uint8_t *)p + n_bytes - 1, 0, __ATOMIC_RELAXED);

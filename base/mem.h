@@ -18,7 +18,7 @@ void *qr_alloc(size_t n, size_t size);
 /* Grows or shrinks to n * size bytes; the added part is not initialised. p may be NULL. */
 void *qr_realloc(void *p, size_t n, size_t size);
 
-/* Zeroed, aligned to `align` (a power of two). Regions of 2 MiB and more are mapped: huge pages are asked for, and a page costs
+/* Zeroed, aligned to `align` (a power of two). Regions of 2 MiB and more are mapped: with huge pages where the system has them, and a page costs
  * nothing until it is touched. Free with qr_free_aligned. */
 void *qr_alloc_aligned(size_t n_bytes, size_t align);
 void qr_free_aligned(void *p);
@@ -66,7 +66,7 @@ void qr_free(void *p); /* NULL is fine */
 extern bool (*qr_mem_refuse)(size_t n_bytes);
 
 /* Whether copying to `to` from `from` (addresses, or an offset in a file) by `rep movsb`, as systems and C libraries do with kilobytes, is many times slower
- * than elsewhere: where what is written lies 1 to 31 bytes ahead of what is read, in their pages (docs/performance/loading.md). */
+ * than elsewhere: where what is written lies 1 to 31 bytes ahead of what is read, in their pages. */
 static inline bool qr_copies_slowly(uintptr_t to, uintptr_t from)
 {
     const uintptr_t ahead = (to - from) % 4096;

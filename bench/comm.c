@@ -1,3 +1,6 @@
+/* comm.c - `quire bench comm`: time of sums and copies between ranks, beside a plain copy of as many bytes. Every round
+ * begins behind a barrier on all ranks; the first one does not count, and the median is told. A late rank shows what
+ * processor time the waiting of the others takes. Ranks are threads, forked processes or mpirun's. Rank 0 prints. */
 #include "bench/comm.h"
 
 #include <pthread.h>

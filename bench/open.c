@@ -1,3 +1,7 @@
+/* open.c - `quire bench open`: in turn, files read to small buffers, files read to fresh memory, the model opened. The
+ * second is the yardstick: packing reads every byte and writes it to fresh memory. Medians and best values of each, as
+ * text or JSON. Files are expected in the page cache; nothing here evicts them. Reading uses the kernel pool's workers;
+ * the caller is worker 0. */
 #include "bench/open.h"
 
 #include <errno.h>

@@ -1,3 +1,6 @@
+/* trace.c - reads recorded traces: CSV by the names in its header, JSON lines by their keys. Files come from outside:
+ * sizes, times and lengths are bounded, and an error names file and line. Equal hash ids give equal prompt tokens, so
+ * prefix hits are those of the recording. Everything is read before the first request. One owner. */
 #include "bench/trace.h"
 
 #include <errno.h>

@@ -104,7 +104,7 @@ struct run {
     struct qr_backend *be;  /* owned */
     struct qr_params *p;    /* owned */
     struct qr_tape *t;      /* owned */
-    struct qr_spy *spy;     /* borrowed; NULL: nobody looks on */
+    struct qr_spy *spy;     /* borrowed; NULL: nothing is measured */
     int64_t planned_bytes;  /* parameters, gradients, moments, tape, kernels' scratch */
     int64_t free_bytes;     /* of the device, before any of it was taken */
 };

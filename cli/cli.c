@@ -1,3 +1,6 @@
+/* cli.c - what subcommands share: option rows for a model and an engine, their conversion to the engine's
+ * configuration, ranks, a line of progress, ids and files as JSON. A new option of every command that opens a model is
+ * a row here. Errors become exit statuses in one place (base/command.h). Main thread. */
 #include "cli/cli.h"
 
 #include <errno.h>
@@ -83,7 +86,7 @@ int qr_cli_follow(struct qr_comm_team *t, const struct qr_cli_model *m, const st
     qr_cli_model_options(&mo, &bo, m);
     qr_cli_engine_config(&ec, e);
     mo.comm = qr_comm_team_comm(t);
-    mo.embeds = true; /* rank 0 knows whether they will be asked for */
+    mo.embeds = true; /* rank 0 knows whether a request wants them */
     int rc = qr_engine_follow(m->model, &ec, &bo, &mo, &err);
     rc = qr_comm_team_end(t, rc, &err);
     return rc == 0 ? 0 : qr_err_exit_status(err.code);

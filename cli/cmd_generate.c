@@ -139,7 +139,7 @@ static int fill_sampling(struct qr_sampling *s, const struct generate_options *o
     return 0;
 }
 
-/* At once, so that what is done is there when the run is ended; an output that nobody takes ends the run. */
+/* At once, so that finished answers are there when the run is ended; an output that cannot be written ends the run. */
 static int print_job(const struct generator *g, const struct job *j, struct qr_err *err)
 {
     static const char *const finish[] = {"", "stop", "length", "cancelled", "error"};

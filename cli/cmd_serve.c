@@ -171,7 +171,7 @@ static int load_adapters(struct serve *s, struct qr_err *err)
     return rc;
 }
 
-/* It may come later, so this is no error; nor should a misspelt one be found out by whoever loads the first adapter. */
+/* It may come later, so this is no error; nor should a misspelt one be found only when the first adapter is loaded. */
 static void check_lora_dir(const char *dir)
 {
     struct stat st;
@@ -242,7 +242,7 @@ static void *loader(void *arg)
     return NULL;
 }
 
-/* The ranks end, which nobody may outlive. Then it was as bad as the worst. */
+/* Ends all ranks; none may outlive the service. The status is that of the worst. */
 static int end_team(struct serve *s, int status, int rc, struct qr_err *err)
 {
     if (qr_comm_team_end(&s->team, rc, err) == 0)
@@ -283,11 +283,11 @@ static int serve(const struct serve_options *o)
     rc = qr_server_open(&s.server, &o->s, &err);
     if (rc != 0)
         return end_team(&s, 0, rc, &err);
-    qr_mem_populate_program(); /* who connects waits in the socket's queue meanwhile */
+    qr_mem_populate_program(); /* clients wait in the socket's queue meanwhile */
     s.name = own_name(o->m.model);
     qr_thread_start(&thread, loader, &s, "opening the model");
     int status = qr_server_run(s.server);
-    if (!atomic_load(&s.loaded)) { /* opening a model may take minutes, and nobody waits for it any more; ranks and half-written files go as with any end */
+    if (!atomic_load(&s.loaded)) { /* opening a model may take minutes, and its result has no use any more; ranks and half-written files go as with any end */
         qr_log(QR_LOG_INFO, "server", "stopped while the model was being opened");
         _exit(status);
     }

@@ -1,3 +1,7 @@
+/* quantize_files.c - the files beside the weights of a quantized model: config.json, tokenizer, sentence-transformers'
+ * stages, licences. Only files of a table of names are copied, none that could be run. It also decides whether an
+ * existing output may be replaced and whether a leftover of a killed run may be removed: only what this command alone
+ * can have written. Main thread, offline. */
 #include "cli/quantize_files.h"
 
 #include <dirent.h>
@@ -295,7 +299,7 @@ static void clean(const char *dir)
     struct stat st;
     struct qr_err err;
     int32_t n;
-    const int fd = qr_quantize_files_hold(dir); /* where numbers mean nothing here (another container, another machine), whoever fills it holds it */
+    const int fd = qr_quantize_files_hold(dir); /* process numbers may mean nothing here (another container): the process that fills it holds it */
     if (fd < 0)
         return;
     if (fstat(fd, &st) != 0 || st.st_uid != geteuid() || !first_other(other, &n, dir))

@@ -18,7 +18,7 @@ struct qr_train_stop {
     _Atomic bool over;
 };
 
-/* Has the signals wait until there is who listens, also in threads and processes that are made from now on; *before: what the mask was. */
+/* Blocks the signals until a thread receives them, also in threads and processes that are made from now on; *before: what the mask was. */
 void qr_train_stop_hold(sigset_t *before);
 void qr_train_stop_open(struct qr_train_stop *s, const char *text);
 void qr_train_stop_close(struct qr_train_stop *s);

@@ -98,7 +98,7 @@ static bool is_context_error(const struct exchange *x)
     return found && x->head.status >= 400;
 }
 
-/* The message's first two numbers are the context's length and what was asked for. */
+/* The message's first two numbers are the context's length and the length of the request. */
 static void context_error(struct exchange *x, const char *said)
 {
     long long number[2] = {0};
@@ -311,7 +311,7 @@ enum qr_ask_end qr_ask_run(struct qr_ask *a, const char *method, const char *pat
     x->retry = qr_timer_new(a->loop, attempt, x);
     if (a->term != NULL)
         x->signals = qr_watch_new(a->loop, a->term->signal_fd, on_signal, x);
-    qr_loop_poll(a->loop); /* connections that the server closed while nobody looked */
+    qr_loop_poll(a->loop); /* connections that the server closed meanwhile */
     if (!x->ended)
         attempt(x);
     while (!x->ended)

@@ -30,7 +30,7 @@ struct qr_ask {
     const char *api_key;         /* borrowed; may be NULL */
     int32_t retries_max;         /* after 429, 502, 503 and 504 */
     int64_t load_wait_us;        /* how long a server that says it is still loading is waited for */
-    bool (*on_text)(void *arg, const char *text, size_t n, bool reasoning); /* pieces as they come; false: nobody reads them any more,
+    bool (*on_text)(void *arg, const char *text, size_t n, bool reasoning); /* pieces as they come; false: the reader is gone,
                                                                               * which ends in KILLED by SIGPIPE; may be NULL */
     void (*on_wait)(void *arg, const char *why, int64_t wait_us);           /* before each pause; may be NULL */
     void *arg;                   /* borrowed from the caller */

@@ -264,7 +264,7 @@ static int gather_prompt(struct qr_buf *prompt, const char *const *arg, int32_t 
         struct qr_buf text = {0};
         int rc = qr_read_file(&text, "-", PROMPT_MAX, err);
         while (text.len > 0 && (text.data[text.len - 1] == '\n' || text.data[text.len - 1] == '\r'))
-            text.len--; /* echo's, as a shell's $(...) does: nobody types them, and a model answers something else */
+            text.len--; /* echo's, as a shell's $(...) does: a typed message has none, and a model answers differently with them */
         if (rc == 0 && text.len > 0) {
             qr_buf_put_str(prompt, prompt->len > 0 ? "\n\n" : "");
             qr_buf_put(prompt, text.data, text.len);
@@ -286,7 +286,7 @@ static int run_filter(struct qr_talk *c, const struct qr_buf *prompt)
     enum qr_ask_end end = qr_talk_ask(c, &err);
     if (end == QR_ASK_SERVER_ERROR || end == QR_ASK_NO_CONNECT || end == QR_ASK_NO_MODEL)
         qr_talk_complain(c, &err);
-    if (c->out_closed && c->out_errno != EPIPE) { /* a full disk, say: who reads it is there, and misses something */
+    if (c->out_closed && c->out_errno != EPIPE) { /* a full disk, say: the reader is there and misses text */
         char why[128];
         qr_err_set(&err, QR_E_IO, "the answer cannot be written to stdout: %s", qr_errno_text(why, c->out_errno));
         qr_talk_complain(c, &err);

@@ -1,7 +1,7 @@
 /* http_conn.c - one connection: connect, write a request, parse its answer, go idle or close.
  *
  * Callbacks of the user run inside llhttp_execute (head, body) or after it (end), and may cancel their own request, which closes the
- * connection: `closing` is looked at after every such call. Memory goes when both handles are closed.
+ * connection: `closing` is checked after every such call. Memory goes when both handles are closed.
  */
 #include "client/http_conn.h"
 

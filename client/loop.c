@@ -42,7 +42,7 @@ void qr_loop_free(struct qr_loop *l)
 {
     if (l == NULL)
         return;
-    while (uv_loop_alive(&l->uv)) /* the close callbacks; more than once after a qr_loop_stop that nobody heard */
+    while (uv_loop_alive(&l->uv)) /* the close callbacks; more than once after a qr_loop_stop that no run consumed */
         uv_run(&l->uv, UV_RUN_DEFAULT);
     int rc = uv_loop_close(&l->uv);
     QR_ASSERT(rc == 0);

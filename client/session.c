@@ -151,7 +151,7 @@ int qr_session_save(const struct qr_session *s, const char *path, struct qr_err 
         qr_json_put_str(&text, s->message[i].text, s->message[i].len);
         qr_buf_put_str(&text, s->message[i].stopped ? ",\"stopped\":true}\n" : "}\n");
     }
-    qr_buf_printf(&part, "%s.%d.part", path, (int)getpid()); /* nobody else's file has that name */
+    qr_buf_printf(&part, "%s.%d.part", path, (int)getpid()); /* no other file has that name */
     unlink(part.data);
     int rc = 0, fd = open(part.data, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     size_t done = 0;

@@ -1,4 +1,4 @@
-/* sse_reader.c - see sse_reader.h. Lines are gathered first; a field is looked at when its line is complete, so the result
+/* sse_reader.c - see sse_reader.h. Lines are gathered first; a field is read when its line is complete, so the result
  * cannot depend on how the bytes were cut. */
 #include "client/sse_reader.h"
 

@@ -1,3 +1,7 @@
+/* comm.c - calls of a comm: checked, queued, carried out in order by the comm's own thread, waited for. A call that is
+ * waited for at once is carried out by the caller where the transport allows it and nothing else is in flight. The
+ * first error stays: every later call fails with the same words. One owning thread starts and waits; buffers belong to
+ * the comm in between. */
 #include "comm/comm.h"
 
 #include <pthread.h>
@@ -20,7 +24,7 @@ struct slot {
     int64_t part[QR_COMM_RANKS_MAX + 1];
 };
 
-/* Calls between the owner, who starts them and waits, and the thread that carries them out. Numbers of calls only grow. */
+/* Calls between the owner, which starts them and waits, and the thread that carries them out. Numbers of calls only grow. */
 struct qr_comm_line {
     struct slot slot[CALLS_MAX];
     _Atomic int64_t n_started; /* written by the owner */
@@ -143,7 +147,7 @@ static void line_close(struct qr_comm_line *l)
     qr_free(l);
 }
 
-/* Signals are not for this thread, nor for those that a transport's library starts from it: it may be there before somebody says who receives them. */
+/* Signals are not for this thread, nor for those that a transport's library starts from it: it may be there before the receiver of signals is chosen. */
 static void start_thread(struct qr_comm *c)
 {
     sigset_t all, before;

@@ -52,7 +52,7 @@ struct qr_comm {
     int32_t rank, size;
     size_t window_bytes;       /* memory of this rank for what travels, all in use once large calls were made */
     const struct qr_comm_ops *ops;
-    bool hurried;              /* the owner carries out a call itself: it is waited for by somebody who has nothing else to do */
+    bool hurried;              /* the owner carries out a call itself: the caller waits and has nothing else to do */
     void *impl;                /* owned by the transport */
     struct qr_comm_line *line; /* owned */
     struct qr_comm_stats stats;

@@ -2,7 +2,7 @@
  *
  * Nothing is sent: every rank posts where its array lies, all meet, each computes its share of the result from all arrays and writes it to where it belongs,
  * all meet again. An array that others cannot reach is taken piece by piece through windows that they can. Meeting is a counter per rank and a futex that the
- * last to arrive wakes; whoever waits looks every 100 ms whether somebody died, left or gave up.
+ * last to arrive wakes; a waiting rank checks every 100 ms whether another died, left or gave up.
  *
  * The board itself may lie in memory of several processes: it holds no pointer.
  */
@@ -28,12 +28,12 @@ struct qr_board_rank {
     _Atomic bool busy;                /* reads or writes arrays of others */
     _Atomic bool left;                /* will not come again */
     _Atomic int32_t pid;              /* processes only */
-    struct qr_board_post post[2];     /* of even and odd calls: one that nobody reads any more and one that somebody may still read */
+    struct qr_board_post post[2];     /* of even and odd calls: one that no rank reads any more and one that some may still read */
 };
 
 struct qr_board {
     int32_t size;
-    _Atomic uint32_t bell;            /* changes when everybody is there, and when somebody leaves or gives up */
+    _Atomic uint32_t bell;            /* changes when all ranks are there, and when one leaves or gives up */
     _Atomic uint32_t word;            /* 0: all is well. 1: the reason is being written. 2: it is there */
     char why[480];
     struct qr_board_rank rank[QR_COMM_RANKS_MAX];
@@ -66,13 +66,13 @@ void qr_board_abort(struct qr_board_seat *s, const char *why, bool own);
 /* A call some of whose arrays are out of reach; all ranks take part, as in meetings. */
 int qr_board_staged(struct qr_board_seat *s, const struct qr_comm_call *call, struct qr_err *err);
 
-/* All are here, or an error says who is not and why. */
+/* All ranks are here, or an error says which is not and why. */
 int qr_board_meet(struct qr_board_seat *s, struct qr_err *err);
 
-/* Without waiting: whether somebody has given up, or `dead` says that he died. */
+/* Without waiting: whether a rank has given up, or `dead` says that it died. */
 bool qr_board_lost(struct qr_board_seat *s, bool (*dead)(void *user, int32_t rank), struct qr_err *err);
 
-/* This rank will not come again; whoever waits for it is told. */
+/* This rank will not come again; ranks that wait for it are told. */
 void qr_board_leave(struct qr_board_seat *s);
 
 #endif

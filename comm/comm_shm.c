@@ -38,8 +38,8 @@ struct process {
     int32_t n_blocks;
     _Atomic size_t top;            /* of the area: written by the owner, read by the comm's thread */
     int pidfd[QR_COMM_RANKS_MAX];  /* -1: not opened yet */
-    int owner_pidfd[QR_COMM_RANKS_MAX]; /* the same, for the owner, who asks while the comm's thread may */
-    bool roomy;                    /* a processor for each rank: waiting by looking takes nobody else's time */
+    int owner_pidfd[QR_COMM_RANKS_MAX]; /* the same, for the owner, which asks while the comm's thread may */
+    bool roomy;                    /* a processor for each rank: spinning takes no other rank's time */
 };
 
 /* ---- the mapping ---- */

@@ -3,7 +3,7 @@
  * A piece has a stretch of every rank's part. In phase t, between two meetings, a rank brings what others need of piece t into its window; adds its stretch
  * of piece t - 1, from its own array and the others' windows, into its array and, when all want the sum, its window; and takes the others' stretches of
  * piece t - 2 from theirs. Copies have no second step: what was brought is taken in the next phase. A window has two halves, of even and odd pieces, and a
- * stretch of rank q lies at a place of its own in them, so that nothing is written that somebody still reads. */
+ * stretch of rank q lies at a place of its own in them, so that nothing is written that another rank still reads. */
 #include "base/assert.h"
 #include "base/mem.h"
 #include "comm/comm_board.h"
@@ -74,7 +74,7 @@ static void take(const struct stage *g, int64_t k)
     }
 }
 
-/* All phases. Whoever is through begins the next call with a meeting, so that none is needed behind the last. */
+/* All phases. The next call begins with a meeting, so that none is needed behind the last phase. */
 static int all_phases(const struct stage *g, struct qr_err *err)
 {
     const bool takes = g->call->kind != QR_COMM_REDUCE_SCATTER;

@@ -1,7 +1,8 @@
 /* device_comm.h - ranks whose arrays lie on devices: what kernels/peers.h does on their queues, opened and looked after through a comm of the same ranks.
  *
- * The comm carries the group's name there once, and says who has died: devices do not notice that. One owning thread, that of the comm and of the backend;
- * closed before both, and behind whatever a device has recorded (backend.h) with calls in it. */
+ * The comm carries the group's name there once, and says which rank has died: devices do not notice that. One owning
+ * thread, that of the comm and of the backend; closed before both, and behind whatever a device has recorded
+ * (backend.h) with calls in it. */
 #ifndef QR_COMM_DEVICE_COMM_H
 #define QR_COMM_DEVICE_COMM_H
 

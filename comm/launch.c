@@ -1,3 +1,7 @@
+/* launch.c - makes ranks of one process: fork before there are threads, or mpirun's environment. Rank 0 stays the
+ * process that the terminal and the service manager know. Children die with it (PR_SET_PDEATHSIG), and it reports how
+ * each of them ended. Each rank may run on its share of the processors. Runs on the main thread, before any other
+ * exists. */
 #include "comm/launch.h"
 
 #include <errno.h>

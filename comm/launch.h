@@ -10,7 +10,7 @@
 
 struct qr_comm_launch_options {
     int32_t n_ranks;  /* 0: as many as mpirun started, else one */
-    bool share_cpus;  /* false: somebody has said which processors to use */
+    bool share_cpus;  /* false: the caller has chosen processors */
 };
 
 struct qr_comm_crew; /* the children of rank 0 */

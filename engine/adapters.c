@@ -1,3 +1,7 @@
+/* adapters.c - names and lives of adapters while the engine runs. A load reads files on the calling thread into a slot
+ * that no batch names; the engine thread only counts uses. A name that is unloaded is gone at once; its slot is free
+ * when the last request has ended. One lock guards the table; it is never held while a file is read or a step runs. Any
+ * thread may call, but for the functions marked as the engine's. */
 #include "engine/adapters.h"
 
 #include <string.h>

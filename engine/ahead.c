@@ -1,3 +1,7 @@
+/* ahead.c - steps on a device that samples: what it is told to draw, and what it drew, one step late. Two flights are
+ * kept, the one that was launched last and the one before it. Unknown ids have the names -1 - j until their step has
+ * landed. A row that was dropped meanwhile is ignored when it lands. Arrays are pinned memory, allocated at opening.
+ * Engine thread. */
 #include "engine/ahead.h"
 
 #include <math.h>

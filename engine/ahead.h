@@ -15,10 +15,10 @@ struct qr_flight {
     bool launched;                    /* and not landed */
     bool details;                     /* log-probabilities are among its results */
     struct qr_row *row;               /* owned [rows_max] what its rows of logits are for */
-    bool *dropped;                    /* owned [rows_max] whose sequence has ended since: nobody wants it, and its request is gone */
+    bool *dropped;                    /* owned [rows_max] whose sequence has ended since: the result is dropped, and its request is gone */
     struct qr_drawn *drawn;           /* owned [rows_max] where results come; a device's pinned memory */
-    struct qr_drawn_detail *detail;   /* owned [rows_max] likewise */
-    float *hidden;                    /* owned [rows_max][n_embd] likewise: rows as they left the last norm */
+    struct qr_drawn_detail *detail;   /* owned [rows_max], pinned */
+    float *hidden;                    /* owned [rows_max][n_embd], pinned: rows as they left the last norm */
     int32_t n;
     int32_t n_tokens, n_decode;       /* of its plan */
     int64_t started_us;
@@ -32,7 +32,7 @@ struct qr_ahead {
     struct qr_drawn *drawn;               /* owned, kernels' memory [rows_max] */
     struct qr_drawn_detail *detail;       /* owned, kernels' memory [rows_max] */
     struct qr_draw_row *row;              /* owned [rows_max] of the flight that is made */
-    struct qr_logit_change *change;       /* owned [changes_max] likewise; grows for a step that changes more logits than any before */
+    struct qr_logit_change *change;       /* owned [changes_max] of that flight; grows for a step that changes more logits than any before */
     int32_t n_changes, changes_max;
     int32_t *met;                         /* owned [n_vocab] 1 + where an id is among the changes of a row; all 0 between rows */
     int64_t landed_us;                    /* when the last step's results had been told */
@@ -59,7 +59,7 @@ void qr_ahead_land(struct qr_ahead *a, struct qr_flight *f);
 /* Whether a step is on its way. */
 bool qr_ahead_flies(const struct qr_ahead *a);
 
-/* The sequence at this index has ended: what is on its way for it is nobody's. */
+/* The sequence at this index has ended: what is in flight for it is dropped. */
 void qr_ahead_drop(struct qr_ahead *a, int32_t index);
 
 #endif

@@ -1,3 +1,7 @@
+/* draw.c - draws a token from one row of logits. Maxima of runs of 256 logits bound what can be chosen, so only those
+ * runs are read; nothing sorts the vocabulary. top_k keeps a heap, top_p orders two buckets of its nucleus. Sums go in
+ * a fixed order, so a row's token does not depend on the batch or the thread. On a worker of the kernel pool, with that
+ * worker's scratch. */
 #include "engine/draw.h"
 
 #include <math.h>
@@ -190,7 +194,7 @@ static int32_t draw_top(struct qr_sampler *s, const float *logits, const struct 
 /* Candidates by scaled distance from the best logit. Whatever lies in an earlier bucket is better. */
 struct buckets {
     int32_t n;
-    uint64_t used[BUCKETS / 64]; /* bit k % 64 of word k / 64: bucket k has somebody, and a weight */
+    uint64_t used[BUCKETS / 64]; /* bit k % 64 of word k / 64: bucket k has candidates, and a weight */
     double weight[BUCKETS];
 };
 

@@ -1,3 +1,7 @@
+/* engine.c - the engine as its callers see it: open, submit, take events, cancel, drain, close. A request is checked
+ * here against every limit, so the engine thread finds only what it can run. Places are reserved at submit: a full
+ * queue is an answer at once. Requests and events cross in two mailboxes; nothing else of the engine is touched by a
+ * caller but atomic counters. Any thread may call. */
 #include <string.h>
 
 #include "base/assert.h"
@@ -74,7 +78,7 @@ int qr_engine_open(struct qr_engine **out, const char *dir, const struct qr_engi
     return rc;
 }
 
-/* What nobody took: events, and the requests that a last event handed over. */
+/* What was not taken: events, and the requests that a last event handed over. */
 static void free_untaken(struct qr_engine *e)
 {
     struct qr_node left, *node;
@@ -197,7 +201,7 @@ void qr_engine_cancel(struct qr_engine *e, struct qr_request *r)
 {
     QR_ASSERT(e != NULL && r != NULL);
     atomic_store(&r->cancelled, true);
-    atomic_store(&e->to_reap, true); /* last: who finds this finds that */
+    atomic_store(&e->to_reap, true); /* last: a thread that sees this flag sees the request's, too */
 }
 
 int32_t qr_engine_take(struct qr_engine *e, struct qr_node *out)

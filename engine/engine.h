@@ -85,7 +85,7 @@ struct qr_request {
     enum qr_pooling pooling;      /* NONE but for qr_request_new_embedding. MEAN, CLS: nothing comes from the prefix cache, and chunks have at most
                                    * logit_rows_max tokens. Sums are in double, in order of positions: neither chunks nor batch can be seen in them */
     /* written by the engine, readable when an event of this request has arrived */
-    struct qr_token_logprob *prompt_logprobs; /* owned [n_prompt] when asked for, complete at the first event; else NULL */
+    struct qr_token_logprob *prompt_logprobs; /* owned [n_prompt] where the request wants them, complete at the first event; else NULL */
     double *pooled;               /* owned [n_pooled]: the embedding, not normalised, with the last event unless that tells of an error; else NULL */
     int32_t n_pooled;
     int32_t n_cached;             /* prompt tokens found in the prefix cache (choice 0) */
@@ -132,7 +132,7 @@ struct qr_event {
     int32_t n_output;             /* generated ids of this choice so far, these included */
     int32_t text_len;
     char text[QR_EVENT_TEXT];     /* beside what goes before: the text of a token is short, and its cache lines come from the receiver's processor */
-    struct qr_token_logprob token[QR_EVENT_TOKENS]; /* id and n_top always; the rest, so far as n_top says, when log-probabilities were asked for */
+    struct qr_token_logprob token[QR_EVENT_TOKENS]; /* id and n_top always; the rest, so far as n_top says, where the request wants log-probabilities */
 };
 
 struct qr_engine_config {
@@ -173,7 +173,7 @@ struct qr_engine_limits {
     enum qr_dtype kv_dtype;
     enum qr_dtype weight_dtype; /* what matrices were packed as; an opened engine only */
     const char *no_embeddings;  /* why requests for embeddings are refused, static; NULL: they are not. An opened engine only */
-    int32_t tuned_shapes;       /* in the table of measurements (kernels/tune.h); likewise */
+    int32_t tuned_shapes;       /* in the table of measurements (kernels/tune.h); an opened engine only */
 };
 
 struct qr_engine; /* opaque */
@@ -196,7 +196,7 @@ int qr_engine_plan(struct qr_engine_limits *out, const struct qr_engine_config *
 int qr_engine_foresee(struct qr_engine_limits *out, const struct qr_engine_config *config, const struct qr_model_plan *plan, int64_t memory_available,
                       struct qr_err *err);
 
-/* The same, where the model can be looked at again: a step that does not fit is refused with the largest that does. */
+/* The same, where the model can be read again: a step that does not fit is refused with the largest that does. */
 struct qr_engine_opening {
     const char *dir;                         /* borrowed, like the others */
     struct qr_backend *be;

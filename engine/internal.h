@@ -31,7 +31,7 @@ struct qr_slot {
 };
 
 /* A slot for an adapter: FREE -> LOADING -> READY -> (LEAVING, while requests, or a step that was launched, use it ->) FREE. LOADING: its memory is the loading
- * thread's. READY and LEAVING: nobody writes it, the engine thread reads it for requests that were accepted. */
+ * thread's. READY and LEAVING: no thread writes it, the engine thread reads it for requests that were accepted. */
 enum qr_adapter_state { QR_ADAPTER_FREE, QR_ADAPTER_LOADING, QR_ADAPTER_READY, QR_ADAPTER_LEAVING };
 struct qr_adapter {
     enum qr_adapter_state state;
@@ -63,7 +63,7 @@ void qr_adapters_close(struct qr_adapters *a);
 
 /* Engine thread, between steps: sends a piece of what is packed for another rank. False: there was none. */
 bool qr_adapters_send(struct qr_engine *e);
-/* And when it sends no more: whoever loads gives up. */
+/* And when it sends no more: loads give up. */
 void qr_adapters_end(struct qr_adapters *a);
 
 /* A request comes in, with r->adapter; and has ended. Any thread. flying (engine thread): a step is on its way, which may read its slot until
@@ -86,7 +86,7 @@ struct qr_engine {
     struct qr_mailbox inbox, outbox, recycled;
     _Atomic int32_t n_reserved;           /* choices accepted and not finished, <= n_slots */
     _Atomic bool draining, closing;
-    _Atomic bool to_reap;                 /* somebody may have been cancelled since the last look at all requests */
+    _Atomic bool to_reap;                 /* a request may have been cancelled since the last walk over all of them */
     _Atomic bool lost;                    /* lost_err is there, and stays */
     struct qr_err lost_err;
     void (*wake)(void *);                 /* of the receiver; NULL: none */
@@ -102,7 +102,7 @@ struct qr_engine {
     void *kv_mem, *act_mem;               /* owned */
     uint8_t *kv_host;                     /* owned, the host's: the cache's second tier, block after block as kv_mem has them; NULL: none */
     float *logits;                        /* owned [logit_rows_max][vocab]: a step's, from a device that the host cannot read; else NULL */
-    float *hidden;                        /* owned [logit_rows_max][n_embd], likewise: rows as they left the last norm */
+    float *hidden;                        /* owned [logit_rows_max][n_embd], or NULL as logits: rows as they left the last norm */
     struct qr_pages pages;                /* of kv_mem */
     struct qr_kv_view kv;
     struct qr_arena act;
@@ -150,7 +150,7 @@ static inline int32_t qr_engine_n_events(int32_t running_max, int32_t text_cap)
 }
 
 /* The cache's second tier. Its memory, where limits say so; what the pool wants moved: asked of the queue in the pool's order, behind
- * the steps that wrote the blocks and before the next one. Nobody waits. Called after every plan. */
+ * the steps that wrote the blocks and before the next one. No thread waits. Called after every plan. */
 void qr_tier_open(struct qr_engine *e);
 void qr_tier_close(struct qr_engine *e);
 void qr_tier_move(struct qr_engine *e);

@@ -1,3 +1,6 @@
+/* limits.c - every size of an engine, computed before anything is allocated: context, cache blocks, step tokens, rows
+ * of logits, queues. What does not fit is refused with the settings that would. `quire plan`, the banner and the engine
+ * itself ask the same functions, so they agree. Pure but for the question how much memory is free; runs at start. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -41,7 +44,7 @@ static int check_config(const struct qr_engine_config *c, struct qr_err *err)
     return 0;
 }
 
-/* Bytes the cache may take: what was asked for, or a quarter of what is left but `least` at any rate, and no more than all running sequences could fill. */
+/* Bytes the cache may take: the configured size, or a quarter of what is left but `least` at any rate, and no more than all running sequences could fill. */
 static int64_t cache_bytes(const struct qr_engine_config *c, int32_t ctx, int64_t token_bytes, int64_t least, int64_t left)
 {
     if (c->kv_bytes > 0)
@@ -52,14 +55,14 @@ static int64_t cache_bytes(const struct qr_engine_config *c, int32_t ctx, int64_
     return share < useful ? share : useful;
 }
 
-/* Blocks of the second tier: what was asked for, and no more than the pool can have. */
+/* Blocks of the second tier: as configured, and no more than the pool can have. */
 static int32_t host_blocks(const struct qr_engine_config *c, int64_t block_bytes, int64_t n_blocks)
 {
     const int64_t n = c->kv_host_bytes / block_bytes, most = INT32_MAX / 8 - n_blocks;
     return (int32_t)(n < most ? n : most > 0 ? most : 0);
 }
 
-/* There is memory enough, but the cache that was asked for has not a block, or not the blocks of one sequence. */
+/* There is memory enough, but the configured cache has not a block, or not the blocks of one sequence. */
 static int fail_small(const struct qr_engine_config *c, int64_t fits, int64_t needed, int64_t token_bytes, struct qr_err *err)
 {
     return qr_err_set(err, QR_E_NO_ROOM, "does not fit: the cache that was asked for has %lld blocks of %d tokens; expected at least %lld tokens%s, which "
@@ -73,7 +76,7 @@ static int64_t round_up(int64_t n_bytes)
     return (n_bytes + (1 << 20) - 1) >> 20 << 20;
 }
 
-/* Memory is too little for the cache that was asked for, or for any. */
+/* Memory is too little for the configured cache, or for any. */
 static int fail_cache(const struct qr_engine_config *c, const struct qr_engine_limits *of, int64_t kv, int64_t left, struct qr_err *err)
 {
     const int64_t block = of->kv_token_bytes * c->block_tokens;
@@ -130,10 +133,10 @@ int qr_engine_plan(struct qr_engine_limits *out, const struct qr_engine_config *
     return 0;
 }
 
-/* A step that fits, where one of as many rows as asked for does not. */
+/* A step that fits, where one of the configured size does not. */
 struct step {
     int32_t rows, running; /* rows 0: none is known */
-    bool less_cache;       /* beside a smaller cache than the one asked for */
+    bool less_cache;       /* beside a smaller cache than the configured one */
 };
 
 /* What would fit: other numbers of the weights, fewer rows in a step, or both. Beside the weights are a step, adapters, and one block of the cache. */
@@ -207,7 +210,7 @@ struct seeking {
     int64_t memory;
 };
 
-/* Whether a step of so many rows fits, with the cache that was asked for or any. */
+/* Whether a step of so many rows fits, with the configured cache or any. */
 static bool step_fits(const struct seeking *s, int32_t rows, bool any_cache)
 {
     struct qr_engine_config c = *s->config;

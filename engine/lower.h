@@ -1,4 +1,4 @@
-/* lower.h - the only translator between a plan (who runs) and a batch (flat arrays that kernels read). */
+/* lower.h - the only translator between a plan (which sequences run) and a batch (flat arrays that kernels read). */
 #ifndef QR_ENGINE_LOWER_H
 #define QR_ENGINE_LOWER_H
 
@@ -7,7 +7,7 @@
 
 /* A row of the block table. */
 struct qr_lower_row {
-    uint64_t tenure;              /* whose blocks (qr_seq.tenure); 0: nobody's */
+    uint64_t tenure;              /* whose blocks (qr_seq.tenure); 0: none */
     int32_t n_blocks, last;       /* how many, and the last of them */
 };
 

@@ -7,7 +7,7 @@
  * as long) gives prompts a third of the step's time: they go on, and tokens come at two thirds of their pace.
  *
  * While many prompt tokens wait the goal stretches, up to fourfold: steps that read the weights for few prompt tokens would make the whole queue wait for
- * the sake of gaps that nobody would notice. A storm of long prompts is over sooner, and so are its wide gaps.
+ * the sake of gaps too small to notice. A storm of long prompts is over sooner, and so are its wide gaps.
  */
 #ifndef QR_ENGINE_PACE_H
 #define QR_ENGINE_PACE_H

@@ -1,3 +1,6 @@
+/* row_math.c - passes over a row of logits: maxima, exponentials, sums, first position of a value. Lanes of 16 and
+ * plain operations in a fixed order are compiled for each vector width, so bits are the same on every processor. The
+ * table is chosen once per call of qr_row_math_best. Pure; any thread. */
 #include "engine/row_math.h"
 
 #ifdef __x86_64__
@@ -128,7 +131,7 @@ static int32_t gather_any(float *out, int32_t *id, const float *x, int32_t n, fl
 #ifdef __x86_64__
 #define AVX2 __attribute__((target("avx2")))
 
-/* The lanes that are set in a mask of eight, in their order, a byte each: what was found moves to the front without a branch, which nobody could guess. */
+/* The lanes that are set in a mask of eight, in their order, a byte each: matches move to the front without a branch, which would be mispredicted. */
 #define LANE(m, b) ((uint64_t)((m) >> (b)&1) * (b) << 8 * __builtin_popcount((m) & ((1 << (b)) - 1)))
 #define FRONT(m) LANE(m, 0) | LANE(m, 1) | LANE(m, 2) | LANE(m, 3) | LANE(m, 4) | LANE(m, 5) | LANE(m, 6) | LANE(m, 7)
 #define FRONT4(m) FRONT((m)), FRONT((m) + 1), FRONT((m) + 2), FRONT((m) + 3)
@@ -158,7 +161,7 @@ AVX2 INLINE uint32_t group_mask(const float *x, float v)
            (uint32_t)_mm256_movemask_ps(d) << 24;
 }
 
-/* Whatever is written behind what was found is overwritten by the next: there is room, as no more were found than looked at. */
+/* Lanes written behind the last match are overwritten by the next store: there is room, as there are no more matches than numbers read. */
 AVX2 static int32_t find_avx2(int32_t *at, const float *x, int32_t n, float v)
 {
     int32_t n_found = 0, i = 0;

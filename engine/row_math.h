@@ -9,7 +9,7 @@
 #include "base/assert.h"
 #include "kernels/kernels.h"
 
-#define QR_STRETCH QR_LINEAR_STRETCH /* numbers that are looked at, or passed over, together */
+#define QR_STRETCH QR_LINEAR_STRETCH /* numbers that are read, or skipped, together */
 
 struct qr_row_math {
     const char *name;
@@ -29,7 +29,7 @@ struct qr_row_math {
 };
 
 /* What at least k of x[0..n) are larger than, none of them larger than best: less than the k-th largest by a 32nd of how far it lies below best, at most, so
- * that whoever reads what reaches it reads little in vain. -infinity: there are not so many, or they lie too far away. */
+ * that a reader of what reaches it reads little in vain. -infinity: there are not so many, or they lie too far away. */
 float qr_reached_by(const struct qr_row_math *math, const float *x, int32_t n, int32_t k, float best);
 
 /* The widest that this processor has. */

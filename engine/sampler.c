@@ -1,3 +1,7 @@
+/* sampler.c - one row of logits: penalties, biases and forbidden ids, then the draw (draw.c) or the largest, then
+ * log-probabilities. Changed logits are put back afterwards where the model's own are wanted. Greedy rows without
+ * changes read one run of 256 logits. Pure: a function of the row, the parameters and (seed, choice, position). On a
+ * worker of the kernel pool; scratch is planned once per thread. */
 #include "engine/sampler.h"
 
 #include <math.h>
@@ -142,7 +146,7 @@ static void find_top_within(struct qr_token_logprob *out, const struct qr_row_ma
         insert_top(out, n_top, from + at[k], row->x[from + at[k]]);
 }
 
-/* The n_top largest, in stretches: one that holds nothing larger than the last of the list is not looked at twice. */
+/* The n_top largest, in stretches: one that holds nothing larger than the last of the list is not read a second time. */
 static void find_top(struct qr_token_logprob *out, const struct qr_row_math *math, const struct qr_logits *row, int32_t n_vocab, int32_t n_top)
 {
     const float least = reached_by(math, row, n_vocab, n_top);

@@ -18,7 +18,7 @@ struct qr_sampler {
         int32_t id;
     } *heap;                      /* owned [n_vocab] */
     float *logit;                 /* owned [n_vocab, in whole QR_SAMPLER_ROOM] of what may be chosen, */
-    int32_t *id;                  /* likewise its ids, */
+    int32_t *id;                  /* as many: their ids, */
     float *weight;                /* its weights, */
     uint16_t *bucket;             /* and how far from the best they are (draw.c) */
     int32_t n_stretches;

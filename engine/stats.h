@@ -26,7 +26,7 @@ extern const int32_t qr_n_bounds_ttft_s, qr_n_bounds_itl_s, qr_n_bounds_latency_
 
 /* Where the engine thread's time goes. All but MODEL, WAIT and IDLE is the engine's own work. */
 enum qr_step_part {
-    QR_PART_PLAN,   /* who runs, with how many tokens */
+    QR_PART_PLAN,   /* which sequences run, with how many tokens */
     QR_PART_LOWER,  /* the plan as arrays */
     QR_PART_MODEL,  /* the forward: of a device, launching it */
     QR_PART_WAIT,   /* a device's results are waited for */

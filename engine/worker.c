@@ -53,7 +53,7 @@ static int make_scheduler(struct qr_engine *e, struct qr_err *err)
     return rc;
 }
 
-/* Whoever opens the engine reads the tokenizer meanwhile. */
+/* The thread that opens the engine reads the tokenizer meanwhile. */
 static int await_tokenizer(struct qr_engine *e, struct qr_err *err)
 {
     pthread_mutex_lock(&e->open_lock);
@@ -91,7 +91,7 @@ static int plan_memory(struct qr_engine *e, size_t *act_bytes, struct qr_err *er
     return qr_engine_agree(comm, &a, err);
 }
 
-/* What does not fit is refused before it is loaded. Of several ranks, some may have loaded their part by now: only this one's is looked at. */
+/* What does not fit is refused before it is loaded. Of several ranks, some may have loaded their part by now: only this one's is counted. */
 static int foresee(void *user, const struct qr_model_plan *plan, struct qr_err *err)
 {
     const struct qr_engine *e = user;
@@ -358,7 +358,7 @@ static void receive(struct qr_engine *e, int64_t wait_us)
 }
 
 /* Ends choices whose request was cancelled or is past its deadline, and all when a rank is lost, as far as there are events to say so. Requests are
- * looked at only when one of these may be. */
+ * checked only when one of these may be. */
 static void reap(struct qr_engine *e, int64_t now)
 {
     int32_t i = 0;
@@ -528,7 +528,7 @@ static bool lose(struct qr_engine *e)
     return true;
 }
 
-/* Who runs in the next step; false: nobody. */
+/* Plans the next step; false: no sequence runs. */
 static bool plan_step(struct qr_engine *e, int64_t now)
 {
     qr_sched_limit_mixed(e->sched, qr_pace_tokens(&e->pace, qr_sched_n_decode(e->sched), qr_sched_prompt_tokens(e->sched)));
@@ -545,7 +545,7 @@ static void copy_blocks(struct qr_engine *e)
         qr_model_kv_copy(&e->exec, e->plan.copy[i].src, e->plan.copy[i].dst);
 }
 
-/* Who draws is the host: it reads logits when they are there. */
+/* The host samples: it reads logits when they are there. */
 static bool step_at_once(struct qr_engine *e)
 {
     const int64_t started = qr_clock_us();
@@ -616,7 +616,7 @@ static void commit_launched(struct qr_engine *e, const struct qr_flight *f)
             qr_sched_push(e->sched, f->row[i].index, -1 - i);
 }
 
-/* Ids take the place of their names. Whoever hashes blocks of ids comes later. */
+/* Ids take the place of their names. Blocks of ids are hashed later. */
 static void name_ids(const struct qr_flight *f)
 {
     for (int32_t i = 0; i < f->n; i++) {
@@ -662,11 +662,11 @@ static bool step_ahead(struct qr_engine *e)
         launch(e, now);
     if (landing) {
         await(e, last, any);
-        qr_adapters_landed(&e->adapters); /* what was launched since knows nothing of who had ended */
+        qr_adapters_landed(&e->adapters); /* the step launched since does not know which sequences had ended */
     }
     if ((any || landing) && lose(e)) {
         if (any)
-            qr_sched_commit(e->sched, &e->plan); /* ids have their names only: what is known by them is nobody's any more */
+            qr_sched_commit(e->sched, &e->plan); /* ids have their names only, and are used no more */
         return true;
     }
     if (landing) {

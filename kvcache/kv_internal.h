@@ -115,7 +115,7 @@ void qr_kv_index_drop(struct qr_kv_pool *p, int32_t block);
 /* The entry that is block `from` becomes block `to`, which was none. Lists and references are the caller's. */
 void qr_kv_index_move(struct qr_kv_pool *p, int32_t from, int32_t to);
 
-/* A block of the second tier whose content is known elsewhere, or was given up, and that nobody holds: from its list to the free ones. */
+/* A block of the second tier whose content is known elsewhere, or was given up, and that has no holder: from its list to the free ones. */
 void qr_kv_host_free(struct qr_kv_pool *p, int32_t block);
 
 /* NULL, or what is wrong with the index. Part of qr_kv_pool_check. */

@@ -1,3 +1,7 @@
+/* kv_pool.c - the blocks of the paged cache: a free list, a list of cached blocks in order of release, reference
+ * counts. free + cached + owned = total holds after every call, and qr_kv_pool_check proves it. Taking a block evicts
+ * the cached one that was released longest ago. With a second tier an eviction becomes a move, which the owner of the
+ * memory works off in order. Bookkeeping only. The engine thread owns it; nothing is allocated after opening. */
 #include "kvcache/kv_pool.h"
 
 #include "base/assert.h"

@@ -4,11 +4,11 @@
  * findable by the prefix index) or free (refcount 0, content unknown). free + cached + owned = total, always.
  * Allocation takes a free block first and then the least recently released cached one, whose index entry is dropped.
  *
- * There may be a second tier, blocks of slower memory that nothing is computed in. Then the content of a cached block that is to be given out goes there, in
- * place of the one that was released least recently of both tiers, and stays findable. Who finds such a block (qr_kv_prefix_find) holds it until qr_kv_bring
- * makes it one of the first tier, or lets go of it. What has to be copied for that is a list, which the owner of the memory works off in its
- * order before anything is written to blocks given out since.
- */
+ * There may be a second tier, blocks of slower memory that nothing is computed in. Then the content of a cached block
+ * that is to be given out goes there, in place of the one that was released least recently of both tiers, and stays
+ * findable. The finder of such a block (qr_kv_prefix_find) holds it until qr_kv_bring makes it one of the first tier,
+ * or lets go of it. What has to be copied for that is a list, which the owner of the memory works off in its order
+ * before anything is written to blocks given out since. */
 #ifndef QR_KVCACHE_KV_POOL_H
 #define QR_KVCACHE_KV_POOL_H
 
@@ -25,7 +25,7 @@ struct qr_kv_stats {
     int32_t n_host, n_host_cached;        /* blocks of the second tier, and those with content */
     int64_t n_evicted;                    /* cached blocks whose content was given up, ever */
     int64_t n_out, n_in;                  /* blocks that went to the second tier and came back, ever */
-    int64_t query_tokens, hit_tokens;     /* as told to qr_kv_prefix_count: tokens asked for, tokens found */
+    int64_t query_tokens, hit_tokens;     /* as told to qr_kv_prefix_count: tokens looked up, tokens found */
 };
 
 /* n_blocks >= 1, block_tokens a power of two <= 256. prefix_cache false: blocks are never kept. `secret` keys the chained hashes. */

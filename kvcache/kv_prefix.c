@@ -1,3 +1,6 @@
+/* kv_prefix.c - the index of cached blocks by content. A block's key is a hash chained from its parent's, so a look-up
+ * walks a prompt block by block. A hit counts only when the block's tokens and its parent compare equal: a collision of
+ * hashes costs time, never a wrong answer. The engine thread owns it; nothing is allocated after opening. */
 #include "kvcache/kv_prefix.h"
 
 #include <string.h>

@@ -19,7 +19,7 @@ void qr_decode_plan(struct qr_sched *s, int32_t seq, struct qr_plan *plan)
         return;
     int32_t first = x->seq.n_computed;
     if (qr_seq_grow(s, seq, first + 1, plan) <= first)
-        return; /* keeps its blocks and waits: nobody behind it had any to give */
+        return; /* keeps its blocks and waits: no sequence behind it had any to give */
     s->decode_item[plan->n_decode++] = (struct qr_plan_item){.seq = seq, .first = first, .n_tokens = 1, .n_logits = 1};
     plan->n_tokens++;
     plan->n_logits++;

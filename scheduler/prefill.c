@@ -13,7 +13,7 @@ static int32_t logits_of(const struct qr_sched_slot *x, int32_t first, int32_t n
     return end == x->seq.n_ids ? 1 : 0;
 }
 
-/* Cuts n rows so that their logits fit. Prompts that are not looked at yet keep one row each. */
+/* Cuts n rows so that their logits fit. Prompts that come later in this plan keep one row each. */
 static int32_t cut_to_logits(const struct qr_sched_slot *x, int32_t first, int32_t n, const struct qr_sched_budget *left)
 {
     int32_t spare = left->logits - left->n_behind > 1 ? left->logits - left->n_behind : 1;
@@ -198,7 +198,7 @@ void qr_prefill_admit(struct qr_sched *s, struct qr_plan *plan, struct qr_sched_
             continue;
         }
         if (!admit(s, seq, start.donor, plan, now_us))
-            return; /* first come, first served: nobody overtakes for being small */
+            return; /* first come, first served: no prompt overtakes for being small */
         q->leader = q->leader || (q->group >= 0 && start.donor < 0);
         blocked_group = -1;
         qr_prefill_plan(s, seq, plan, left);

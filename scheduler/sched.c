@@ -1,3 +1,7 @@
+/* sched.c - the scheduler's state and its calls: add, plan, commit, push a token, finish. The parts of a plan are made
+ * by decode.c and prefill.c; plan.c writes them down. Every call is O(sequences that run), takes the time as an
+ * argument, and allocates nothing. A plan changes nothing until it is committed. The caller's thread owns it, in a
+ * server the engine thread. */
 #include "scheduler/sched.h"
 
 #include "base/mem.h"
@@ -143,7 +147,7 @@ int32_t qr_sched_add(struct qr_sched *s, const struct qr_sched_add *add, struct 
 
 enum { PART_DECODE = 1, PART_PREFILL = 2 };
 
-/* Running sequences in rank order over both queues: whoever needs blocks takes them from behind, so nobody planned is undone. */
+/* Running sequences in rank order over both queues: blocks are taken from the last ones, so no planned sequence is undone. */
 static void plan_running(struct qr_sched *s, struct qr_plan *plan, int parts, struct qr_sched_budget *left)
 {
     int32_t i = 0, j = 0;
@@ -171,7 +175,7 @@ static bool plan_parts(struct qr_sched *s, struct qr_plan *plan, int parts, int6
     if (n_decode > 0 && left.tokens > s->mixed_max)
         left.tokens = s->mixed_max;
     plan_running(s, plan, parts, &left);
-    if ((parts & PART_PREFILL) && plan->n_preempted == 0) /* while blocks are short nobody new comes in */
+    if ((parts & PART_PREFILL) && plan->n_preempted == 0) /* while blocks are short nothing is admitted */
         qr_prefill_admit(s, plan, &left, now_us);
     for (int32_t k = 0; k < plan->n_decode; k++)
         plan->item[plan->n_prefill + k] = s->decode_item[k];

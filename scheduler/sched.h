@@ -1,4 +1,4 @@
-/* sched.h - who runs in the next step, and with how many tokens. Pure: (state, call, now) -> state; no clock, no I/O, no threads,
+/* sched.h - which sequences run in the next step, and with how many tokens. Pure: (state, call, now) -> state; no clock, no I/O, no threads,
  * no allocation after qr_sched_new. The engine, the simulator and the property tests drive this very code.
  *
  * Prefill and decode are separate queues and separate modules (prefill.c, decode.c); a plan carries both parts apart, decode
@@ -6,7 +6,7 @@
  * never reserves max_tokens; when blocks run out the sequence of lowest priority that came last gives its blocks back and
  * is computed again later. After preempt_max times it is admitted only with its whole need reserved and never chosen again, so
  * it ends. The oldest sequence of the highest priority therefore always advances, or waits for such protected ones only.
- * Nobody overtakes within a priority, so whoever waits moves up whenever somebody ends.
+ * No sequence overtakes another within a priority, so all that wait move up whenever one ends.
  */
 #ifndef QR_SCHEDULER_SCHED_H
 #define QR_SCHEDULER_SCHED_H
@@ -50,7 +50,7 @@ struct qr_seq {
     int32_t *ids;              /* borrowed from the request, room for n_prompt + new_max */
     int32_t *blocks;           /* owned by the scheduler [blocks_max]; only while running */
     uint64_t tenure;           /* of its table of blocks, never given twice: while it is the same, blocks that a plan saw stay and others follow. 0: none */
-    int32_t adapter;           /* who lowers the plan wants to know it; nothing here depends on it */
+    int32_t adapter;           /* for engine/lower.c; nothing here depends on it */
     int32_t group;             /* sequences of one request (n > 1) share it; the leader has leader == true */
     bool hidden;               /* rows that want logits want hidden states instead; as of adapter */
     bool leader;
@@ -76,7 +76,7 @@ struct qr_sched_add {
     bool prompt_logits;
     int64_t now_us;
     struct qr_hash128 salt;
-    int32_t adapter;           /* who lowers the plan wants to know it; nothing here depends on it */
+    int32_t adapter;           /* for engine/lower.c; nothing here depends on it */
     bool hidden;               /* rows that want logits want hidden states instead; the same holds of it */
 };
 

@@ -2,7 +2,7 @@
  *
  * Order. Every sequence has a rank: (priority, serial of arrival). All three queues are arrays sorted by rank. Blocks are
  * handed out in rank order over both running queues, and a sequence may only take blocks from sequences that rank behind
- * it; so whoever is planned stays planned, and the first in rank never waits for anyone but the protected.
+ * it; so what is planned stays planned, and the first in rank waits for protected sequences only.
  *
  * Protection. A sequence that was preempted preempt_max times is admitted again only with its whole need reserved
  * (`reserve`, summed in `reserved`): it never fails to get a block, so it needs no victims, is never one, and ends. Therefore
@@ -58,7 +58,7 @@ struct qr_sched {
 struct qr_sched_budget {
     int32_t tokens;   /* for prompt chunks */
     int32_t logits;
-    int32_t n_behind; /* running prompts not looked at yet: each is left one row of logits */
+    int32_t n_behind; /* running prompts that come later in this plan: each is left one row of logits */
 };
 
 static inline struct qr_sched_slot *qr_slot(const struct qr_sched *s, int32_t seq)
@@ -124,7 +124,7 @@ int32_t qr_seq_grow(struct qr_sched *s, int32_t seq, int32_t n_rows, struct qr_p
 int32_t qr_decode_count(const struct qr_sched *s); /* sequences that have a row to compute */
 void qr_decode_plan(struct qr_sched *s, int32_t seq, struct qr_plan *plan);
 
-/* prefill.c: chunks of prompts, and who leaves the queue. */
+/* prefill.c: chunks of prompts, and what leaves the queue. */
 void qr_prefill_plan(struct qr_sched *s, int32_t seq, struct qr_plan *plan, struct qr_sched_budget *left);
 void qr_prefill_admit(struct qr_sched *s, struct qr_plan *plan, struct qr_sched_budget *left, int64_t now_us);
 

@@ -101,7 +101,7 @@ static int set_inputs(struct qr_call *call, const struct qr_json *input, bool ad
     return rc;
 }
 
-/* What can be refused before an input is looked at; *n: inputs. */
+/* What can be refused before an input is read; *n: inputs. */
 static int check(struct qr_call *call, const struct qr_json *input, int32_t *n, struct qr_err *err)
 {
     const struct qr_server *s = call->server;

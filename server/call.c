@@ -1,3 +1,7 @@
+/* call.c - one API request from its body to its last byte. JSON, template and tokens are prepared on libuv's pool;
+ * submitting, events and answers are the loop thread's. A call whose client has left cancels its engine requests and
+ * ends with their last events, so nothing is lost or freed twice. A call that finds the queue full is answered 429; one
+ * without memory 503. Exactly one answer or stream end leaves per call. */
 #include "server/call.h"
 
 #include <stdio.h>
@@ -57,7 +61,7 @@ static void cancel_pieces(struct qr_call *call)
             qr_engine_cancel(call->server->model.engine, call->piece[i].req);
 }
 
-/* The server's scratch, which grows for everybody, is in nobody's account. Whether there was memory for what was put there in between. */
+/* The server's scratch, which grows for all calls, is in no account. Whether there was memory for what was put there in between. */
 static struct qr_account *begin_scratch(struct qr_server *s)
 {
     qr_buf_clear(&s->scratch);
@@ -487,7 +491,7 @@ void qr_call_gone(void *server, struct qr_conn *c)
         return;
     QR_ASSERT(call->conn == c);
     call->conn = NULL;
-    if (call->preparing) /* a pool thread is filling the pieces or the answer; what follows sees that nobody waits */
+    if (call->preparing) /* a pool thread is filling the pieces or the answer; the next step sees that the client is gone */
         return;
     cancel_pieces(call);
     if (call->n_open == 0)

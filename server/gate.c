@@ -1,3 +1,6 @@
+/* gate.c - a state machine over the bytes of a request's head, line by line. It refuses whatever two HTTP parsers could
+ * read differently, with the status that the client gets. The verdict depends on the bytes only, never on how they were
+ * cut into reads (tests/fuzz/fuzz_http.c). No allocation, no I/O; the state is the connection's. Loop thread. */
 #include "server/gate.h"
 
 #include <string.h>

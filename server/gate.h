@@ -22,7 +22,7 @@ struct qr_gate_limits {
 enum qr_gate_verdict { QR_GATE_MORE, QR_GATE_PASS, QR_GATE_REFUSE };
 
 struct qr_gate {
-    size_t line, seen;      /* offsets of the line that is not complete yet, and of the first byte that was not looked at */
+    size_t line, seen;      /* offsets of the line that is not complete yet, and of the first byte that was not read */
     size_t head_len;        /* PASS: bytes of the head, the empty line included */
     int32_t n_lines, n_fields, n_host, n_length, n_transfer;
     bool http10, trailers;  /* trailers: no request line, and no field has a meaning */

@@ -1,3 +1,7 @@
+/* http_conn.c - one client connection: read, hand a request up, write its answer, go idle or linger and close. Requests
+ * are answered in order, one at a time. While an answer is under way only a bounded run of further bytes is kept;
+ * beyond it reading stops. Timeouts, errors and a client that leaves end in the same close path; `gone` is called at
+ * most once. Memory is the connection's account. Loop thread. */
 #include "server/http_conn.h"
 
 #include <stdio.h>
@@ -758,7 +762,7 @@ void qr_conn_stream_put(struct qr_conn *c, const char *bytes, size_t n)
     qr_account_leave(before);
     c->written_us = qr_clock_us();
     c->put_max = n > c->put_max ? n : c->put_max;
-    if (c->write_busy && c->out.len + c->write_left > c->env->limits.backlog_hard + c->put_max) /* what was not offered yet nobody is slow to read */
+    if (c->write_busy && c->out.len + c->write_left > c->env->limits.backlog_hard + c->put_max) /* bytes not offered yet do not make a slow reader */
         c->overflow = true;
     mark_dirty(c);
 }

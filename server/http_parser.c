@@ -1,3 +1,7 @@
+/* http_parser.c - one connection's bytes to requests: the gate first, then llhttp for the head, then the body by length
+ * or in chunks. llhttp sees only heads that the gate has passed. Sizes are bounded before memory is taken, and memory
+ * is the request's account. Whatever the cuts between reads, the same requests come out. No sockets, no clock. Loop
+ * thread. */
 #include "server/http_parser.h"
 
 #include <llhttp.h>
@@ -57,7 +61,7 @@ static int fail(struct qr_http_parser *p, int32_t status, const char *why)
 
 /* ---- llhttp's callbacks; the head is given in one piece, so its spans are whole ---- */
 
-/* The first of several counts, but a proxy may have looked at another key than this server would. */
+/* The first of several counts, but a proxy may have taken another key than this server would. */
 static int keep_field(struct qr_http_parser *p)
 {
     struct {

@@ -13,7 +13,7 @@ struct qr_peer {
 /* Reads the address, and sets what every connection has: no delay, keep-alive, and an end when a peer acknowledges nothing for 30 s. */
 void qr_peer_open(struct qr_peer *p, void *tcp);
 
-/* Whether bytes wait that nobody has read: closing such a socket resets it. */
+/* Whether unread bytes wait: closing such a socket resets it. */
 bool qr_peer_has_sent(const void *tcp);
 
 #endif

@@ -1,3 +1,7 @@
+/* http_server.c - the event loop around libuv: the listening socket, connections in a table, signals, timers, jobs on
+ * the pool. Bytes written in one turn of the loop leave in one write. At the limit of connections the longest idle one
+ * is closed; where none is idle the new one is refused. libuv's memory is counted and may be missing: then requests get
+ * 503 and the loop goes on. Loop thread, but for qr_http_wake and the `run` half of a job. */
 #include "server/http_server.h"
 
 #include <errno.h>
@@ -393,7 +397,7 @@ int qr_http_open(struct qr_http **out, const struct qr_http_config *config, cons
         return qr_err_set(err, QR_E_IO, "cannot make an event loop: %s", uv_strerror(rc));
     }
     grow_table(h);
-    start_handles(h, config->signals); /* first: who finds the port open may end the process at once */
+    start_handles(h, config->signals); /* first: a client that finds the port open may end the process at once */
     rc = listen_on(h, config, err);
     rc = rc ? rc : begin_jobs(h, err);
     if (rc != 0) {

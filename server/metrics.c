@@ -1,3 +1,6 @@
+/* metrics.c - the text of /metrics. Counters and histograms are rows of tables: name, help, where the value lies.
+ * Engine figures are copied out under one lock, so the ledger adds up in every scrape. Labels are escaped; the text is
+ * charged to the call like any answer. Loop thread. */
 #include "server/metrics.h"
 
 #include <math.h>

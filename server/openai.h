@@ -1,7 +1,7 @@
 /* openai.h - bodies of /v1/chat/completions and /v1/completions: what fields there are, their types and bounds, and what they become.
  *
  * One table of fields drives the parser, the tests that go one step past every bound, and the list in docs/api.md. null means
- * absent. Fields that nobody here knows are ignored; fields that would change the answer and cannot be honoured are refused.
+ * absent. Unknown fields are ignored; fields that would change the answer and cannot be honoured are refused.
  * Pure: no connection, no engine; safe on any thread.
  */
 #ifndef QR_SERVER_OPENAI_H

@@ -1,3 +1,7 @@
+/* openai_logprobs.c - log-probabilities in the two shapes that clients expect: chat's list of tokens with bytes,
+ * completions' four parallel lists. Prompt log-probabilities have vLLM's shape. Entries are collected as events come
+ * and written when the answer or chunk is. Text offsets count characters of the visible text. Appends to buffers of the
+ * call; the call's thread. */
 #include <string.h>
 
 #include "base/assert.h"

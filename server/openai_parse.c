@@ -1,3 +1,7 @@
+/* openai_parse.c - bodies of chat and completion calls: one table of fields with types, bounds and readers. An unknown
+ * field is ignored; a field that would change the answer and cannot be honoured is refused by name. Errors carry the
+ * JSON path, what was found and what was expected. Defaults come from the model. Pure; on libuv's pool, charged to the
+ * request's account. */
 #include <float.h>
 #include <math.h>
 #include <stdio.h>

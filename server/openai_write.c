@@ -1,3 +1,6 @@
+/* openai_write.c - answers as JSON text: whole bodies, stream chunks, usage. Events are collected per choice until the
+ * answer is whole, or written at once in a stream. Stop texts, token ids and log-probabilities appear where the request
+ * wanted them. Appends to buffers and knows no connection. The call's thread, one at a time. */
 #include "server/openai_write.h"
 
 #include <string.h>

@@ -16,7 +16,7 @@ void qr_write_collect(struct qr_call *call, struct qr_choice *choice, const stru
 /* Streaming: appends the chunks ("data: ...\n\n") that this event makes; perhaps none. */
 void qr_write_chunk(struct qr_call *call, struct qr_choice *choice, const struct qr_event *ev, struct qr_buf *out);
 
-/* Streaming: the usage chunk when asked for, and [DONE]. */
+/* Streaming: the usage chunk where the request wants one, and [DONE]. */
 void qr_write_stream_end(struct qr_call *call, struct qr_buf *out);
 
 /* The whole body. What a choice has collected is released as soon as it stands there. */

@@ -1,3 +1,7 @@
+/* route.c - which handler a request goes to, and whether its sender may call it. Routes, access classes and body rules
+ * are one table; host, origin and key are checked here and nowhere else. A path that exists with another method is 405;
+ * paths of other services say what there is instead. The decision is made on the head, before a body is read. Loop
+ * thread. */
 #include "server/route.h"
 
 #include <stdio.h>
@@ -263,7 +267,7 @@ static bool check_route(struct qr_conn *c, const struct qr_http_head *h, const s
     return true;
 }
 
-/* What a handler makes an answer of is small, and needs no room in the budget: who looks after a server that is full must see it. Without memory the connection
+/* What a handler makes an answer of is small, and needs no room in the budget: an operator of a full server must see it. Without memory the connection
  * answers. */
 struct handling {
     struct qr_server *s;

@@ -1,3 +1,7 @@
+/* server.c - the server's life: bind, wait for the model, serve, drain, end. It listens before the model is open and
+ * answers 503 until then. The first SIGTERM begins a drain, the second ends the process; a lost rank ends it with an
+ * error. All calls and connections belong to the loop thread; other threads reach it by qr_server_wake and the
+ * functions that server.h says so of. */
 #include "server/server.h"
 
 #include <signal.h>
@@ -16,7 +20,7 @@
 #include "server/route.h"
 #include "server/state.h"
 
-#define FRESH_US 1000000      /* of a drain: whoever has just connected has so long to ask, and be told */
+#define FRESH_US 1000000      /* of a drain: a client that has just connected has so long to ask, and be told */
 #define ECHO_US 100000        /* the same signal within so long is the first one again */
 #define LAST_WORDS_US 2000000 /* after the drain's time, for clients to hear of it */
 
@@ -138,7 +142,7 @@ static void give_back(struct qr_server *s)
     qr_http_work(s->trim, trim_run, trim_done, s);
 }
 
-/* The drain's time is over: what runs ends with an error, and a little later whoever has not read that yet, or is still sending, is left. */
+/* The drain's time is over: what runs ends with an error, and a little later clients that have not read that yet, or still send, are closed. */
 static void end_drain(struct qr_server *s, int64_t now_us)
 {
     if (now_us <= s->drain_until_us)

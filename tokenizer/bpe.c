@@ -1,3 +1,7 @@
+/* bpe.c - byte-pair encoding of one piece of text. A piece becomes symbols (bytes, characters or byte fallback), and
+ * the pair of lowest rank is merged until none is left, the leftmost first among equals. Short pieces scan an array;
+ * long ones go to bpe_long.c, with the same result. Tables are built once and immutable; the work space belongs to one
+ * encode call. */
 #include "tokenizer/bpe.h"
 
 #include <stdio.h>

@@ -1,3 +1,7 @@
+/* chat.c - finds a model's chat template, compiles it, and renders conversations to ids. At opening a few small
+ * conversations are rendered, to see what the template reads: content as parts, null, a developer's role. Text that the
+ * template writes may hold special tokens; text of a message may not, as the rendering knows where each byte came from
+ * (template.h). Immutable once open; any thread may render. */
 #include "tokenizer/chat.h"
 
 #include <errno.h>

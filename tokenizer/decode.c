@@ -1,3 +1,6 @@
+/* decode.c - builds the decoder of a tokenizer file and decodes whole lists of ids. Each token's text is worked out
+ * once, when the tokenizer is opened. Three kinds of decoder cover the files that exist (decode.h); steps that fit none
+ * are refused at opening. Immutable behind that; any thread may decode. */
 #include "tokenizer/decode.h"
 
 #include <string.h>

@@ -52,7 +52,7 @@ struct qr_decoder {
 
 #define QR_DECODER_BLOB_MAX ((size_t)1 << 30)
 
-#define QR_DECODER_TEXT_MAX ((size_t)16 * QR_TOKEN_BYTES_MAX) /* of a token, behind each step: who writes texts has room for the longest */
+#define QR_DECODER_TEXT_MAX ((size_t)16 * QR_TOKEN_BYTES_MAX) /* of a token, behind each step: writers of texts have room for the longest */
 
 /* Works out every token's text. `normalized`: added tokens that are found behind the normalizers decode to what is found there ("\xE2\x96\x81<s>", where the
  * normalizers put a mark in front), so that no blank is lost. Errors: QR_E_TOO_LARGE when the texts pass QR_DECODER_BLOB_MAX, or one of them

@@ -1,3 +1,6 @@
+/* detok.c - tokens to text one by one, as an answer is streamed. Text leaves only when no later token can change it:
+ * incomplete UTF-8 and runs of byte tokens wait. All pieces together are the bytes of decoding the tokens at once
+ * (tests/tokenizer). The state is the caller's, of fixed size; nothing is allocated. One thread per state. */
 #include <string.h>
 
 #include "base/assert.h"

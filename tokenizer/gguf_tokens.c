@@ -1,3 +1,7 @@
+/* gguf_tokens.c - a GGUF file's vocabulary written as the text of tokenizer.json and tokenizer_config.json. A table
+ * gives each name of tokenizer.ggml.pre its split patterns. SentencePiece merges follow from scores. The text goes
+ * through the ordinary reader, so encoding has one implementation. Everything from the file is bounded; an unknown
+ * model or pattern is an error. Runs once, when a model is opened. */
 #include "tokenizer/gguf_tokens.h"
 
 #include <inttypes.h>

@@ -1,3 +1,7 @@
+/* tokenizer.c - opens a tokenizer from a directory or a GGUF file and encodes text. Opening reads tokenizer.json's
+ * sections (tok_json.c and its neighbours) and refuses what is not supported, by name. Encoding is added tokens, then
+ * normalizers, pre-tokenizers and merges of each piece. Special tokens count only in bytes that the caller marks as
+ * trusted. An open tokenizer is immutable; any thread may encode. */
 #include "tokenizer/tokenizer.h"
 
 #include <errno.h>

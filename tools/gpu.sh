@@ -7,7 +7,7 @@
 #
 # OUT     directory for results, few files so that they travel: summary.txt (a line for each step: its name, what became of it, seconds, why), results.jsonl (every
 #         JSON line that a step printed, with the step's name), log.txt (all that the steps printed), running.txt (what the running step has printed so far).
-#         A second call adds to them. `tools/gpu_results.py OUT` makes the tables of docs/performance/cuda.md of them.
+#         A second call adds to them. `tools/gpu_results.py OUT` makes the tables of docs/performance.md of them.
 # PACK    the folder that `pack` made, or - where this machine has all packages
 #
 # The packed program and library are used where they start; else a build begins behind the first steps (build-gpu/), and what needs it waits. Models are made behind

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""gpu_results.py OUT... - the results of tools/gpu.sh, one folder or several, as the Markdown tables of docs/performance/cuda.md.
+"""gpu_results.py OUT... - the results of tools/gpu.sh, one folder or several, as the Markdown tables of docs/performance.md.
 gpu_results.py --take OUT STEP FILE - called by gpu.sh behind each step: FILE's JSON lines go to OUT/results.jsonl with the step's name; prints a line for each thing
 that fell back to something slower: its name, a tab, and what was said."""
 import json

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""tidy.py - the house rules that a program can check: layers, doors, sizes, headers, words.
+"""tidy.py - the house rules that a program can check: layers, doors, sizes, headers, words, documents.
 
-Reads the tracked and the new C files of the repository and prints one line per finding; exit status 1 when there is any.
-The rules themselves are in docs/architecture.md (layers, doors) and docs/adding.md.
+Reads the tracked and the new C files and documents of the repository and prints one line per finding; exit status 1 when
+there is any. The rules themselves are in docs/architecture.md (layers, doors) and docs/adding.md.
 """
 import os
 import re
@@ -45,6 +45,13 @@ DOORS = [
 ]
 WORDS = re.compile(r'\b(TODO|FIXME|XXX|HACK)\b|[Nn]ot implemented|[Uu]nimplemented|[Pp]laceholder')
 FILE_MAX, FUNCTION_MAX, KERNEL_MAX, COLUMNS_MAX = 800, 80, 120, 160
+# Documents: bytes of one, bytes of all, columns. A longer .c file begins with what it is for, its guarantee, its thread.
+DOCUMENT_MAX, DOCUMENTS_MAX, DOCUMENT_COLUMNS_MAX, HEADED_FROM = 40960, 184320, 120, 200
+
+# Words for which the field has better ones (docs/glossary.md has those that are ours), in comments and documents.
+PRIVATE = re.compile(r'\b(asked for|likewise|looked at|(first|second|third)-level cache|nobody|whoever|somebody)\b', re.I)
+# Where older comments still have such words, or no header.
+NOT_YET = ('loader/', 'model/', 'kernels/cpu/', 'engine/ask.')
 
 
 def files():
@@ -101,6 +108,46 @@ def check_lines(path, text, say):
             say(path, number, f'unfinished work: {line.strip()[:60]}')
         if not path.startswith('tests/') and re.match(r'static (?!const|inline|_Thread_local)[^()=;]*(=[^()]*)?;$', line) and not re.search(r'\bconst\b|_Atomic', line):
             say(path, number, f'file-static state: {line.strip()[:60]}')
+
+
+def comments(text):
+    """(number of its first line, words) of each comment, and of its lines where it has several."""
+    code = '\n'.join(text)
+    for m in re.finditer(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|/\*.*?\*/|//[^\n]*', code, re.S):
+        if m.group().startswith('/'):
+            first = code.count('\n', 0, m.start()) + 1
+            yield first, re.sub(r'\s*\n\s*\*?\s*', ' ', m.group())
+
+
+def check_comments(path, text, say):
+    """A long file of the product begins with a comment; comments speak the field's words."""
+    if path.startswith(('tests/',) + NOT_YET) or re.match(r'kernels/[^/]*$', path):
+        return
+    if path.endswith('.c') and len(text) > HEADED_FROM and not text[0].startswith('/*'):
+        say(path, 1, f'{len(text)} lines; a .c above {HEADED_FROM} begins with what it is for, its guarantee and its thread')
+    for number, comment in comments(text):
+        for m in PRIVATE.finditer(comment):
+            say(path, number, f"'{m.group()}' in a comment: name the thing, or use the field's word (docs/glossary.md)")
+
+
+def check_documents(paths, say):
+    """No document is long, all together are few, lines fit (but tables and links), words are the field's."""
+    total = 0
+    for path in paths:
+        if not path.endswith('.md') or not os.path.exists(path):
+            continue
+        text = open(path, encoding='utf-8').read()
+        size = len(text.encode())
+        total += size
+        if size > DOCUMENT_MAX:
+            say(path, 1, f'{size} bytes; a document has at most {DOCUMENT_MAX}')
+        for number, line in enumerate(text.split('\n'), 1):
+            if len(line) > DOCUMENT_COLUMNS_MAX and not line.startswith('|') and '://' not in line:
+                say(path, number, f'{len(line)} columns; a line of a document has at most {DOCUMENT_COLUMNS_MAX}')
+            if PRIVATE.search(line):
+                say(path, number, f"'{PRIVATE.search(line).group()}': name the thing, or use the field's word")
+    if total > DOCUMENTS_MAX:
+        say('docs', 0, f'{total} bytes; documents have at most {DOCUMENTS_MAX} together')
 
 
 def check_functions(path, text, say):
@@ -167,12 +214,14 @@ def main():
         check_header(path, text, say)
         check_lines(path, text, say)
         check_functions(path, text, say)
+        check_comments(path, text, say)
         if path.endswith(('.c', '.cu')) and not path.startswith('tests/'):
             n_lines += len(text)
             n_asserts += sum('QR_ASSERT(' in line for line in text)
     check_arrays(texts, say)
     check_folders(paths, say)
     check_links(paths, say)
+    check_documents(paths, say)
     if n_lines and n_asserts * 1000 < n_lines * 15:
         say('.', 0, f'{n_asserts} assertions in {n_lines} lines of C; at least 15 per 1,000')
     print('\n'.join(findings) if findings else f'tidy: {len(paths)} files, {n_lines} lines of C, {n_asserts} assertions')

@@ -1,3 +1,7 @@
+/* checkpoint.c - saves of a run, in the order that checkpoint.h gives: files, directory, rename, link, and older ones
+ * removed last. A process killed anywhere in between leaves the checkpoint before in place (tests/train/test_crash.c).
+ * It also finds the newest checkpoint and removes what killed saves have left. Rank 0 writes; the others bring their
+ * parts. The trainer's thread. */
 #include "train/checkpoint.h"
 
 #include <dirent.h>

@@ -1,3 +1,7 @@
+/* checkpoint_load.c - a checkpoint read back. The manifest's sizes and hashes are checked before a byte is used;
+ * settings that would change the result are compared, and the first difference is named. Each rank keeps its own part
+ * of what it reads, so the number of ranks may differ from that of the save. Values are taken over behind all checks.
+ * The trainer's thread, at start. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -58,7 +62,7 @@ static int check_part(const struct source *s, const struct qr_part *part, struct
                       qr_shape_text(found, sizeof found, t->shape, t->n_dims), dtype_name(e), expected);
 }
 
-/* Every tensor is there and fits, and none is there that nobody asked for. */
+/* Every tensor is there and fits, and there are no others. */
 static int check_parts(const struct source *s, bool all, struct qr_err *err)
 {
     int rc = 0;

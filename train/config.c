@@ -1,3 +1,7 @@
+/* config.c - the settings of a training run as one table: names, types, defaults, ranges, help. The YAML file, --set,
+ * the printed list and the copy in a checkpoint follow from it. Checks that need two settings stand here as well; those
+ * that need the data or the model are trainer_open.c's. Errors name file and line, what was found and what was
+ * expected. Main thread, at start. */
 #include "train/config.h"
 
 #include <stddef.h>

@@ -1,3 +1,7 @@
+/* params.c - the parameters' arrays: f32 masters, gradients, the rounded copy, packed matrices. They are laid out once,
+ * so index i means the same element in all of them. After a step values are rounded by chance from (seed, step, index)
+ * and packed anew, on the pool. Gradients that nothing has added to yet count as 0 and are not read. One owning thread;
+ * the tape and the optimizer borrow. */
 #include "train/params.h"
 
 #include <math.h>
@@ -17,7 +21,7 @@
 #define DRAW_NUMBERS 4096           /* that a thread draws at a time */
 #define TRIP_ROWS 16 /* of a worker at a time */
 #define LAST_NORM "model.norm.weight"
-#define PLAN_BASE ((uintptr_t)1 << 40) /* where addresses begin while planning; nobody touches them */
+#define PLAN_BASE ((uintptr_t)1 << 40) /* where addresses begin while planning; they are never touched */
 
 /* ---- the plan: where everything lies ---- */
 

@@ -26,7 +26,7 @@ struct qr_param {
     bool decays;             /* matrices and embeddings; norm weights and biases do not */
     bool extra;              /* no tensor of the model's file: added by qr_params_extend */
     bool stale;              /* what lies in its gradient counts as 0: the optimizer has used it up. False when opened */
-    bool frozen;             /* the optimizer leaves it alone; false when opened. Whoever sets it sees to it that its gradient is zero */
+    bool frozen;             /* the optimizer leaves it alone; false when opened. The setter keeps its gradient zero */
 };
 
 struct qr_params;

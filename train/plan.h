@@ -12,7 +12,7 @@
 
 #define QR_PLAN_ROWS_MAX 24
 
-/* The rows of the tape, for whoever compares them with what was used. */
+/* The rows of the tape, to be compared with what was used. */
 #define QR_PLAN_KEEP "activations kept for the way back"
 #define QR_PLAN_WORK "activations of one layer"
 #define QR_PLAN_GRAD "gradients of activations"

@@ -1,3 +1,6 @@
+/* plot.c - loss.html from log.csv: curves, cards, both themes, no script. The page is a function of the file, made anew
+ * while the run goes on and put into place as a whole. Long logs are averaged as they are read, so memory is bounded. A
+ * damaged line is left out. The trainer's thread. */
 #include "train/plot.h"
 
 #include <errno.h>

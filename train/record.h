@@ -65,14 +65,14 @@ struct qr_tape {
     void *region, *kv_mem;             /* owned */
     float *logits;                     /* in the region: a chunk */
     double *losses;                    /* owned [n_tokens_max], kernels' memory */
-    double *losses_read;               /* owned, likewise: for the host to read, where it cannot read those; else NULL */
+    double *losses_read;               /* owned: for the host to read, where it cannot read those; else NULL */
     int32_t *target_mem;               /* owned: the batch's targets, where kernels cannot read these; else NULL */
     struct qr_kv_view kv;
     enum qr_dtype real;
 
     struct qr_node *node;              /* owned; grows while planning, never later */
-    struct qr_storage *storage;        /* owned, likewise */
-    struct qr_scope *scope;            /* owned, likewise */
+    struct qr_storage *storage;        /* owned; grows as node does */
+    struct qr_scope *scope;            /* owned; grows as node does */
     int32_t n_nodes, nodes_max, n_storages, storages_max, n_scopes, scopes_max;
     int32_t rows_peak, blocks_peak;    /* of logits and of cache, in any step */
     int32_t in_scope;                  /* the open scope, or -1 */
@@ -83,8 +83,8 @@ struct qr_tape {
     qr_tape_loss_rows *loss_rows;      /* instead of cross-entropy; NULL: none */
     void *loss_user;
 
-    struct qr_tape_watch watch;        /* end NULL: nobody looks on */
-    struct qr_tape_layers layers;      /* of NULL: nobody asked */
+    struct qr_tape_watch watch;        /* end NULL: no watcher */
+    struct qr_tape_layers layers;      /* of NULL: none */
     void *later;                       /* in the region: embedding's gradients that wait [later_max, n_embd], and their ids */
     int32_t *later_ids;
     int32_t later_max, n_later, n_later_peak;

@@ -1,3 +1,8 @@
+/* tape.c - the region of a tape, its nodes, and the walk back. Recording appends a node for each verb (ops_record.c);
+ * qr_tape_backward runs their gradients from the end. A gradient lies at a fixed distance from its value, so views need
+ * no code. Where the policy says so a layer's nodes run again first, at the same addresses, with the same bits. Saved
+ * tensors have versions, and a stale one is an error by name. No step allocates. One owning thread, that of the
+ * backend's queue. */
 #include "train/tape.h"
 
 #include <string.h>
@@ -10,7 +15,7 @@
 #define ALIGN 64
 #define CHUNK_ROWS 256 /* the head and its gradient pass through memory once for each chunk */
 #define CHUNK_UNIT 32  /* kernels/backward.h, linear_cross_entropy */
-/* Where addresses begin while planning; nobody touches them. */
+/* Where addresses begin while planning; they are never touched. */
 #define PLAN_KEEP ((uintptr_t)64)
 #define PLAN_WORK ((uintptr_t)1 << 62)
 
@@ -410,7 +415,7 @@ static void plan_rope_table(struct qr_queue *q, const struct qr_rope_table_args 
 /* The only kernel that a recording calls outside its nodes. */
 static const struct qr_kernels plan_kernels = {.name = "plan", .rope_table = plan_rope_table};
 
-/* Records the largest batch over addresses that nobody touches; the areas' peaks are what they need. */
+/* Records the largest batch over addresses that are never touched; the areas' peaks are what they need. */
 static void plan(struct qr_tape *t)
 {
     const int32_t n = t->o.n_tokens_max;

@@ -4,7 +4,7 @@
  * needs. The order of execution is a topological order, so the way back is the list read backwards.
  *
  * Memory. One region, planned when the tape is opened by recording the largest batch without computing; no step allocates. Values lie in two areas:
- * `keep` for the whole step, `work` for one layer at a time. The gradient of the value at keep + o lies at keep_grad + o, likewise for work: views
+ * `keep` for the whole step, `work` for one layer at a time. The gradient of the value at keep + o lies at keep_grad + o, and so for work: views
  * and fused matrices need no code, and zeroing is one memset.
  *
  * Recomputation. A verb's result goes to `work`, and is overwritten by the next layer, where the policy says so; on the way back a layer's nodes
@@ -38,7 +38,7 @@ struct qr_tape_options {
     int32_t n_tokens_max, n_seqs_max; /* of a batch */
     int32_t chunk_rows;               /* rows of logits at a time in the loss (0: 256, or all); see kernels/backward.h, linear_cross_entropy */
     int32_t n_micro;                  /* micro-batches whose gradients become one sum (0: 1); see qr_tape_micro */
-    bool logits;                      /* keep logits as a recorded tensor instead of computing the loss: for whoever has a loss of his own */
+    bool logits;                      /* keep logits as a recorded tensor instead of computing the loss: for a caller with a loss of its own */
 };
 
 /* Bytes of each part of the region. */
@@ -67,7 +67,7 @@ struct qr_tape_memory qr_tape_peak(const struct qr_tape *t);
  * targets of all micro-batches) makes the mean. losses, when not NULL, receives each target's. */
 double qr_tape_loss(struct qr_tape *t, const struct qr_train_batch *b, float scale, double *losses);
 
-/* Somebody's own loss in place of cross-entropy, from now on, where gradients follow: a chunk's logits become their gradient times scale, and its losses are
+/* The caller's own loss in place of cross-entropy, from now on, where gradients follow: a chunk's logits become their gradient times scale, and its losses are
  * filled in; `first` is the first of these rows among the batch's targets. See kernels/backward.h, linear_cross_entropy. */
 typedef void qr_tape_loss_rows(void *user, const struct qr_cross_entropy_args *a, int32_t first);
 void qr_tape_set_loss(struct qr_tape *t, qr_tape_loss_rows *rows, void *user);
@@ -91,7 +91,7 @@ void qr_tape_micro(struct qr_tape *t, int32_t i);
  * was changed in place, and by which. */
 int qr_tape_backward(struct qr_tape *t, struct qr_err *err);
 
-/* A verb being computed, for whoever looks on: traces, the search for what is not finite. Tensors that it does not have have data NULL. */
+/* A verb being computed, for a watcher: traces, the search for what is not finite. Tensors that it does not have have data NULL. */
 enum qr_tape_pass { QR_PASS_FORWARD, QR_PASS_AGAIN, QR_PASS_BACKWARD }; /* AGAIN: on the way back, before the layer's gradients */
 struct qr_tape_op {
     const char *verb;
@@ -106,18 +106,18 @@ struct qr_tape_watch {
     void *user;
 };
 
-/* From now on; NULL: nobody any more. Copied. */
+/* From now on; NULL: no watcher any more. Copied. */
 void qr_tape_set_watch(struct qr_tape *t, const struct qr_tape_watch *watch);
 
-/* Called around each layer, forward and on the way back: for whoever brings its weights and takes its gradients away. Planning calls nobody. */
+/* Called around each layer, forward and on the way back: for the code that brings its weights and takes its gradients away. Planning does not call it. */
 struct qr_tape_layers {
     void (*enter)(void *user, int32_t layer, bool back);
     void (*leave)(void *user, int32_t layer, bool back);
     void *user;
 };
-void qr_tape_set_layers(struct qr_tape *t, const struct qr_tape_layers *layers); /* copied; NULL: nobody any more */
+void qr_tape_set_layers(struct qr_tape *t, const struct qr_tape_layers *layers); /* copied; NULL: none any more */
 
-/* For whoever records verbs directly (tests): the exec, a fresh recording over a batch, a tensor of the kept area, and the gradient of a tensor. */
+/* For callers that record verbs directly (tests): the exec, a fresh recording over a batch, a tensor of the kept area, and the gradient of a tensor. */
 struct qr_exec *qr_tape_exec(struct qr_tape *t);
 void qr_tape_begin(struct qr_tape *t, const struct qr_batch *b);
 struct qr_tensor qr_tape_tensor(struct qr_tape *t, int64_t n_rows, int64_t n_cols);

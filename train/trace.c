@@ -1,3 +1,6 @@
+/* trace.c - a Chrome trace of training steps. It watches the tape (qr_tape_set_watch) and writes one complete event for
+ * each step, layer and verb, with bytes, operations and share of the machine's limits. Events are nested by their times
+ * alone. It changes no result. The trainer's thread; the file is complete when it is closed. */
 #include "train/trace.h"
 
 #include <errno.h>
@@ -16,7 +19,7 @@ struct qr_train_trace {
     FILE *f;                      /* owned */
     const char *path;             /* borrowed */
     struct qr_train_peak peak;
-    struct qr_tape *tape;         /* borrowed, as params; NULL: nobody is watched */
+    struct qr_tape *tape;         /* borrowed, as params; NULL: nothing is watched */
     const struct qr_params *params;
     int64_t began_ns, op_began_ns;
     struct {

@@ -1,3 +1,7 @@
+/* trainer.c - a run begun, evaluated, saved and ended. Opening and planning are trainer_open.c's, steps
+ * trainer_step.c's. Evaluation is the forward pass over held-out documents and changes nothing. A save brings the parts
+ * of all ranks to rank 0 and is complete or not there (checkpoint.h). One owning thread, that of the backend's queue.
+ */
 #include "train/trainer.h"
 
 #include <math.h>
@@ -42,7 +46,7 @@ static int resume(struct qr_trainer *t, struct qr_err *err)
         return qr_err_set(err, QR_E_INVALID, "%s: %s, with data.sequence %lld, is not what the run in %s learns from (hash %016llx, expected %016llx)",
                           qr_train_config_where(c, "data.train", at), c->data.train, (long long)c->data.sequence, path,
                           (unsigned long long)fresh.data_hash, (unsigned long long)t->state.data_hash);
-    t->state.leaves = fresh.leaves; /* who asks for others gets them */
+    t->state.leaves = fresh.leaves; /* settings that name others get them */
     return 0;
 }
 

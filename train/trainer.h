@@ -71,7 +71,7 @@ struct qr_trainer {
     double *losses;
     int64_t *positions;                /* owned [batch.micro + 1]: of the step's micro-batches and the next step */
     struct qr_parallel par;            /* of this rank */
-    const atomic_int *stop;            /* borrowed; NULL: nobody asks. Not 0: rank 0 is to stop, which the next step tells all ranks */
+    const atomic_int *stop;            /* borrowed; NULL: none. Not 0: rank 0 is to stop, which the next step tells all ranks */
     struct qr_checkpoint_state state;
     struct qr_train_trace *trace;      /* borrowed; NULL: none. Steps tell it what they do; it watches the tape itself */
 };

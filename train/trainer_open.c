@@ -1,3 +1,7 @@
+/* trainer_open.c - everything before the first step: configuration, data, tokenizer, backend, ranks, the plan of
+ * memory. What does not fit or does not belong together is refused here by name, before anything large is allocated.
+ * The plan of `quire train --plan` is the same code. Errors say which setting would do. The trainer's thread; ranks are
+ * launched before. */
 #include "train/trainer.h"
 
 #include <math.h>
@@ -152,7 +156,7 @@ static int open_feed(struct qr_feed **out, const struct qr_trainer *t, const str
     return rc ? qr_trainer_blame(t->c, setting, err) : 0;
 }
 
-/* How long the run is. All pieces are looked at only where the run will do so, too. */
+/* How long the run is. All pieces are read only where the run will do so, too. */
 static void measure(struct qr_trainer *t)
 {
     const struct qr_train_config *c = t->c;

@@ -1,5 +1,5 @@
 /* cut_file.h - the end of a process one of whose mapped files became shorter (map_file.h): rows of an embedding are read where the file has them as long as a
- * model is used. Who looks at a page that is gone gets SIGBUS, in whatever thread, and there is no number to go on with.
+ * model is used. A thread that reads a page that is gone gets SIGBUS, and has no number to go on with.
  */
 #ifndef QR_BASE_FILES_CUT_FILE_H
 #define QR_BASE_FILES_CUT_FILE_H

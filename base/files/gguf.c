@@ -1,3 +1,7 @@
+/* gguf.c - opens a GGUF container: header, keys, table of tensors. Opening reads every count, length and offset once,
+ * bounds it by the bytes that are there, and refuses overlapping tensors. Behind that nothing is checked again: readers
+ * of keys and tensors trust the table. Nothing is copied from the file. The lists are the container's own; it is
+ * immutable once open, so any thread may read. */
 #include "base/files/gguf.h"
 
 #include <inttypes.h>

@@ -1,5 +1,5 @@
 /* map_file.h - a file as read-only memory. Only regular files: a pipe, a device or a directory is an error, and opening
- * never waits for one. Any thread may read the bytes; whoever opened it closes it.
+ * never waits for one. Any thread may read the bytes; the opener closes it.
  *
  * A file that another program shortens while it is mapped takes its pages away under us (SIGBUS; base/files/cut_file.h says which file). Replacing a file by
  * renaming a new one over it is safe: the old bytes stay as long as they are mapped.

@@ -1,7 +1,7 @@
-/* source.h - where a model comes from, opened once for all who read of it: tokenizer, chat template, configuration and tensors.
+/* source.h - where a model comes from, opened once for all of its readers: tokenizer, chat template, configuration and tensors.
  *
  * A GGUF file (or the first part of one) is mapped and its container parsed; a directory of the other form is only named, and readers open its files.
- * Immutable once open; any thread may read. Counted: whoever keeps it takes a reference.
+ * Immutable once open; any thread may read. Counted: each owner takes a reference.
  */
 #ifndef QR_BASE_FILES_SOURCE_H
 #define QR_BASE_FILES_SOURCE_H

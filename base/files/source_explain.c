@@ -1,4 +1,4 @@
-/* source_explain.c - what somebody named who named no model. */
+/* source_explain.c - explains a path that is no model: what it is, and what was probably meant. */
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>

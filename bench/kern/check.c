@@ -1,6 +1,6 @@
 /* Every entry of a device's tables against the reference's, on the small cases of tests/ops_cases.h: what the tests do with the emulated device, for machines
  * that have a real one and none of what the tests need. A case is a function that is called twice, for the reference and for the device; what it takes is
- * memory of whoever computes, with the same numbers at first, and compared in the end. */
+ * memory of the backend that computes, with the same numbers at first, and compared in the end. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

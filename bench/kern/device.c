@@ -351,7 +351,7 @@ static void run(struct bench *b, const char *only)
     }
 }
 
-/* Who multiplies, and what the same bits in any batch cost. */
+/* Which kernels multiply, and what the same bits in any batch cost. */
 static void print_plans(const struct qr_backend *be)
 {
     const size_t size = (size_t)1 << 17;

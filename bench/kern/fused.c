@@ -1,3 +1,7 @@
+/* fused.c - a layer's kernels that do several things at once, beside the same things in launches of their own. Three
+ * forms are timed in turn: as the model calls them, member by member, and each operation apart. Every case begins with
+ * the same numbers. The forms give the same bits (tests/kernels/test_fused.c); here only time counts. The caller's
+ * thread is worker 0. */
 #include "bench/kern/fused.h"
 
 #include <math.h>

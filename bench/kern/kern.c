@@ -1,3 +1,7 @@
+/* kern.c - `quire bench kern`: settings, probes, and the cases of tests/ops_cases.h for products, attention and rows.
+ * Other cases are in rest.c and fused.c, a GPU's in device.c. Operands come from memory, not from caches, unless a case
+ * says otherwise. Medians and best values, with the share of the nearer limit; --json writes them, --baseline compares.
+ * The caller's thread is worker 0. */
 #include "bench/kern/kern.h"
 
 #include <math.h>

@@ -19,7 +19,7 @@
 #define MIXES 7919      /* a prime */
 #define QUERY_MOST 10.0f
 #define TAKEN_MAX 8
-#define ROOM_BYTES ((int64_t)1 << 30) /* left to who chooses among products */
+#define ROOM_BYTES ((int64_t)1 << 30) /* left for the choice among products */
 #define STEP_ROWS 8192
 #define CTX_LEAST 272 /* of a scaled context: two pieces of 256 */
 
@@ -70,7 +70,7 @@ static void spread(struct large *l, void *to, size_t n_bytes, const void *patter
     }
 }
 
-/* An array for results, of which nobody can say that it was written: NaN. */
+/* An array for results that holds NaN until it is written. */
 static float *take_results(struct large *l, int64_t n)
 {
     uint8_t nan[4096];

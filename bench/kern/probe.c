@@ -1,3 +1,6 @@
+/* probe.c - the machine's limits, in loops that only load or only multiply. Each level's multiplier has a loop of
+ * independent chains, so that nothing waits. Rates are the best of several rounds, measured in the same run as the
+ * kernels that are compared with them. Runs on all workers of the pool; the caller is worker 0. */
 #include "bench/kern/probe.h"
 
 #include <string.h>

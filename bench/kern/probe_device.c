@@ -7,7 +7,7 @@
 #include "bench/kern/probe.h"
 
 #define ROUNDS 5
-#define CALLS 4 /* launched together: a device waits for nobody between them */
+#define CALLS 4 /* launched together: the device does not wait between them */
 #define ROWS 4096
 #define SIDE 8192
 #define PIECE_BYTES ((size_t)4 << 20)

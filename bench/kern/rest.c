@@ -1,3 +1,6 @@
+/* rest.c - cases of `quire bench kern` outside products and attention: norms, rotation, cache writing, adapters, the
+ * head with its maxima, packing. Operands of successive calls are spread over memory, so that they come from there and
+ * not from a cache. Rates count the bytes that the entry must touch. The caller's thread is worker 0. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* check.c - --fail-if: conditions on the figures of a report (see parts.h). They are read from the JSON that is written, so
- * that what can be asked for is exactly what is reported. */
+ * that the keys one can name are exactly those that are reported. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

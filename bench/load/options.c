@@ -58,7 +58,7 @@ static const struct qr_option table[] = {
     {.name = "input-len", .brief = true, .letter = 'i', .type = QR_OPT_STR, .offset = AT(input_len), .builtin = "128", .arg = "N|LOW:HIGH",
      .group = "Requests", .help = "Prompt tokens; a range is drawn from evenly."},
     {.name = "output-len", .brief = true, .letter = 'o', .type = QR_OPT_STR, .offset = AT(output_len), .builtin = "64", .arg = "N|LOW:HIGH",
-     .group = "Requests", .help = "Output tokens asked for; a range is drawn from evenly."},
+     .group = "Requests", .help = "Output tokens of a request; a range is drawn from evenly."},
     {.name = "prefix-len", .type = QR_OPT_INT, .offset = AT(prefix_len), .builtin = "0", .min = 0, .max = 1 << 24, .arg = "N",
      .group = "Requests", .help = "The first N tokens of every prompt are the same (for prefix caches)."},
     {.name = "max-input-len", .type = QR_OPT_INT, .offset = AT(input_max), .builtin = "0", .min = 0, .max = 1 << 24, .arg = "N",

@@ -14,7 +14,7 @@ enum stream { STREAM_IN = 1, STREAM_OUT, STREAM_ABORT, STREAM_ABORT_AT, STREAM_P
 
 #define LEN_MAX (1 << 24)
 #define TRACE_MAX (4 << 20)
-#define AT_MAX_US 1e15 /* 31 years: nobody waits for it, and as nanoseconds it fits */
+#define AT_MAX_US 1e15 /* 31 years: longer than any run, and as nanoseconds it fits */
 
 /* "128" or "64:256". */
 static int parse_range(const char *text, const char *flag, int32_t *lo, int32_t *hi, struct qr_err *err)

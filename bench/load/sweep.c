@@ -112,7 +112,7 @@ static struct qr_load_point to_point(struct qr_load_step *step, double load, boo
                                   .lost_share = n > 0 ? (double)n_lost / (double)n : 0, .slo_share = has_slo ? f->slo_share : 1};
 }
 
-/* How many requests a step of a closed loop sends when nobody said. */
+/* How many requests a step of a closed loop sends by default. */
 static int64_t requests_of(int32_t users, double warm_rate)
 {
     int64_t n = (int64_t)users * WAVES, n_fast = (int64_t)(warm_rate * STEP_MIN_S);

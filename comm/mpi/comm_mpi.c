@@ -1,10 +1,10 @@
 /* comm_mpi.c - ranks that mpirun started, on one machine or several. The only file that reads mpi.h; it becomes libquire_mpi.so.
  *
  * All of MPI is called by the comm's thread, so the lowest level of thread support is enough. MPI's own waiting spins; here requests are tested and the thread
- * naps between tests, the longer the longer nothing comes. A sum is made by who owns a part: the others send theirs, it adds them along the tree; with
+ * naps between tests, the longer the longer nothing comes. A part is summed by its owner: the others send theirs, it adds them along the tree; with
  * all_reduce what is added goes out while the next pieces come in.
  *
- * A rank that gives up writes to all others, who look for such a letter wherever they wait. A rank that dies is noticed by mpirun, which names it and ends
+ * A rank that gives up writes to all others, which look for such a letter wherever they wait. A rank that dies is noticed by mpirun, which names it and ends
  * the rest. */
 #include <mpi.h>
 #include <sched.h>
@@ -131,7 +131,7 @@ static int get(struct qr_comm *c, struct batch *b, void *bytes, size_t n_bytes, 
     return 0;
 }
 
-/* What was asked for and did not come must not be written later. */
+/* A receive that was posted and did not arrive must not be written later. */
 static void withdraw(struct batch *b)
 {
     for (int i = 0; i < b->n; i++)

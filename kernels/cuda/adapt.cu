@@ -2,7 +2,7 @@
  * then outputs, a thread each, whose b lies side by side. Lists of rows are the host's, so they travel as arguments, some at a time.
  *
  * Where a step is repeated (row_slot) two launches are all: each row looks up what its adapter has for this matrix, as many ranks and outputs as there can be
- * have threads, and who finds nothing leaves. The sums are the same. */
+ * have threads, and those that find nothing leave. The sums are the same. */
 #include "kernels/cuda/num.h"
 #include "kernels/cuda/queue.h"
 

@@ -1,5 +1,5 @@
 /* attend.h - what the kernels of attention over the paged cache share (attention.cu and attention_codes.cu for every architecture,
- * attention_hopper.cu): who does what, and how pieces of a context are joined. Names without a prefix: for those files alone.
+ * attention_hopper.cu): which warp does what, and how pieces of a context are joined. Names without a prefix: for those files alone.
  *
  * Query rows of a sequence times the heads of one kv head are packed into tiles; a block has one tile against a run of pieces of 256 positions. What a piece
  * gives a row does not depend on tile or run, and pieces are joined in order by one function. So a row gets the same bits whatever it is packed with and
@@ -30,7 +30,7 @@ struct attention {
     float before, after;  /* a score is after * tanh(before * q.k) or, with before 0, after * q.k: in units of log2 */
 };
 
-/* ---- who does what ---- */
+/* ---- which warp does what ---- */
 
 /* A sequence as tiles of `height` packed rows against pieces; no tiles: not of this kind. */
 struct extent {

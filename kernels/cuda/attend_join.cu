@@ -2,7 +2,7 @@
 #include "kernels/cuda/attend.h"
 
 #define JOIN_THREADS 128
-#define AT_ONCE 4 /* pieces that are asked for together: where there are few rows nothing else hides their way from memory */
+#define AT_ONCE 4 /* pieces that are loaded together: with few rows nothing else hides the latency of memory */
 
 /* Joins the pieces of rows whose context several blocks had: a warp a row. */
 template <int D> QR_KERNEL(JOIN_THREADS) join(struct attention a, int32_t height)

@@ -57,7 +57,7 @@ template <int HEAD, int MT, int OF_CODES> struct shape {
 };
 
 /* What is loaded next: keys of all of a piece's tiles, then their values, then the next piece. The scales of a piece's values come with its keys, since
- * probabilities are multiplied by them before the values are waited for. With at most four stages nobody asks for a piece's keys before the
+ * probabilities are multiplied by them before the values are waited for. With at most four stages no copy of a piece's keys is issued before the
  * probabilities of the last but one are there. */
 struct feed {
     int32_t piece, to, which, tile, issued, used;
@@ -100,8 +100,8 @@ QR_DEVICE void bring_chunk(uint8_t *stage, const uint8_t *from, int32_t i, int32
     }
 }
 
-/* Asks for the next tile, if there is one. Positions that nobody sees, and columns behind the head, become zeros. A warp's copies are of 16 positions, whose
- * places in the cache its lanes find at once. */
+/* Issues copies of the next tile, if there is one. Positions that no row sees, and columns behind the head, become
+ * zeros. A warp's copies are of 16 positions, whose places in the cache its lanes find at once. */
 template <class of> QR_DEVICE void ask(struct feed *f, const struct attention &a, const struct item &it, uint8_t *ring, float *value_scales)
 {
     const int32_t at_once = QR_WARP / of::CHUNKS; /* positions of a warp in one turn */
@@ -141,7 +141,7 @@ template <class of> QR_DEVICE void ask(struct feed *f, const struct attention &a
     qr_cp_async_commit();
 }
 
-/* The oldest tile that was asked for; the stage of the one before it is free from here on. All of the block call it. */
+/* Waits for the oldest tile in flight; the stage of the one before it is free from here on. All threads of the block call it. */
 template <class of> QR_DEVICE uint8_t *next_tile(struct feed *f, const struct attention &a, const struct item &it, uint8_t *ring, float *value_scales)
 {
     qr_cp_async_wait<of::STAGES - 2>();

@@ -4,7 +4,7 @@
  *
  * Both kinds of code have one kernel, which asks in front of a tile's products what it has: two of each would take ptxas twice as long. E4M3 becomes bf16 by
  * shifts and a product on every architecture: the instruction that 8.9 has for it makes f16, and queries and probabilities times a scale may be larger than
- * that holds. Codes are finite: what is not has the scale NaN, so nobody needs to look for such values among the loaded ones. */
+ * that holds. Codes are finite: what is not has the scale NaN, so no kernel needs to look for such values among the loaded ones. */
 #include "kernels/cuda/attend_tiles.h"
 
 /* Four codes as bf16: bytes 0 and 2 in *even, 1 and 3 in *odd. */

@@ -26,7 +26,7 @@ QR_DEVICE int64_t place(int64_t row, int64_t stride, struct norm_back a)
     return row / a.n_heads * stride + row % a.n_heads * a.n_cols;
 }
 
-/* What four places of the gradients hold already, asked for together with the row; not where a block of 1,024 has no registers for them, or rows are odd. */
+/* What four places of the gradients hold already, loaded together with the row; not where a block of 1,024 has no registers for them, or rows are odd. */
 struct old_numbers {
     float4 dx, dh, ddelta;
 };
@@ -224,7 +224,7 @@ struct picked {
     const float *from;
     const int32_t *index;
     int64_t to_stride, from_stride;
-    int32_t n, n_cols, n_to; /* n_to: rows of `to`, or 0 where nobody knows */
+    int32_t n, n_cols, n_to; /* n_to: rows of `to`, or 0 where it is not known */
     float scale;
 };
 

@@ -1,8 +1,9 @@
 /* codes.h - products of up to 64 rows with codes: one matrix (linear.cu), or a matrix of a stack for each share of rows (experts.cu). For .cu files.
  *
- * Weights are what memory is asked for, so codes go to shared memory as they are, with the rows, several stages ahead, and become bf16 behind that. A block has
- * all rows, since then each code is decoded once, by the warp whose column it is. Each block reads all rows, from the second-level cache: the more columns it
- * has, the less that is beside the codes. Whoever launches it has seen that codes come in pieces of 16 bytes (qr_product_has_pieces). */
+ * Weights are most of the memory traffic, so codes go to shared memory as they are, with the rows, several stages
+ * ahead, and become bf16 behind that. A block has all rows, since then each code is decoded once, by the warp whose
+ * column it is. Each block reads all rows, from L2: the more columns it has, the less that is beside the codes. The
+ * launcher has checked that codes come in pieces of 16 bytes (qr_product_has_pieces). */
 #ifndef QR_KERNELS_CUDA_CODES_H
 #define QR_KERNELS_CUDA_CODES_H
 
@@ -55,7 +56,7 @@ template <int COLS> QR_DEVICE void qr_codes_decode(uint16_t *to, const uint8_t *
     const bool half = qr_coded_halves(c);
     uint2 next = qr_codes_eight(codes, lane, half);
 #pragma unroll 2
-    for (int j = 0; j < COLS / 4; j++) { /* four columns at a time; the next ones are asked for first */
+    for (int j = 0; j < COLS / 4; j++) { /* four columns at a time; the next ones are loaded first */
         const int32_t r = 4 * j + lane / 8;
         const uint2 now = next;
         next = qr_codes_eight(codes, lane + (4 * j + 4 < COLS ? j + 1 : j) * QR_WARP, half);

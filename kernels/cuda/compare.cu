@@ -1,4 +1,4 @@
-/* Two arrays compared where they are: for checks of results that nobody wants to fetch. */
+/* Two arrays compared where they are: for checks of results that are too large to fetch. */
 #include "kernels/backend.h"
 #include "kernels/cuda/num.h"
 #include "kernels/cuda/queue.h"
@@ -44,7 +44,7 @@ extern "C" void qr_cuda_compare(struct qr_queue *q, struct qr_difference *out, c
     QR_LAUNCH(compare_arrays, blocks < most ? blocks : most, THREADS, 0, q, a);
     QR_CUDA_CHECK(cudaMemcpyAsync(found, a.worst, sizeof found, cudaMemcpyDeviceToHost, q->stream));
     QR_CUDA_CHECK(cudaStreamSynchronize(q->stream));
-    const uint32_t bits = found[1] == (unsigned long long)n ? (uint32_t)(found[0] >> 32) : 0x7f800000u; /* who compared too few has found nothing out */
+    const uint32_t bits = found[1] == (unsigned long long)n ? (uint32_t)(found[0] >> 32) : 0x7f800000u; /* too few comparisons say nothing */
     out->at = found[0] == 0 ? 0 : (int64_t)(0xffffffffu - (uint32_t)found[0]);
     memcpy(&out->worst, &bits, sizeof bits);
     QR_CUDA_CHECK(cudaMemcpyAsync(&out->got, got + out->at, sizeof *got, cudaMemcpyDeviceToHost, q->stream));

@@ -1,5 +1,5 @@
 /* Mixtures of experts. Pairs of a row and one of its experts are sorted by expert, on the device; then one launch multiplies all of them with their gates and
- * ups and one with their downs, tiles of rows of one expert each, in product.h's chains: what a row gets is linear's, to the bit, whoever wants the same
+ * ups and one with their downs, tiles of rows of one expert each, in product.h's chains: what a row gets is linear's, to the bit, whichever rows want the same
  * expert. At last each row adds what its experts gave, in order of their numbers. No row is dropped: there are as many tiles as it takes. */
 #include "kernels/cuda/codes.h"
 #include "kernels/cuda/tiles.h"
@@ -72,7 +72,7 @@ extern "C" void qr_cuda_route(struct qr_queue *q, const struct qr_route_args *a)
         QR_LAUNCH(route, qr_blocks(a->n_rows, WARPS), THREADS, 0, q, *a);
 }
 
-/* ---- who goes where ---- */
+/* ---- which row goes where ---- */
 
 /* Pair p is row p / n_used's. What is sorted: pair[i] is the pair in place i, place[p] where pair p is; tiles as struct qr_product_shares has them. */
 struct sorting {
@@ -200,7 +200,7 @@ static void launch_shares(struct qr_queue *q, const struct qr_product *a, const 
 {
     const size_t bytes = QR_PRODUCT_SHARED(BM, BN, BK, STAGES);
     QR_FITS_EVERYWHERE(QR_PRODUCT_SHARED(BM, BN, BK, STAGES));
-    QR_FITS_PLAIN(BM == 16 ? 0 : QR_PRODUCT_SHARED(BM, BN, BK, STAGES)); /* nobody gives it any */
+    QR_FITS_PLAIN(BM == 16 ? 0 : QR_PRODUCT_SHARED(BM, BN, BK, STAGES)); /* the launch sets none */
     const dim3 grid(qr_blocks(a->n_out, BN), (unsigned int)p->tiles_max);
     if (BM == 16 && !q->experts_allowed[0])
         QR_SHARED_ALLOW((share_bf16<BM, BN, BK, WARPS_M, WARPS_N, STAGES, KIND>), bytes);

@@ -106,7 +106,7 @@ extern "C" void qr_cuda_unit(struct qr_queue *q, const struct qr_unit_args *a)
         launch_bend<BEND_GELU>(q, &b);
 }
 
-/* Who draws here reads logits, so nothing is said of stretches. */
+/* sample reads logits here, so nothing is said of stretches. */
 extern "C" void qr_cuda_softcap(struct qr_queue *q, const struct qr_softcap_args *a)
 {
     QR_ASSERT(q != NULL && a != NULL && a->x != NULL && a->stretches == NULL);

@@ -7,9 +7,9 @@
  * bf16 of floats by itself: the sum of squares of a norm in the order of widths.h, so that rms_norm, narrow_rows and this give the same bits. Then nothing
  * but a tile's result makes one warp wait for the other. More rows come through the ring as well, in pieces for both: all blocks would read all rows twice.
  *
- * The launch begins early (launch.h): the first stages of weights are under way, and more of them on their way to the second-level cache, before it waits for
+ * The launch begins early (launch.h): the first stages of weights are in flight, and more of them are prefetched to L2, before it waits for
  * what makes the rows. A product in a step is a chain of K / 16 steps of the matrix unit, about 33 cycles each: the operands of the next step
- * and the next stage's copies are asked for between them.
+ * and the next stage's copies are issued between them.
  *
  * A sum is the chain of product.h: steps of 16 inputs upwards from 0. */
 #include "kernels/cuda/cache.h"
@@ -27,7 +27,7 @@
 #define WHOLE_BYTES (64 * 1024)   /* which take so much shared memory at most: with the stages, what every device has */
 #define BLOCKS_MAX 6              /* of a multiprocessor */
 #define STATIC_BYTES 4096         /* at most, of shared memory besides */
-#define AHEAD_BYTES ((size_t)12 << 20) /* of all blocks, asked for into the second-level cache, which has other things to keep */
+#define AHEAD_BYTES ((size_t)12 << 20) /* of all blocks, prefetched to L2, which has other things to keep */
 #define AHEAD_LINES 32            /* of 128 bytes, of a column, at most */
 #define AT_ONCE 4                 /* of what a thread sums */
 
@@ -44,7 +44,7 @@ struct few {
     struct qr_row_shape shape;    /* in which rows are summed */
     int32_t width;                /* of a row in shared memory: a multiple of DEPTH */
     int32_t n_tiles;
-    int32_t lines;                /* of 128 bytes of each column that are asked for ahead: a power of two, or 0 */
+    int32_t lines;                /* of 128 bytes of each column that are prefetched: a power of two, or 0 */
     enum form form;
     enum qr_act act;
     uint16_t *halves;
@@ -247,7 +247,7 @@ template <int KIND> QR_DEVICE void fetch_rows(uint8_t *rows, const struct few &a
         qr_product_fetch_rows<QR_FEW_ROWS, DEPTH, THREADS, KIND == CODED ? (int)QR_PRODUCT_ANY : KIND>((uint16_t *)rows, a.product, all, n.k0);
 }
 
-/* What comes behind the first stages is asked for into the second-level cache: while a launch waits for those before it memory has nothing to do. */
+/* Prefetches what comes behind the first stages to L2: while a launch waits for those before it memory is idle. */
 template <int KIND> QR_DEVICE void ask_ahead(const struct few &a, const struct next &n)
 {
     const struct qr_coded &c = a.product.coded;
@@ -289,7 +289,7 @@ struct operands {
     uint32_t w[4], x[4];
 };
 
-/* Where a lane finds its part of them, in even steps and in odd ones. Instead of rows that are not there it reads the last one: nobody looks at their sums. */
+/* Where a lane finds its part of them, in even steps and in odd ones. Instead of rows that are not there it reads the last one: their sums are not used. */
 struct lanes {
     int32_t w[2], x[2];
 };
@@ -378,7 +378,7 @@ QR_DEVICE void put_pair(const struct few &a, const struct columns &at, int32_t t
 }
 
 /* The sums of a finished tile. Halves of which each needs the other meet in `staged` [2][QR_FEW_ROWS][COLS], for every second tile. All of the block call it:
- * who writes to one half of `staged` knows by the tile between that all have read it. */
+ * a thread that writes to one half of `staged` knows by the tile between that all have read it. */
 template <int KIND> QR_DEVICE void put_tile(const struct few &a, const float sum[4], float *staged, int32_t tile)
 {
     const int32_t lane = (int32_t)threadIdx.x % QR_WARP, warp = (int32_t)threadIdx.x / QR_WARP;

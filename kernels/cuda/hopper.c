@@ -185,7 +185,7 @@ static bool is_captured(struct qr_queue *q)
     return status != cudaStreamCaptureStatusNone;
 }
 
-/* For good: all rows of a model are to be computed alike. Why not, where nobody asked for that, is a line to stderr. */
+/* For good: all rows of a model are to be computed alike. The reason is a line to stderr, unless a setting switched it off. */
 static bool is_wanted(struct qr_queue *q, int32_t index)
 {
     const char *wish = getenv("QUIRE_CUDA_HOPPER");

@@ -3,7 +3,7 @@
  *
  *   - No <<<>>>, no __shared__, no __global__ elsewhere: QR_LAUNCH, QR_SHARED_ARRAY, QR_SHARED, QR_KERNEL. PTX: ptx.h, ptx_hopper.h.
  *   - No CUB, no cooperative groups, no textures, no inline new or virtual functions, no C++ library: plain C with templates on types and head sizes.
- *   - Blocks are whole warps. Every thread of a block stays until the last barrier; nobody waits for another block.
+ *   - Blocks are whole warps. Every thread of a block stays until the last barrier; no block waits for another one.
  *   - What a warp writes to shared memory another lane reads only after __syncwarp, another warp after __syncthreads.
  *   - Arguments of kernels are plain data, passed by value.
  *   - Additions and products are rounded one by one (nvcc -fmad=false): a fused one is written fmaf.
@@ -30,7 +30,7 @@
 /* QR_KERNEL(256) name(arguments) { ... }: a kernel for blocks of up to so many threads; template <...> may stand before it. */
 #define QR_KERNEL(threads_max) static __global__ void __launch_bounds__(threads_max)
 
-/* Likewise with no more registers than let `blocks` of them share a multiprocessor; 1: without it ptxas may spill for a second block that nobody needs. */
+/* As QR_KERNEL, with no more registers than let `blocks` of them share a multiprocessor; 1: without it ptxas may spill for a second block that never runs. */
 #define QR_KERNEL_CAPPED(threads_max, blocks) static __global__ void __launch_bounds__(threads_max, blocks)
 #define QR_DEVICE static __device__ __forceinline__
 #define QR_HOST_DEVICE static __host__ __device__ __forceinline__
@@ -85,9 +85,9 @@ static inline cudaStream_t qr_stream_of(cudaStream_t stream)
 #define QR_FITS_EVERYWHERE(bytes) static_assert((size_t)(bytes) <= QR_SHARED_EVERYWHERE, "more shared memory than 8.6, 8.9 and 12.0 have")
 #define QR_FITS_PLAIN(bytes) static_assert((size_t)(bytes) <= QR_SHARED_PLAIN, "more shared memory than a kernel has that nobody gave any")
 
-/* Lets a kernel have more dynamic shared memory than 48 KiB (up to 227 on sm_90, 99 on sm_86, 89 and 120, 163 on sm_80), and its multiprocessors all that they
- * can set apart for it: several blocks of such kernels want it, and who divides memory alike need not wait for each other to divide it anew. Once, before it is
- * launched. */
+/* Lets a kernel have more dynamic shared memory than 48 KiB (up to 227 on sm_90, 99 on sm_86, 89 and 120, 163 on
+ * sm_80), and its multiprocessors all that they can set apart for it: several blocks of such kernels want it, and
+ * kernels that divide memory alike need not wait for each other to divide it anew. Once, before it is launched. */
 #define QR_SHARED_ALLOW(kernel, bytes)                                                                                   \
     do {                                                                                                                 \
         QR_CUDA_CHECK(cudaFuncSetAttribute((const void *)(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize, (int)(bytes))); \
@@ -135,7 +135,7 @@ static inline cudaStream_t qr_stream_of(cudaStream_t stream)
 #define QR_DEVICE_STOP(place) qr_stop<(place)>()
 #endif
 
-static __device__ __attribute__((unused)) uint32_t *qr_stop_word; /* of this file's kernels; NULL: nobody asked */
+static __device__ __attribute__((unused)) uint32_t *qr_stop_word; /* of this file's kernels; NULL: not set */
 
 #ifndef QR_CUDA_EMU
 /* In PTX, so that nothing of it is computed before it is needed, and takes a register there. */

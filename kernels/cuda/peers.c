@@ -5,7 +5,8 @@
  * more, ranks therefore send each other their terms and add them here (peer_sum.cu), in the order that peers.h promises: small arrays whole, large ones
  * cut into a part for each rank, which then hands its sums on. That is as many bytes as a ring would send.
  *
- * Joining a group and leaving it wait for the others inside of NCCL, which does not see who never comes: a thread does that, and this one looks after it. */
+ * Joining a group and leaving it wait for the others inside of NCCL, which does not see a rank that never comes: a
+ * thread does that, and this one looks after it. */
 #include "kernels/cuda/peers.h"
 
 #include <dlfcn.h>
@@ -32,7 +33,7 @@ _Static_assert((int)ncclSum == QR_NCCL_SUM && (int)ncclSuccess == QR_NCCL_SUCCES
 #define RANKS_MAX 64
 #define SCRATCH_FLOATS ((int64_t)4 << 20) /* terms of others: 16 MiB */
 #define WHOLE_FLOATS ((int64_t)1 << 14)   /* sums of so few travel whole: one exchange instead of two */
-#define LOOK_NS 2000000                   /* how often somebody who waits asks whether all are well */
+#define LOOK_NS 2000000                   /* how often a waiting thread asks whether all ranks are well */
 #define END_TURNS 2000                    /* looks at a group that ends */
 #define END_TURN_US 100
 
@@ -111,7 +112,7 @@ static bool peers_id(uint8_t id[QR_PEERS_ID_BYTES], char message[QR_PEERS_MESSAG
 
 /* ---- what goes wrong ---- */
 
-/* The end of a group that was given up. Two own it: the thread that ends the group, and whoever waits a little for that. */
+/* The end of a group that was given up. Two own it: the thread that ends the group, and the one that waits a little for that. */
 struct ending {
     int (*abort)(struct qr_nccl_group *g);
     struct qr_nccl_group *group;
@@ -153,7 +154,7 @@ static void end_soon(struct qr_peers *p)
     ending_drop(e);
 }
 
-/* The first reason stays. What is queued between ranks ends, so that whoever waits for the queue can. */
+/* The first reason stays. What is queued between ranks ends, and with it every wait for the queue. */
 static void give_up(struct qr_peers *p, const char *what, const char *why)
 {
     if (p->failed)
@@ -462,7 +463,7 @@ static void peers_close(struct qr_peers *p)
     qr_cuda_peers_await(p, NULL);
     struct meeting *m = !p->failed && p->group ? meeting_new(p, true) : NULL;
     if (m) {
-        p->group = NULL; /* it is the thread's: nobody gives it up */
+        p->group = NULL; /* it is the thread's, which alone gives it up */
         meet_watched(p, m, "ncclCommDestroy");
     }
     p->q->peers = NULL;

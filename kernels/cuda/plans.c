@@ -33,7 +33,7 @@ struct key {
     int32_t bias, e4m3;
 };
 
-/* Who multiplies. */
+/* Which kernel multiplies. */
 struct choice {
     bool own;
     float us;

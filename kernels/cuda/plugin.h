@@ -25,7 +25,7 @@ struct qr_cuda_options {
     int32_t index;         /* of the device, as the driver counts those that are visible */
     int32_t step_rows_max; /* rows of the largest step: sizes the scratch memory */
     bool deterministic;    /* backend.h */
-    bool keep_plans;       /* who multiplies best is kept in a file */
+    bool keep_plans;       /* choices of products are kept in a file */
     bool plain;            /* backend.h */
     int32_t n_devices;     /* this many ranks of this machine take one each; fewer than 2: nothing is asked */
 };

@@ -46,13 +46,13 @@ QR_DEVICE void qr_cp_async_16(void *to, const void *from, int32_t n_read = 16)
     qr_emu_cp_async(to, from, 16, n_read);
 }
 
-/* Likewise 4 bytes: for scales and rows that are not aligned. */
+/* The same of 4 bytes: for scales and rows that are not aligned. */
 QR_DEVICE void qr_cp_async_4(void *to, const void *from, int32_t n_read = 4)
 {
     qr_emu_cp_async(to, from, 4, n_read);
 }
 
-/* What this thread asked for since the last commit is a group. */
+/* The copies that this thread issued since the last commit are a group. */
 QR_DEVICE void qr_cp_async_commit()
 {
     qr_emu_cp_async_commit();
@@ -118,7 +118,7 @@ QR_DEVICE uint32_t qr_sub_bf16x2(uint32_t a, uint32_t b)
     return qr_bf16x2(lo, __uint_as_float(a & 0xffff0000u) - __uint_as_float(b & 0xffff0000u));
 }
 
-/* The line that holds p is asked for, into the second-level cache. */
+/* Prefetches the line that holds p to L2. */
 QR_DEVICE void qr_prefetch(const void *p)
 {
     (void)p;

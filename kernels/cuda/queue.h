@@ -60,7 +60,7 @@ struct qr_queue {
     bool plain;                 /* neither cuBLASLt nor attention_hopper.cu */
     bool deterministic, keeps_plans; /* only what has a row's bits in any batch; choices are read from and kept in a file */
     uint64_t wait_ns;           /* longer waits of a kernel for its own copies end the launch: QUIRE_CUDA_WAIT_S seconds, or 4 */
-    struct qr_peers *peers;     /* borrowed: those of other ranks, whom whoever waits looks after; or NULL */
+    struct qr_peers *peers;     /* borrowed: those of other ranks, which a waiting thread checks; or NULL */
     struct qr_cuda_hopper *hopper; /* owned (hopper.h), NULL before the first */
     char name[128];             /* of the device */
     int64_t memory_bytes;

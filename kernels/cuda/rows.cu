@@ -26,7 +26,7 @@ template <int FOURS, int WARPS, bool VEC> QR_KERNEL(QR_ROW_THREADS_OF(WARPS)) no
     float4 v[FOURS];
     for (int j = 0; j < FOURS; j++)
         v[j] = qr_load4<VEC>(x, first + j * QR_ROW_STEP(WARPS), n);
-    if (a.delta) { /* all of it is asked for before the first is stored: the compiler does not know that they lie apart */
+    if (a.delta) { /* all of it is loaded before the first is stored: the compiler does not know that they lie apart */
         float4 delta[FOURS];
         for (int j = 0; j < FOURS; j++)
             delta[j] = qr_load4<VEC>(a.delta + row * a.delta_stride, first + j * QR_ROW_STEP(WARPS), n);

@@ -175,7 +175,7 @@ QR_KERNEL(THREADS) know(struct sample a)
 
 /* ---- what a block has in common ---- */
 
-/* What is looked at: a row of logits, or a list of keys; of it keys from `floor` on whose weight is at least `least`, and the best in any case. */
+/* What is searched: a row of logits, or a list of keys; of it keys from `floor` on whose weight is at least `least`, and the best in any case. */
 struct set {
     const float *x;
     const uint32_t *allowed;

@@ -6,7 +6,7 @@
 
 #include "base/assert.h"
 
-/* Of the process, as whoever ends it has no queue at hand. The device writes into *word. */
+/* Of the process, as the code that ends it has no queue at hand. The device writes into *word. */
 static struct {
     volatile uint32_t *word; /* owned [2]; NULL: none */
     int32_t n_open;

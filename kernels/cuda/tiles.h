@@ -1,5 +1,5 @@
 /* tiles.h - rows of which every number is computed on its own: a block takes QR_TILE_FOURS float4 a thread of one row, or of several where rows are short. All
- * are asked for before the first is needed. For .cu files. */
+ * are loaded before the first is needed. For .cu files. */
 #ifndef QR_KERNELS_CUDA_TILES_H
 #define QR_KERNELS_CUDA_TILES_H
 

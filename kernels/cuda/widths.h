@@ -60,7 +60,7 @@ template <int WARPS> QR_DEVICE int32_t qr_col_of_thread()
             LAUNCH(8, 32, false);                  \
     } while (0)
 
-/* The same for who sums rows of a width that is known later, with any number of threads. */
+/* The same for sums of rows of a width that is known later, with any number of threads. */
 struct qr_row_shape {
     int32_t fours, warps;
 };

@@ -124,7 +124,7 @@ static inline real qr_ref_load(const void *p, enum qr_dtype t, size_t i)
     return t == QR_BF16 ? qr_bf16_to_f32(((const uint16_t *)p)[i]) : qr_f16_to_f32(((const uint16_t *)p)[i]);
 }
 
-/* Elements [i, i + n) of it. The type is asked for once: of a cache each row is read by every query. */
+/* Elements [i, i + n) of it. The type is tested once: of a cache each row is read by every query. */
 static inline void qr_ref_load_row(real *out, const void *p, enum qr_dtype t, size_t i, int32_t n)
 {
     if (t == QR_F64)

@@ -3,7 +3,7 @@
 #include "base/assert.h"
 #include "kernels/ref/ref.h"
 
-/* dx += of one row's norm, dw += likewise. */
+/* Adds one row's gradients of the norm to dx and dw. */
 static void norm_row_back(real *dx, param *dw, const real *dy, const real *x, const param *w, int32_t n, float eps)
 {
     real sum = 0, dot = 0;

@@ -1,3 +1,6 @@
+/* ref_linear.c - the plain form of products: packing, linear with all that stands beside it, rows read back. Weights of
+ * any type are unpacked a row at a time and multiplied in order of inputs. These loops are the oracle of every other
+ * implementation, in f32, and in double for the bounds of the tests (ref.h). Pure; on the caller's thread. */
 #include "kernels/ref/ref.h"
 
 #include <string.h>

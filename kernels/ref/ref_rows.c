@@ -1,3 +1,6 @@
+/* ref_rows.c - the plain form of everything that works on rows: norms, activations, embedding, rotation, gathering.
+ * These loops are the oracle of every other implementation, in f32, and in double for the bounds of the tests (ref.h).
+ * Written to be compared with the formulas of kernels.h, not to be fast. Pure; on the caller's thread. */
 #include "kernels/ref/ref.h"
 
 #include <math.h>

@@ -22,7 +22,7 @@ DATA = os.environ.get('QUIRE_DATA') or os.path.join(ROOT, '..', 'shared', 'data'
 STORIES = os.path.join(DATA, 'models', 'stories260K')
 SLOW = 4 if 'asan' in QUIRE else 1  # a sanitizer build gets more time
 # What is promised within so long may take ten times that, as a busy machine may stop a test for a second; with QUIRE_TEST_TIMING=1, on one that does nothing
-# else, the promise itself is asked for (docs/adding.md).
+# else, the promise itself is asked for (docs/testing.md).
 PATIENCE = SLOW * (1 if os.environ.get('QUIRE_TEST_TIMING') else 10)
 
 

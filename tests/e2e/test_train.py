@@ -16,7 +16,7 @@ from lib import QUIRE, SLOW, STORIES, Server, Skip, jsonl, main, need_data, run,
 CONFIG = {'architectures': ['LlamaForCausalLM'], 'model_type': 'llama', 'hidden_size': 64, 'intermediate_size': 128, 'num_hidden_layers': 2,
           'num_attention_heads': 4, 'num_key_value_heads': 2, 'vocab_size': 512, 'max_position_embeddings': 256, 'rms_norm_eps': 1e-5,
           'rope_theta': 10000.0, 'tie_word_embeddings': True, 'hidden_act': 'silu', 'torch_dtype': 'bfloat16', 'bos_token_id': 1, 'eos_token_id': 2}
-# With half of the tokens the losses lie as far from what is asked of them (docs/performance/ci.md).
+# With half of the tokens the losses lie as far from what is asked of them.
 TOKENS = 256 if os.environ.get('QUIRE_FULL') else 128
 YAML = """\
 model:

@@ -50,7 +50,7 @@ int qr_jloop_call(struct qr_jctx *c, struct qr_jloop *loop, const struct qr_jarg
 /* Variables (exec.c). */
 struct qr_jscope *qr_jscope_new(struct qr_jctx *c, struct qr_jscope *up); /* NULL: err is set */
 int qr_jvar_set(struct qr_jctx *c, int32_t sym, struct qr_jval v);
-int qr_jvar_get(struct qr_jctx *c, int32_t sym, struct qr_jval *out); /* UNDEF when nobody set it */
+int qr_jvar_get(struct qr_jctx *c, int32_t sym, struct qr_jval *out); /* UNDEF when it was never set */
 
 /* Calls (call.c). */
 int qr_jcall(struct qr_jctx *c, const struct qr_jval *callee, const struct qr_jargs *a, struct qr_jval *out);

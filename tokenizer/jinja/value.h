@@ -56,7 +56,7 @@ struct qr_jrun { /* bytes up to `end` share one provenance */
     bool trusted;
 };
 
-/* Flat bytes, or the concatenation of two strings that nobody has needed flat so far. */
+/* Flat bytes, or the concatenation of two strings that were not needed flat so far. */
 struct qr_jstr {
     size_t len;
     union {

@@ -1,3 +1,6 @@
+/* chat_ids.c - a conversation's ids, and which of them an assistant has to produce. The whole conversation is rendered
+ * and encoded once; turns are found by rendering it again with one turn changed, as chat_ids.h says. So any template
+ * works that renders, and ids are the server's. Buffers are kept between conversations. One owning thread. */
 #include "train/data/chat_ids.h"
 
 #include <stdio.h>

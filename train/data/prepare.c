@@ -1,3 +1,7 @@
+/* prepare.c - text files to a directory of prepared data. Documents are read, encoded and written one by one, so memory
+ * does not grow with the input. The directory is filled under another name and renamed when it is complete; an error or
+ * a stop leaves nothing. Which documents are held out is a function of their text. Main thread of `quire data prepare`.
+ */
 #include "train/data/prepare.h"
 
 #include <errno.h>

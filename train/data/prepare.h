@@ -36,7 +36,7 @@ struct qr_data_prepare {
     bool skip_bad;             /* a document that cannot be read is counted and left out, instead of being an error */
     bool replace;              /* OUT, if it holds prepared data, is replaced */
     int64_t shard_tokens_max;  /* 0: QR_SHARD_TOKENS_MAX */
-    bool (*progress)(void *user, const struct qr_data_progress *p); /* after each document; false stops. NULL: nobody asks */
+    bool (*progress)(void *user, const struct qr_data_progress *p); /* after each document; false stops. NULL: none */
     void *user;
 };
 
@@ -49,7 +49,7 @@ struct qr_data_summary {
     int64_t n_bytes, n_chats, n_turns;
     int64_t n_hidden, n_open;  /* turns not shown by the template; turns without a token that ends them */
     int64_t n_empty, n_bad;    /* documents of no ids; documents left out */
-    bool no_end_of_text;       /* asked for, but the tokenizer has none */
+    bool no_end_of_text;       /* the options want one, but the tokenizer has none */
     char first_bad[500];       /* what was wrong with the first one left out, with file and line */
 };
 

@@ -1,3 +1,7 @@
+/* shard_file.c - a shard of prepared data written and parsed. Parsing checks header, size, every id, every offset and
+ * the mask, once; a reader of an open shard trusts them. Writing goes front to back through one file object and is
+ * abandoned as a whole on error. Little-endian, as shard_file.h has the table. One thread per object; an open shard is
+ * immutable. */
 #include "train/data/shard_file.h"
 
 #include <errno.h>

@@ -25,7 +25,7 @@ struct qr_tokenizer_train {
     const char *separator;     /* of text files: a line; NULL: none */
     enum qr_data_kind kind;    /* of JSON Lines, "text" and the contents of "messages" are learnt from */
     const char *chat_template; /* a Jinja template; NULL: none */
-    bool (*progress)(void *user, const struct qr_tokenizer_train_progress *p); /* after each document and some merges; false stops. NULL: nobody asks */
+    bool (*progress)(void *user, const struct qr_tokenizer_train_progress *p); /* after each document and some merges; false stops. NULL: none */
     void *user;
 };
 

@@ -1,3 +1,7 @@
+/* gather.c - weights that ranks hold in parts, whole where a layer needs them. The tape says when a layer is entered
+ * and left; the next layer is in flight meanwhile, and what has been used is dropped. Rounded copies travel, not packed
+ * matrices; packing happens on arrival. Results do not depend on how weights are cut. The trainer's thread; transfers
+ * are the comm's. */
 #include "train/ranks/gather.h"
 
 

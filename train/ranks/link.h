@@ -1,5 +1,5 @@
 /* link.h - inside train/ only: calls of a comm whose first error stays, for code that runs inside a pass and cannot return one. After it nothing is
- * started; whoever owns the pass asks for the error behind it. One owning thread.
+ * started; the owner of the pass asks for the error behind it. One owning thread.
  */
 #ifndef QR_TRAIN_RANKS_LINK_H
 #define QR_TRAIN_RANKS_LINK_H

@@ -1,3 +1,7 @@
+/* parallel.c - one rank's side of a step: its leaves, the sums over ranks, its share of the optimizer's step, values
+ * handed on. Gradients are added along one binary tree over leaves, so a step has the same bits for any number of
+ * ranks. Rank 0's wish to stop travels with the sums. An error ends the step; the caller then aborts the comm, and all
+ * ranks end. One owning thread per rank. */
 #include "train/ranks/parallel.h"
 
 #include <string.h>

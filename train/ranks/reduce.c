@@ -163,7 +163,7 @@ void qr_reduce_micro_ends(struct qr_reduce *r)
     }
     while (r->n_flight > 0)
         settle(r);
-    r->closes = false; /* whoever walks back otherwise has his gradients where they are */
+    r->closes = false; /* any other backward pass has its gradients where they are */
 }
 
 /* ---- opening ---- */

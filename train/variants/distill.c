@@ -1,3 +1,7 @@
+/* distill.c - the loss of knowledge distillation. A second exec computes the teacher up to its head; then, a chunk of
+ * rows at a time, both heads' logits meet in one function in f64 that gives a row's loss and gradient. So the memory
+ * for logits is that of one chunk. The result does not depend on threads: a row is one item. The trainer's thread; rows
+ * on the pool. */
 #include "train/variants/distill.h"
 
 #include <math.h>

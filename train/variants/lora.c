@@ -1,3 +1,7 @@
+/* lora.c - LoRA adapters while they learn. Behind each step the sum W + (alpha / r) B A is computed in f32, rounded and
+ * packed as any matrix; the tape's dW is pulled back to dA and dB before the next. So no verb knows of adapters, and
+ * merging is the same function. Only A and B move; the model's own values stay. The trainer's thread; rows on the pool.
+ */
 #include "train/variants/lora.h"
 
 #include <math.h>

@@ -1,3 +1,7 @@
+/* prune.c - masks of the smallest weights, one bit each, made once from the starting values. Pruned weights are 0 in
+ * masters, in rounded copies and in saved files, and their gradients are 0 before the norm is taken. Masks follow from
+ * the settings and the starting model, so a resumed run has the same. Items of the pool own whole words of bits. The
+ * trainer's thread. */
 #include "train/variants/prune.h"
 
 #include <string.h>

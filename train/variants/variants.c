@@ -7,7 +7,7 @@
 #include "train/variants/prune.h"
 #include "train/variants/quantize.h"
 
-/* What each kind of training is asked for by, and what makes it. */
+/* Which settings want each kind of training, and what makes it. */
 static const struct kind {
     const char *setting;
     bool (*wanted)(const struct qr_train_config *c);

@@ -1,7 +1,7 @@
 /* attn_few.h - attention of single rows over few positions of a bf16 cache, on vectors, with the bits of tiles. Included by amx/attn_tiles.h only.
  *
  * Where a row sees few positions (decode behind short contexts, the last piece of any) what tiles cost is not their products: the unit has to
- * wake up twice, keys and values become tiles first (docs/performance/amx.md). A tile's sums are a chain of fused multiply-adds for the first and
+ * wake up twice, keys and values become tiles first (docs/kernels.md). A tile's sums are a chain of fused multiply-adds for the first and
  * one for the second number of each pair, and their sum onto the result, with denormal numbers as 0 (tile.h): here vectors do just that, with
  * the processor told to take denormal numbers for 0 meanwhile. Lanes are positions for scores, columns for values. What a tile has beside the positions
  * that are seen are zeros, which add nothing, so they are left out here.

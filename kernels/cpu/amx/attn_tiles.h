@@ -6,7 +6,7 @@
  *
  * A piece's scores of all queries come first, then all softmaxes, then all weighted values, in blocks of 32 queries (two row tiles against two
  * panels). A core that multiplies tiles runs 512-bit vectors at half their rate, and the multiplier falls asleep within a softmax of some
- * queries and takes longer to wake up than a block's product takes (docs/performance/amx.md): so both are switched between as seldom as scratch allows.
+ * queries and takes longer to wake up than a block's product takes (docs/kernels.md): so both are switched between as seldom as scratch allows.
  * Scores then lie in the second-level cache; keys and values pass by the first one. Probabilities take the place of their scores: 32 of
  * bf16 in the first half of what 32 floats took, so rows of a tile of them are as far apart as rows of scores.
  *

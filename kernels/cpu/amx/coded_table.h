@@ -4,7 +4,7 @@
  * of it are rows of outputs, [16][32 inputs], the left operand of a tile product whose right one is x: a product of two numbers does not ask which of them
  * is left, so the sums are those of bf16 weights on the right, bit for bit, but as columns.
  *
- * While tile products run, floats are multiplied and rounded by one port of two only, which vpermw needs as well (measured: docs/performance/amx.md), so codes
+ * While tile products run, floats are multiplied and rounded by one port of two only, which vpermw needs as well (docs/kernels.md), so codes
  * are moved by vpmultishiftqb, on the other one, instead of shifts. Scales wait in memory for a whole group, as a load that follows its store too
  * closely would hold up the table. With 5 bits a table is as many numbers as a group, but it does not have to be told which codes it is for, so looking up
  * takes fewer operations than making floats of codes.

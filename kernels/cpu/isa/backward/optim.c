@@ -11,7 +11,7 @@
 #define ITEM 16384  /* parameters of an item of work */
 #define BLOCK 128   /* parameters whose random bits are drawn at once: eight from each of 16 counters */
 #define SUM_LEAVES 8 /* leaves of an item of work */
-#define AHEAD 1024   /* numbers by which reading is ahead of computing: the processor's own guess leaves a third of it (docs/performance/training.md) */
+#define AHEAD 1024   /* numbers by which reading is ahead of computing: the processor's own guess leaves a third of it */
 #define N_COUNTERS (BLOCK / 8)
 
 struct adam {

@@ -133,7 +133,7 @@ static int32_t draw_any(struct qr_sampler *s, const float *logits, float inv_t, 
     float best = largest_of(s);
     double all = share_sums(s, best, inv_t), limit = u * all, sum = 0, before = 0;
     int32_t at = 0;
-    if (!(all > 0)) /* infinite or no number: whoever looks at the logit of what is returned sees it */
+    if (!(all > 0)) /* infinite or NaN: the logit of the returned id says so */
         return collect(s, logits, best) > 0 ? s->id[0] : 0;
     for (int32_t i = 0; i < s->n_stretches; i++) {
         if (s->sum[i] == 0)

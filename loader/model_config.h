@@ -77,6 +77,8 @@ struct qr_model_config {
     bool qkv_bias, out_bias, mlp_bias;
     bool qk_norm;
     enum qr_act act;
+    struct qr_clamp clamp;           /* of QR_ACT_CLAMPED, which only experts have */
+    bool sinks;                      /* each query head has a logit beside its scores (kernels.h, attention) */
     bool layer_norm;                 /* norms are LayerNorm, with biases */
     bool post_norms;                 /* what each half of a layer adds has a norm of its own */
     bool ungated;                    /* the feed-forward has no gates: act(x up^T + bias) down^T + bias */

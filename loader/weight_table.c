@@ -177,7 +177,7 @@ int64_t qr_dim_value(const struct qr_model_config *c, enum qr_dim dim)
     QR_ASSERT(c != NULL);
     QR_ASSERT(dim >= 0 && dim < QR_DIM_COUNT);
     int64_t q = (int64_t)c->n_heads * c->head_dim, kv = (int64_t)c->n_kv_heads * c->head_dim;
-    const int64_t value[QR_DIM_COUNT] = {0, c->n_embd, q, kv, q + kv, q + 2 * kv, c->n_ffn, 2 * (int64_t)c->n_ffn, c->n_vocab,
+    const int64_t value[QR_DIM_COUNT] = {0, c->n_embd, c->n_heads, q, kv, q + kv, q + 2 * kv, c->n_ffn, 2 * (int64_t)c->n_ffn, c->n_vocab,
                                          c->head_dim, c->moe.n_experts, c->moe.n_ffn, 2 * (int64_t)c->moe.n_ffn, c->moe.n_ffn_shared,
                                          2 * (int64_t)c->moe.n_ffn_shared, 1, c->n_positions};
     return value[dim];

@@ -303,6 +303,7 @@ int qr_model_trains(const struct qr_model_config *c, struct qr_err *err)
         bool has;
         const char *what;
     } rows[] = {{c->moe.n_experts > 0, "a mixture of experts"},
+                {c->sinks, "whose heads have sinks"},
                 {c->layer_norm, "which has LayerNorms"},
                 {c->post_norms || c->logits_softcap > 0 || c->local_theta > 0, "which has norms behind its halves"},
                 {c->norm_plus_one || own, "whose norms multiply by 1 + w"}};

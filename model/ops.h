@@ -21,6 +21,7 @@ struct qr_exec;
 struct qr_attn_spec {
     int32_t layer, n_heads, n_kv_heads, head_dim, window;
     float scale, softcap;
+    const struct qr_weight *sinks; /* [H] or NULL */
     bool unrotated; /* q and k stay as they are: no positions */
     bool local;     /* rotates by the second table (qr_model_config's local_theta) */
 };
@@ -43,13 +44,15 @@ struct qr_head_weights {
 /* And where experts take the feed-forward's place. gate_up and down are stacks; shared_gate, one number for each row, belongs to an expert that every row goes
  * through, with the weight 1 / (1 + e^-number). */
 struct qr_experts_weights {
-    const struct qr_weight *out, *out_bias, *norm, *router, *gate_up, *down;
+    const struct qr_weight *out, *out_bias, *norm, *router, *router_bias, *gate_up, *down;
     const struct qr_weight *shared_gate, *shared_gate_up, *shared_down; /* or NULL */
 };
 struct qr_experts_spec {
     int32_t n_used;
     bool normalize, sigmoid; /* of route (kernels.h) */
     enum qr_act act;
+    struct qr_clamp clamp;
+    const struct qr_weight *gate_up_bias, *down_bias; /* [E, 2F], [E, D] or NULL */
 };
 
 struct qr_ops {

@@ -55,7 +55,7 @@ void qr_plain_add_experts(struct qr_exec *x, struct qr_tensor *h, const struct q
 {
     QR_ASSERT(x != NULL && h != NULL && in != NULL);
     QR_ASSERT(w != NULL && spec != NULL);
-    struct qr_tensor logits = x->ops->linear(x, in, w->router, NULL);
+    struct qr_tensor logits = x->ops->linear(x, in, w->router, w->router_bias);
     x->ops->experts(x, h, in, &logits, w->gate_up, w->down, spec);
     if (!w->shared_gate)
         return;

@@ -320,15 +320,18 @@ static void serve_experts(struct qr_exec *x, struct qr_tensor *h, const struct q
     QR_ASSERT(x != NULL && h != NULL && in != NULL && logits != NULL && spec != NULL);
     QR_ASSERT(in->shape[0] == h->shape[0] && logits->shape[0] == h->shape[0] && gate_up->t.shape[0] == logits->shape[1]);
     const int64_t n = in->shape[0], n_experts = logits->shape[1], pairs = n * spec->n_used, rows = qr_experts_room_rows(n, spec->n_used);
+    const bool first = qr_model_share(x->model)->rank == 0; /* which adds what is there once */
     const struct qr_route_args route = {.ids = make_room(x, pairs, sizeof(int32_t)), .weights = make_room(x, pairs, sizeof(float)), .logits = logits->data,
                                         .logits_stride = logits->stride[0], .n_rows = (int32_t)n, .n_experts = (int32_t)n_experts, .n_used = spec->n_used,
                                         .sigmoid = spec->sigmoid, .normalize = spec->normalize};
     const struct qr_experts_args a = {.out = h->data, .x = in->data, .ids = route.ids, .weights = route.weights, .gate_up = gate_up, .down = down,
+                                      .gate_up_bias = spec->gate_up_bias ? spec->gate_up_bias->t.data : NULL,
+                                      .down_bias = spec->down_bias && first ? spec->down_bias->t.data : NULL,
                                       .gathered = make_room(x, rows * in->shape[1], sizeof(float)),
                                       .gated = make_room(x, rows * down->t.shape[2], sizeof(float)),
                                       .fresh = make_room(x, rows * in->shape[1], sizeof(float)),
                                       .order = make_room(x, n_experts + 1 + pairs, sizeof(int32_t)), .out_stride = h->stride[0], .x_stride = in->stride[0],
-                                      .n_rows = (int32_t)n, .n_used = spec->n_used, .act = spec->act};
+                                      .n_rows = (int32_t)n, .n_used = spec->n_used, .act = spec->act, .clamp = spec->clamp};
     x->be->k->route(x->be->queue, &route);
     x->be->k->experts(x->be->queue, &a);
 }
@@ -373,7 +376,8 @@ static struct qr_tensor attend(struct qr_exec *x, const float *q, int64_t q_stri
     const int64_t n_cols = (int64_t)spec->n_heads * spec->head_dim;
     const struct qr_tensor out = qr_tensor_2d(make_room(x, n_rows * n_cols, qr_dtype_bytes(dtype)), dtype, n_rows, n_cols);
     const struct qr_attention_args a = {.out = tiles ? NULL : out.data, .out_tiles = tiles ? out.data : NULL, .q = q, .batch = x->batch,
-                                        .kv = x->kv, .out_stride = out.stride[0], .q_stride = q_stride, .layer = spec->layer, .n_heads = spec->n_heads,
+                                        .kv = x->kv, .sinks = spec->sinks ? spec->sinks->t.data : NULL,
+                                        .out_stride = out.stride[0], .q_stride = q_stride, .layer = spec->layer, .n_heads = spec->n_heads,
                                         .window = spec->window, .scale = spec->scale, .softcap = spec->softcap, .q_bf16 = q_bf16};
     x->be->k->attention(x->be->queue, &a);
     return out;

@@ -86,6 +86,7 @@ int32_t qr_share_spans(struct qr_span out[QR_SHARE_SPANS_MAX], const struct qr_s
     if (own == total)
         return n;
     switch ((int)dim) {
+    case QR_DIM_HEADS: out[0] = (struct qr_span){s->first_kv_head * group, s->own.n_heads}; break;
     case QR_DIM_Q: out[0] = heads; break;
     case QR_DIM_KV: out[0] = (struct qr_span){first_kv, keys.n}; break;
     case QR_DIM_QKV: out[0] = heads, out[1] = keys, out[2] = (struct qr_span){keys.first + kv, keys.n}, n = 3; break;

@@ -7,10 +7,7 @@
 
 #include "kernels/dtype.h"
 #include "kernels/kernels.h"
-
-enum qr_arch { QR_ARCH_LLAMA, QR_ARCH_MISTRAL, QR_ARCH_QWEN2, QR_ARCH_QWEN3, QR_ARCH_PHI3, QR_ARCH_SMOLLM3, QR_ARCH_GRANITE, QR_ARCH_GEMMA,
-               QR_ARCH_MIXTRAL, QR_ARCH_QWEN2_MOE, QR_ARCH_QWEN3_MOE,
-               QR_ARCH_GEMMA2, QR_ARCH_GEMMA3, QR_ARCH_STABLELM, QR_ARCH_GPT2, QR_ARCH_COUNT };
+#include "loader/families/registry.h"
 
 #define QR_LAYERS_MAX 1024
 #define QR_REPETITION_MIN 1e-3 /* repetition penalties, of a model and of a request: logits are divided by it, and must stay numbers */
@@ -101,6 +98,13 @@ struct qr_model_config {
     float gen_temperature, gen_top_p, gen_min_p, gen_repetition_penalty;
     int32_t gen_top_k;
 };
+
+/* Sets the bit of each so manieth layer. */
+static inline void qr_layers_every(uint64_t bits[QR_LAYERS_MAX / 64], int32_t n_layers, int32_t every)
+{
+    for (int32_t l = 0; l < n_layers; l++)
+        bits[l / 64] |= (uint64_t)((l + 1) % every == 0) << (l % 64);
+}
 
 /* The window of a layer, 0: none. */
 static inline int32_t qr_layer_window(const struct qr_model_config *c, int32_t layer)

@@ -8,6 +8,7 @@
 #include "base/half.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "loader/families/family.h"
 #include "loader/stores/quantized_tensors.h"
 #include "loader/write/round_rows.h"
 #include "loader/write/safetensors_write.h"
@@ -95,7 +96,7 @@ void qr_quantize_fit(struct qr_model_config *c)
 {
     QR_ASSERT(c != NULL);
     QR_ASSERT(c->quant.method == QR_QUANT_NONE);
-    c->norm_plus_one |= c->arch == QR_ARCH_GEMMA || c->arch == QR_ARCH_GEMMA2 || c->arch == QR_ARCH_GEMMA3;
+    c->norm_plus_one |= qr_family_of(c->arch)->norm_plus_one;
 }
 
 static int admits_gguf(const struct qr_model_config *c, const struct qr_tensor_files *st, struct qr_err *err)

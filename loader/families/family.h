@@ -75,6 +75,8 @@ struct qr_family {
     /* The computation. A GGUF file's tensors say qk_norm and biases themselves. */
     const char *activation[3];       /* names of the one that is computed, the one that is written first. NULL: silu */
     enum qr_act act;
+    struct qr_clamp clamp;           /* of QR_ACT_CLAMPED */
+    bool sinks;                      /* as in struct qr_model_config */
     bool layer_norm, post_norms, ungated; /* as in struct qr_model_config */
     bool transposed;                 /* Hugging Face's files have the layers' matrices as [in, out] */
     bool norm_plus_one;              /* Hugging Face's norms multiply by 1 + w; GGUF files have added the 1 */

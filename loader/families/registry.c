@@ -142,6 +142,8 @@ void qr_family_flags(struct qr_model_config *c, const struct qr_family *f)
     QR_ASSERT(c != NULL);
     QR_ASSERT(f != NULL);
     c->act = f->act;
+    c->clamp = f->clamp;
+    c->sinks = f->sinks;
     c->layer_norm = f->layer_norm;
     c->post_norms = f->post_norms;
     c->ungated = f->ungated;

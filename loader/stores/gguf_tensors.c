@@ -125,7 +125,9 @@ char qr_gguf_tensor_name(char out[QR_STORED_NAME_MAX], const char *name, const s
         which = names[i].q ? 'q' : names[i].k ? 'k' : 0;
         put_name(out, "model.layers.", layer, names[i].name, tail);
     }
-    const char *own = own_name(f, stem);
+    const char *own = own_name(f, tail - strlen(stem)); /* its tail included, which there is none of then */
+    tail = own ? "" : tail;
+    own = own ? own : own_name(f, stem);
     if (own)
         put_name(out, f->gguf_layers ? f->gguf_layers : "model.layers.", layer, own, tail);
     return which && f && f->gguf_pairs ? which : 0;
@@ -183,7 +185,7 @@ static int add_stack(struct qr_tensor_files *st, const struct qr_stored_tensor *
         if (!t)
             return (int)err->code;
         *t = *whole;
-        t->n_dims = 2;
+        t->n_dims = whole->n_dims - 1;
         t->shape[0] = whole->shape[1], t->shape[1] = whole->shape[2], t->shape[2] = 0;
         t->n_bytes = whole->n_bytes / (uint64_t)n;
         t->offset = whole->offset + (uint64_t)e * t->n_bytes;
@@ -262,7 +264,7 @@ static int add_tensor(struct qr_tensor_files *st, const struct qr_gguf_tensor *f
                                     .n_dims = from->n_dims, .shard = shard, .offset = from->offset, .n_bytes = from->n_bytes};
     for (int32_t i = 0; i < from->n_dims; i++)
         new.shape[i] = from->dim[from->n_dims - 1 - i];
-    if (new.n_dims == 3 && find_stack(&stack, new.name, mix))
+    if (new.n_dims >= 2 && find_stack(&stack, new.name, mix) && new.n_dims == (strcmp(stack.tail, ".bias") == 0 ? 2 : 3))
         return add_stack(st, &new, &stack, err);
     if (new.n_dims <= 2 && is_fused(&layer, &tail, new.name, mix))
         return add_fused(st, &new, layer, tail, mix, err);

@@ -8,25 +8,9 @@
 #include "loader/write/safetensors_write.h"
 
 #include "tests/model/golden_families.h"
+#include "tests/model/golden_values.h"
 
 #define TOLERANCE 1e-5
-
-static uint64_t hash_of(const char *name)
-{
-    uint64_t h = 0xcbf29ce484222325u;
-    for (; *name; name++)
-        h = (h ^ (uint8_t)*name) * 0x100000001b3u;
-    return h;
-}
-
-/* The upper 24 bits of splitmix64. */
-static double unit(uint64_t x)
-{
-    x += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return (double)((x ^ (x >> 31)) >> 40) / (1 << 24);
-}
 
 static void put_values(struct qr_st_out *o, const char *name, int64_t n, double norms_around)
 {
@@ -34,7 +18,7 @@ static void put_values(struct qr_st_out *o, const char *name, int64_t n, double 
     struct qr_err err = {0};
     float *v = qr_alloc((size_t)n, sizeof *v);
     for (int64_t i = 0; i < n; i++)
-        v[i] = (float)((norm ? norms_around : 0.0) + (unit(hash_of(name) + (uint64_t)i) - 0.5) * (norm ? 0.5 : 0.4));
+        v[i] = (float)((norm ? norms_around : 0.0) + (golden_unit(golden_hash(name) + (uint64_t)i) - 0.5) * (norm ? 0.5 : 0.4));
     cr_assert_eq(qr_st_out_put(o, v, (size_t)n * sizeof *v, &err), 0, "%s", err.msg);
     qr_free(v);
 }

@@ -27,7 +27,10 @@ struct qr_buf;
     ROW(GEMMA2, gemma2) \
     ROW(GEMMA3, gemma3) \
     ROW(STABLELM, stablelm) \
-    ROW(GPT2, gpt2)
+    ROW(GPT2, gpt2) \
+    ROW(OLMO2, olmo2) \
+    ROW(OLMO3, olmo3) \
+    ROW(SEED_OSS, seed_oss)
 
 #define QR_FAMILY_NUMBER(NUMBER, file) QR_ARCH_##NUMBER,
 enum qr_arch { QR_FAMILIES(QR_FAMILY_NUMBER) QR_ARCH_COUNT };

@@ -73,6 +73,7 @@ struct qr_model_config {
     bool headless;                   /* published without a head: its rows are embeddings, no token is drawn. Then tied_head, so that a head is found */
     bool qkv_bias, out_bias, mlp_bias;
     bool qk_norm;
+    bool qk_norm_rows;               /* it is over all heads of a row at once */
     enum qr_act act;
     struct qr_clamp clamp;           /* of QR_ACT_CLAMPED, which only experts have */
     bool sinks;                      /* each query head has a logit beside its scores (kernels.h, attention) */

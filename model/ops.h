@@ -23,10 +23,12 @@ struct qr_attn_spec {
     float scale, softcap;
     const struct qr_weight *sinks; /* [H] or NULL */
     bool unrotated; /* q and k stay as they are: no positions */
+    bool row_norms; /* q_norm and k_norm are over all heads of a row at once */
     bool local;     /* rotates by the second table (qr_model_config's local_theta) */
 };
 
-/* Weights of half a layer; biases and norms of heads may be NULL. With a norm_bias the norm is LayerNorm, else RMSNorm. */
+/* Weights of half a layer; norms, biases and norms of heads may be NULL. With a norm_bias the norm is LayerNorm, else
+ * RMSNorm. */
 struct qr_attend_weights {
     const struct qr_weight *norm, *norm_bias, *qkv, *qkv_bias, *q_norm, *k_norm;
     const struct qr_weight *out; /* or NULL: nothing but the product with it reads what attend returns, as bf16 row tiles (kernels.h) where kernels have them */
@@ -70,7 +72,7 @@ struct qr_ops {
     void (*residual_add)(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *delta);
     /* [N, n_out] = in w^T + bias; bias may be NULL. */
     struct qr_tensor (*linear)(struct qr_exec *x, const struct qr_tensor *in, const struct qr_weight *w, const struct qr_weight *bias);
-    /* RMSNorm over each head of *q [N, H, K]. */
+    /* RMSNorm over each head of *q [N, H, K], or over each row where w has H*K numbers. */
     void (*qk_norm)(struct qr_exec *x, struct qr_tensor *q, const struct qr_weight *w, float eps);
     /* Rotary position embedding of *q [N, H, K] by the model's table for this batch, or its local one. */
     void (*rope)(struct qr_exec *x, struct qr_tensor *q, bool local);
@@ -134,6 +136,10 @@ void qr_plain_mix_experts(struct qr_exec *x, struct qr_tensor *h, const struct q
 void qr_plain_add_experts(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *in, const struct qr_experts_weights *w,
                           const struct qr_experts_spec *spec); /* and that behind its norm */
 
+/* LayerNorm where there is a bias, else RMSNorm; h itself where there are no weights. */
+struct qr_tensor qr_plain_norm(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *w,
+                               const struct qr_weight *bias, float eps);
+
 /* First thing of a norm_logits: the rows of h that are wanted as they leave the last norm, which come last (qr_batch.hidden_row), go through it into x->hidden.
  * Returns the rows of h that are the head's. */
 struct qr_tensor qr_hidden_rows_out(struct qr_exec *x, const struct qr_tensor *h, const struct qr_head_weights *w, float eps);
@@ -142,7 +148,7 @@ struct qr_tensor qr_plain_norm_logits(struct qr_exec *x, const struct qr_tensor 
 /* Whether feed is three products, of which the second has norm and gates. */
 static inline bool qr_feed_is_chain(const struct qr_feed_weights *w)
 {
-    return !w->norm_bias && !w->out_norm && !w->down_norm && !w->ungated;
+    return w->norm && !w->norm_bias && !w->out_norm && !w->down_norm && !w->ungated;
 }
 
 #endif

@@ -23,17 +23,16 @@ struct qr_tensor qr_adapted_attend(struct qr_exec *x, const struct qr_tensor *h,
                                    const struct qr_attn_spec *spec)
 {
     QR_ASSERT(x != NULL && h != NULL);
-    QR_ASSERT(w != NULL && w->norm != NULL && spec != NULL);
-    const struct qr_ops *o = &qr_ops_serve;
-    const struct qr_tensor in = w->norm_bias ? o->layer_norm(x, h, w->norm, w->norm_bias, eps) : o->norm(x, h, w->norm, eps);
+    QR_ASSERT(w != NULL && spec != NULL);
+    const struct qr_tensor in = qr_plain_norm(x, h, w->norm, w->norm_bias, eps);
     struct qr_tensor qkv = qr_adapted_linear(x, &in, w->qkv, w->qkv_bias);
     return qr_serve_attend_from(x, &qkv, w, eps, spec);
 }
 
 void qr_adapted_feed(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *mixed, const struct qr_feed_weights *w, float eps, enum qr_act act)
 {
-    QR_ASSERT(x != NULL && h != NULL && mixed != NULL);
-    QR_ASSERT(w != NULL && w->norm != NULL);
+    QR_ASSERT(x != NULL && h != NULL);
+    QR_ASSERT(mixed != NULL && w != NULL);
     if (!qr_feed_is_chain(w)) { /* it goes through x->ops, which are these verbs */
         QR_ASSERT(x->ops == &qr_ops_adapted);
         qr_plain_feed(x, h, mixed, w, eps, act);

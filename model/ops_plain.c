@@ -2,8 +2,13 @@
 #include "base/assert.h"
 #include "model/model.h"
 
-static struct qr_tensor any_norm(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *w, const struct qr_weight *bias, float eps)
+struct qr_tensor qr_plain_norm(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *w,
+                               const struct qr_weight *bias, float eps)
 {
+    QR_ASSERT(x != NULL);
+    QR_ASSERT(h != NULL && (w != NULL || bias == NULL));
+    if (!w)
+        return *h;
     return bias ? x->ops->layer_norm(x, h, w, bias, eps) : x->ops->norm(x, h, w, eps);
 }
 
@@ -12,7 +17,7 @@ struct qr_tensor qr_plain_attend(struct qr_exec *x, const struct qr_tensor *h, c
 {
     QR_ASSERT(x != NULL && h != NULL && w != NULL && spec != NULL);
     const int64_t n_q = (int64_t)spec->n_heads * spec->head_dim, n_kv = (int64_t)spec->n_kv_heads * spec->head_dim;
-    struct qr_tensor in = any_norm(x, h, w->norm, w->norm_bias, eps), qkv = x->ops->linear(x, &in, w->qkv, w->qkv_bias);
+    struct qr_tensor in = qr_plain_norm(x, h, w->norm, w->norm_bias, eps), qkv = x->ops->linear(x, &in, w->qkv, w->qkv_bias);
     QR_ASSERT(qkv.n_dims == 2 && qkv.shape[1] == n_q + 2 * n_kv);
     const struct qr_tensor parts[3] = {qr_tensor_columns(&qkv, 0, n_q), qr_tensor_columns(&qkv, n_q, n_kv), qr_tensor_columns(&qkv, n_q + n_kv, n_kv)};
     struct qr_tensor q = qr_tensor_heads(&parts[0], spec->n_heads, spec->head_dim), k = qr_tensor_heads(&parts[1], spec->n_kv_heads, spec->head_dim);
@@ -42,7 +47,7 @@ void qr_plain_feed(struct qr_exec *x, struct qr_tensor *h, const struct qr_tenso
     QR_ASSERT(x != NULL && h != NULL);
     QR_ASSERT(mixed != NULL && w != NULL);
     linear_onto(x, h, mixed, w->out, w->out_bias, w->out_norm, eps);
-    struct qr_tensor in = any_norm(x, h, w->norm, w->norm_bias, eps), up = x->ops->linear(x, &in, w->gate_up, w->gate_up_bias);
+    struct qr_tensor in = qr_plain_norm(x, h, w->norm, w->norm_bias, eps), up = x->ops->linear(x, &in, w->gate_up, w->gate_up_bias);
     if (w->ungated)
         x->ops->unit(x, &up, act);
     else
@@ -92,7 +97,7 @@ struct qr_tensor qr_hidden_rows_out(struct qr_exec *x, const struct qr_tensor *h
     wanted.shape[0] = x->batch->n_hidden;
     rest.shape[0] -= wanted.shape[0];
     wanted.data = (float *)h->data + rest.shape[0] * h->stride[0];
-    x->hidden = any_norm(x, &wanted, w->norm, w->norm_bias, eps);
+    x->hidden = qr_plain_norm(x, &wanted, w->norm, w->norm_bias, eps);
     return rest;
 }
 
@@ -101,7 +106,7 @@ struct qr_tensor qr_plain_norm_logits(struct qr_exec *x, const struct qr_tensor 
     QR_ASSERT(x != NULL && h != NULL);
     QR_ASSERT(w != NULL && w->norm != NULL && w->head != NULL);
     const struct qr_tensor rows = qr_hidden_rows_out(x, h, w, eps);
-    struct qr_tensor in = any_norm(x, &rows, w->norm, w->norm_bias, eps), logits = x->ops->logits(x, &in, w->head);
+    struct qr_tensor in = qr_plain_norm(x, &rows, w->norm, w->norm_bias, eps), logits = x->ops->logits(x, &in, w->head);
     if (w->softcap > 0)
         x->ops->softcap(x, &logits, w->softcap);
     return logits;

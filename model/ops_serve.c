@@ -100,11 +100,14 @@ static struct qr_tensor in_order(struct qr_exec *x, const struct qr_tensor *in, 
     return out;
 }
 
-/* And where a norm comes before it, which is the product's own work but for columns to be picked: *norm is NULL then, or where it has a bias. */
+/* And where a norm comes before it, which is the product's own work but for columns to be picked: *norm is NULL
+ * then, or where it has a bias. */
 static struct qr_tensor normed_in_order(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight **norm, const struct qr_weight *norm_bias,
                                         float eps, const struct qr_weight *w)
 {
     const struct qr_weight *n = *norm;
+    if (!n)
+        return in_order(x, h, w);
     if (!norm_bias && !w->inputs.data)
         return *h;
     const struct qr_tensor in = norm_bias ? serve_layer_norm(x, h, n, norm_bias, eps) : serve_norm(x, h, n, eps);
@@ -222,7 +225,6 @@ static struct qr_linear_args product_onto(const struct qr_tensor *h, const struc
 struct qr_tensor qr_serve_norm_linear(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *norm, float eps, const struct qr_weight *w,
                                       const struct qr_weight *bias)
 {
-    QR_ASSERT(norm != NULL);
     const struct qr_tensor in = normed_in_order(x, h, &norm, NULL, eps, w);
     struct qr_linear_args a = product_of(&in, norm, eps, w, bias);
     return run_product(x, &a);
@@ -300,8 +302,8 @@ static void feed_in_steps(struct qr_exec *x, struct qr_tensor *h, const struct q
 
 static void serve_feed(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *mixed, const struct qr_feed_weights *w, float eps, enum qr_act act)
 {
-    QR_ASSERT(x != NULL && h != NULL && mixed != NULL);
-    QR_ASSERT(w != NULL && w->norm != NULL);
+    QR_ASSERT(x != NULL && h != NULL);
+    QR_ASSERT(mixed != NULL && w != NULL);
     const bool picks = w->out->inputs.data || w->gate_up->inputs.data || w->down->inputs.data;
     if (picks || !qr_feed_is_chain(w)) {
         feed_in_steps(x, h, mixed, w, eps, act);
@@ -345,10 +347,25 @@ static void serve_feed_experts(struct qr_exec *x, struct qr_tensor *h, const str
     qr_plain_mix_experts(x, h, w, eps, spec);
 }
 
+/* RMSNorm of some columns of rows, in their place. */
+static void norm_columns(struct qr_exec *x, float *data, int64_t stride, int64_t n_rows, const struct qr_weight *w,
+                         float eps)
+{
+    const struct qr_norm_args a = {.out = data, .x = data, .w = w->t.data, .out_stride = stride, .x_stride = stride,
+                                   .n_rows = (int32_t)n_rows, .n_cols = (int32_t)w->t.shape[0], .eps = eps};
+    if (a.n_rows > 0)
+        x->be->k->rms_norm(x->be->queue, &a);
+}
+
 static void serve_qk_norm(struct qr_exec *x, struct qr_tensor *q, const struct qr_weight *w, float eps)
 {
     QR_ASSERT(x != NULL && q != NULL && w != NULL);
-    QR_ASSERT(q->n_dims == 3 && w->t.data != NULL && w->t.shape[0] == q->shape[2]);
+    QR_ASSERT(q->n_dims == 3 && w->t.data != NULL);
+    if (w->t.shape[0] != q->shape[2]) {
+        QR_ASSERT(q->stride[1] == q->shape[2]);
+        norm_columns(x, q->data, q->stride[0], q->shape[0], w, eps);
+        return;
+    }
     const struct qr_head_norm_args a = {.x = q->data, .w = w->t.data, .stride = q->stride[0], .n_rows = (int32_t)q->shape[0],
                                         .n_heads = (int32_t)q->shape[1], .head_dim = (int32_t)q->shape[2], .eps = eps};
     x->be->k->head_norm(x->be->queue, &a);
@@ -412,7 +429,13 @@ struct qr_tensor qr_serve_attend_from(struct qr_exec *x, struct qr_tensor *qkv, 
 {
     QR_ASSERT(x != NULL && qkv != NULL);
     QR_ASSERT(w != NULL && spec != NULL);
-    const struct qr_qkv_args heads = heads_of(x, qkv, w, eps, spec);
+    struct qr_attend_weights rest = *w;
+    if (spec->row_norms && w->q_norm) {
+        norm_columns(x, qkv->data, qkv->stride[0], qkv->shape[0], w->q_norm, eps);
+        norm_columns(x, (float *)qkv->data + w->q_norm->t.shape[0], qkv->stride[0], qkv->shape[0], w->k_norm, eps);
+        rest.q_norm = rest.k_norm = NULL;
+    }
+    const struct qr_qkv_args heads = heads_of(x, qkv, &rest, eps, spec);
     x->be->k->qkv(x->be->queue, &heads);
     return attend(x, qkv->data, qkv->stride[0], heads.q_bf16, qkv->shape[0], spec, NULL);
 }
@@ -421,10 +444,14 @@ static struct qr_tensor serve_attend(struct qr_exec *x, const struct qr_tensor *
                                      const struct qr_attn_spec *spec)
 {
     QR_ASSERT(x != NULL && h != NULL);
-    QR_ASSERT(w != NULL && w->norm != NULL && spec != NULL);
+    QR_ASSERT(w != NULL && spec != NULL);
     const struct qr_weight *norm = w->norm;
     const struct qr_tensor in = normed_in_order(x, h, &norm, w->norm_bias, eps, w->qkv);
     struct qr_linear_args a = product_of(&in, norm, eps, w->qkv, w->qkv_bias);
+    if (spec->row_norms) {
+        struct qr_tensor qkv = run_product(x, &a);
+        return qr_serve_attend_from(x, &qkv, w, eps, spec);
+    }
     struct qr_tensor qkv = make_out(x, &a);
     const struct qr_qkv_args heads = heads_of(x, &qkv, w, eps, spec);
     const struct qr_chain_args chain = {.linear = &a, .n = 1, .heads = &heads};

@@ -326,6 +326,7 @@ static void read_flags(const struct qr_gguf_reader *r)
     const struct qr_family *f = qr_family_of(c->arch);
     const struct qr_gguf_tensor *embed = qr_gguf_find_tensor(r, "token_embd.weight", NULL);
     qr_family_flags(c, f);
+    c->local_theta = c->local_theta > 0 ? c->local_theta : 0;
     if (f->scaled_embedding)
         c->embed_scale = qr_family_embed_scale(c->n_embd, embed->type == QR_GGUF_T_BF16);
     c->tied_head = !has(r, "output.weight");

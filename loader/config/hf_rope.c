@@ -146,10 +146,10 @@ static int read_two_ropes(const struct qr_hf_obj *o, const struct qr_json *full,
         return qr_err_set(o->err, QR_E_UNSUPPORTED,
                           "%s: %s differs between layer types, expected one rotary embedding for all layers",
                           o->file, o->prefix);
+    local.theta = c->local_theta > 0 ? c->local_theta : local.theta;
     int rc = read_rope_scaling(&sub, &c->rope, c->ctx_max, 0);
     sub.v = sliding;
     sub.prefix = "rope_parameters.sliding_attention.";
-    local.theta = c->local_theta;
     rc = rc ? rc : read_rope_scaling(&sub, &local, c->ctx_max, 0);
     if (!rc && local.type != QR_ROPE_DEFAULT)
         rc = qr_err_set(o->err, QR_E_UNSUPPORTED, "%s: %srope_type is \"%s\", expected default", o->file, sub.prefix,
@@ -202,6 +202,8 @@ int qr_hf_rope_read(const struct qr_hf_obj *o, struct qr_model_config *c)
             rc = qr_err_set(o->err, QR_E_UNSUPPORTED, "%s: %s and %s are both there and differ, expected one of them",
                             o->file, keys[0], keys[1]);
     }
+    if (c->local_theta < 0)
+        c->local_theta = c->rope.theta;
     return rc ? rc : check_rope(o, c);
 }
 

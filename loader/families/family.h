@@ -20,6 +20,7 @@
 #include "loader/weight_table.h"
 
 #define QR_WINDOW_IF_NAMED (-1) /* no window where the file names none */
+#define QR_LOCAL_UNSCALED (-1)  /* of local_theta: that of the others, whose scaling is not theirs */
 
 /* What says which layers have the window. */
 enum qr_window_layers {
@@ -77,7 +78,7 @@ struct qr_family {
     enum qr_act act;
     struct qr_clamp clamp;           /* of QR_ACT_CLAMPED */
     bool sinks;                      /* as in struct qr_model_config */
-    bool layer_norm, post_norms, ungated; /* as in struct qr_model_config */
+    bool layer_norm, post_norms, qk_norm_rows, ungated; /* as in struct qr_model_config */
     bool transposed;                 /* Hugging Face's files have the layers' matrices as [in, out] */
     bool norm_plus_one;              /* Hugging Face's norms multiply by 1 + w; GGUF files have added the 1 */
     bool scaled_embedding;           /* embeddings times sqrt(width), rounded to bf16 where the model is stored so */
@@ -89,7 +90,7 @@ struct qr_family {
     int32_t window_every;            /* each so manieth layer has none, where no list says otherwise; 0: no such rule */
     enum qr_window_layers window_layers;
     bool window_list_written;        /* a file with a window lists its layers; with QR_WINDOW_FROM, it must */
-    double local_theta;              /* layers with a window rotate by it; 0: as all others */
+    double local_theta;              /* layers with a window rotate by it; 0: as all others; QR_LOCAL_UNSCALED */
 
     const struct qr_family_experts *experts; /* NULL: none */
 

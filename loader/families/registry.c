@@ -147,6 +147,7 @@ void qr_family_flags(struct qr_model_config *c, const struct qr_family *f)
     c->layer_norm = f->layer_norm;
     c->post_norms = f->post_norms;
     c->ungated = f->ungated;
+    c->qk_norm_rows = f->qk_norm_rows;
     c->local_theta = f->local_theta;
 }
 

@@ -28,6 +28,9 @@ struct qr_buf;
     ROW(GEMMA3, gemma3) \
     ROW(STABLELM, stablelm) \
     ROW(GPT2, gpt2) \
+    ROW(OLMO2, olmo2) \
+    ROW(OLMO3, olmo3) \
+    ROW(SEED_OSS, seed_oss) \
     ROW(GPT_OSS, gpt_oss)
 
 #define QR_FAMILY_NUMBER(NUMBER, file) QR_ARCH_##NUMBER,

@@ -28,6 +28,9 @@ void qr_share_whole(struct qr_share *s, const struct qr_model_config *c)
 static int check(const struct qr_model_config *c, int32_t size, struct qr_err *err)
 {
     const int32_t widths[] = {c->n_ffn, c->moe.n_ffn, c->moe.n_ffn_shared, c->n_vocab};
+    if (c->qk_norm_rows)
+        return qr_err_set(err, QR_E_UNSUPPORTED, "%s has norms over all heads of q and k, of which no rank has all; use "
+                          "--tensor-parallel 1", c->arch_name);
     if (size > c->n_kv_heads)
         return qr_err_set(err, QR_E_UNSUPPORTED, "%d ranks, but the model has %d key-value heads (num_key_value_heads), of which each rank needs one; use "
                           "--tensor-parallel %d or less", size, c->n_kv_heads, c->n_kv_heads);

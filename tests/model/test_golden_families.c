@@ -54,18 +54,32 @@ static void clean(const char *dir)
     cr_assert_eq(rmdir(dir), 0);
 }
 
+/* A prompt's greedy continuation is there if each of its ids is the likeliest behind the prompt and those before it. */
+static void expect_follows(const struct golden_family *g, const float *rows, int32_t v, const char *isa)
+{
+    for (int32_t i = 0; i < GOLDEN_GREEDY; i++) {
+        const float *row = rows + (size_t)i * (size_t)v;
+        int32_t best = 0;
+        for (int32_t t = 1; t < v; t++)
+            best = row[t] > row[best] ? t : best;
+        cr_expect_eq(best, g->follows[i], "%s, %s: greedy id %d is %d, expected %d", isa, g->name, i, best, g->follows[i]);
+    }
+}
+
 /* The largest distance of a shown logit or log-sum-exp. */
 static double worst_difference(const struct golden_family *g, int32_t which, const char *dir, const char *isa)
 {
     struct rig r;
-    int32_t ids[GOLDEN_IDS];
+    int32_t ids[GOLDEN_IDS + GOLDEN_GREEDY - 1];
     double worst = 0;
     rig_open(&r, dir, (struct rig_options){.isa = isa, .compute = QR_COMPUTE_F32});
     const int32_t v = rig_vocab(&r);
     for (int32_t i = 0; i < GOLDEN_IDS; i++)
         ids[i] = (1 + 37 * i * (which + 1) + i * i) % v;
     struct rig_seq s = rig_seq_new(&r, 0, NULL);
-    float *all = rig_prompt(&r, &s, ids, GOLDEN_IDS, 13);
+    memcpy(ids + GOLDEN_IDS, g->follows, sizeof ids - GOLDEN_IDS * sizeof *ids);
+    float *all = rig_prompt(&r, &s, ids, QR_COUNT(ids), 13);
+    expect_follows(g, all + (size_t)(GOLDEN_IDS - 1) * (size_t)v, v, isa);
     for (int k = 0; k < 2; k++) {
         const float *row = all + (size_t)(k == 0 ? GOLDEN_IDS / 2 : GOLDEN_IDS - 1) * (size_t)v;
         worst = fmax(worst, fabs(log_sum_exp(row, v) - g->row[k].lse));
@@ -78,7 +92,7 @@ static double worst_difference(const struct golden_family *g, int32_t which, con
     return worst;
 }
 
-Test(golden_families, logits_of_every_family_equal_those_of_transformers_on_every_level)
+Test(golden_families, logits_and_greedy_ids_of_every_family_equal_those_of_transformers_on_every_level)
 {
     const char *names[8];
     const int32_t n_levels = levels(names);

@@ -33,7 +33,12 @@
 
 struct qr_queue; /* defined by each backend */
 
-enum qr_act { QR_ACT_SILU, QR_ACT_GELU_TANH };
+/* What a gated unit makes of a gate and its up: act(gate) * up. CLAMPED (gpt-oss) is g / (1 + e^(-alpha g)) * (u + 1) with
+ * g = min(gate, limit) and u = max(-limit, min(up, limit)). */
+enum qr_act { QR_ACT_SILU, QR_ACT_GELU_TANH, QR_ACT_CLAMPED };
+struct qr_clamp {
+    float limit, alpha; /* of QR_ACT_CLAMPED only; limit > 0 */
+};
 
 /* Row tiles of a matrix [N, D] of bf16, D % 32 == 0, as tile registers read them: groups of 16 rows, the last one of what is left, in each of them
  * [D / 32][rows][32]. A table says (row_tiles) whether its attention and products can hand rows over like this. */
@@ -46,7 +51,8 @@ static inline int64_t qr_row_tile_at(int64_t n_rows, int64_t n_cols, int64_t row
 
 /* linear - y[n,o] = sum_i x[n,i] w[o,i] (+ bias[o]) (+ y[n,o] when add), with what comes before and after it done while x and y are at hand:
  *     norm_w:  x[n,:] / sqrt(mean(x[n,:]^2) + eps) * norm_w stands for x[n,:], as rms_norm has it; x itself is only read
- *     glu:     out[n,f] = act(y[n,f]) * y[n,F+f] for F = O/2, as glu has it; y itself is written nowhere
+ *     glu:     out[n,f] = act(y[n,f]) * y[n,F+f] for F = O/2, or a clamped unit of the two, as glu has it; y itself is written
+ *         nowhere
  *     stretches: of out[n,256 j .. 256 j + 255], so that who draws from a row need not read all of it (what is no number is passed over):
  *         largest[n,j] = their maximum, -infinity where there is none (a zero's sign is not specified)
  *         sum[n,j]     = sum_o e^(scale[n] (out[n,o] - largest[n,j])), where scale[n] > 0; else it is not written
@@ -182,6 +188,7 @@ struct qr_linear_args {
     bool add, glu;
     bool passing; /* in a chain: nobody but its next product reads out, which is the kernel's until then and of qr_passing_bytes */
     enum qr_act act;
+    struct qr_clamp clamp;
     float eps;
 };
 
@@ -322,9 +329,10 @@ struct qr_kv_copy_args {
 /* attention - every row attends over its own sequence's paged context
  *
  *     out[r,h,:] = sum_t softmax_t(cap(scale * q[r,h,:] . k[t,g,:])) v[t,g,:]     max(0, pos-window+1) <= t <= pos = batch->pos[r],  g = h/(H/G)
+ *     sinks: the softmax is over these scores and sinks[h], whose own share of it goes to no value
  *
  * Shapes    q, out [N, H, K] rows `stride` apart, heads K apart; out does not overlap q.   lse [N, H] f32 or NULL:
- *           natural log of the softmax denominator.
+ *           natural log of the softmax denominator.   sinks [H] f32 or NULL.
  * Types     q, out f32; or, where the table has them (qr_takes_bf16_queries, qr_takes_row_tiles), q bf16 as qkv leaves it (q_bf16) and out row tiles of the
  *           nearest bf16 (out_tiles, in place of out): the same bits, as both are rounded so where they are read. Cache f32, bf16, int8 or fp8.
  *           With a bf16 cache q and each piece's p = e^(score - piece's maximum) are rounded to bf16 before the products; the denominator sums p unrounded;
@@ -337,8 +345,10 @@ struct qr_kv_copy_args {
  * Requires  H % G == 0; K <= 256, K % 8 == 0; window 0 = unbounded; softcap 0 = none, else cap(x) = softcap * tanh(x/softcap).
  * Numerics  online softmax over pieces of 256 positions aligned at multiples of 256, merged in order, so the result depends on nothing
  *           but the row's own context. No n x n matrix exists anywhere.
+ *           A sink is joined behind the last piece, as one of a single position without a value.
  * Cost      decode: 2*G*K*ctx elements read per sequence, bound by bandwidth. Prefill: 4*H*K*ctx FLOP per row.
- * Sources   Milakov & Gimelshein 2018 (arXiv:1805.02867); Dao et al. 2022 (2205.14135); Kwon et al. 2023 (2309.06180). */
+ * Sources   Milakov & Gimelshein 2018 (arXiv:1805.02867); Dao et al. 2022 (2205.14135); Kwon et al. 2023 (2309.06180);
+ *           sinks: Xiao et al. 2023 (2309.17453), OpenAI 2025, gpt-oss (2508.10925). */
 struct qr_attention_args {
     float *out;
     uint16_t *out_tiles; /* or NULL */
@@ -346,13 +356,14 @@ struct qr_attention_args {
     float *lse;
     const struct qr_batch *batch;
     const struct qr_kv_view *kv;
+    const float *sinks; /* or NULL */
     int64_t out_stride, q_stride;
     int32_t layer, n_heads, window;
     float scale, softcap;
     bool q_bf16;
 };
 
-/* glu - out[n,f] = act(gate_up[n,f]) * gate_up[n,F+f]
+/* glu - out[n,f] = act(gate_up[n,f]) * gate_up[n,F+f], or what a clamped unit makes of the two (enum qr_act)
  * Shapes    gate_up [N, 2F], out [N, F].  SiLU: x / (1 + exp(-x)).
  * Sources   Shazeer 2020 (arXiv:2002.05202). */
 struct qr_glu_args {
@@ -361,9 +372,10 @@ struct qr_glu_args {
     int64_t out_stride, gate_up_stride;
     int32_t n_rows, n_cols; /* F */
     enum qr_act act;
+    struct qr_clamp clamp;
 };
 
-/* unit - x[n,f] = act(x[n,f]), of a feed-forward without gates.   Shapes x [N, F]. */
+/* unit - x[n,f] = act(x[n,f]), of a feed-forward without gates.   Shapes x [N, F].   Requires SILU or GELU_TANH. */
 struct qr_unit_args {
     float *x;
     int64_t stride;
@@ -491,10 +503,11 @@ struct qr_route_args {
     bool sigmoid, normalize;
 };
 
-/* experts - out[n,:] += sum_u weights[n,u] y_e[n,:] with e = ids[n,u], where y_e[n,:] = down_e(glu(gate_up_e(x[n,:]))) as linear has them: every row goes
- * through all of its experts, however many rows want the same one.
+/* experts - out[n,:] += sum_u weights[n,u] y_e[n,:] with e = ids[n,u], where y_e[n,:] = down_e(glu(gate_up_e(x[n,:]))) as linear
+ * has them, with biases where there are some: every row goes through all of its experts, however many rows want the same one.
  *
  * Shapes    x, out [N, D]   ids, weights [N, U]   gate_up a stack [E, 2F, D], down a stack [E, D, F]
+ *           gate_up_bias [E, 2F], down_bias [E, D] f32, each or NULL
  *           room: gathered, fresh [R, D], gated [R, F] with R = qr_experts_room_rows(N, U); order [E + 1 + N U]
  * Requires  out does not overlap x; the ids of a row differ.
  * Numerics  y_e of a row is linear's, to the bit. They are added in order of e: out = fma(weight, y_e, out), or a product and a sum in ref.
@@ -512,11 +525,13 @@ struct qr_experts_args {
     const int32_t *ids;
     const float *weights;
     const struct qr_weight *gate_up, *down;
+    const float *gate_up_bias, *down_bias;
     float *gathered, *gated, *fresh;
     int32_t *order;
     int64_t out_stride, x_stride;
     int32_t n_rows, n_used;
     enum qr_act act;
+    struct qr_clamp clamp;
 };
 
 struct qr_kernels {

@@ -7,10 +7,7 @@
 
 #include "kernels/dtype.h"
 #include "kernels/kernels.h"
-
-enum qr_arch { QR_ARCH_LLAMA, QR_ARCH_MISTRAL, QR_ARCH_QWEN2, QR_ARCH_QWEN3, QR_ARCH_PHI3, QR_ARCH_SMOLLM3, QR_ARCH_GRANITE, QR_ARCH_GEMMA,
-               QR_ARCH_MIXTRAL, QR_ARCH_QWEN2_MOE, QR_ARCH_QWEN3_MOE,
-               QR_ARCH_GEMMA2, QR_ARCH_GEMMA3, QR_ARCH_STABLELM, QR_ARCH_GPT2, QR_ARCH_COUNT };
+#include "loader/families/registry.h"
 
 #define QR_LAYERS_MAX 1024
 #define QR_REPETITION_MIN 1e-3 /* repetition penalties, of a model and of a request: logits are divided by it, and must stay numbers */
@@ -76,7 +73,10 @@ struct qr_model_config {
     bool headless;                   /* published without a head: its rows are embeddings, no token is drawn. Then tied_head, so that a head is found */
     bool qkv_bias, out_bias, mlp_bias;
     bool qk_norm;
+    bool qk_norm_rows;               /* it is over all heads of a row at once */
     enum qr_act act;
+    struct qr_clamp clamp;           /* of QR_ACT_CLAMPED, which only experts have */
+    bool sinks;                      /* each query head has a logit beside its scores (kernels.h, attention) */
     bool layer_norm;                 /* norms are LayerNorm, with biases */
     bool post_norms;                 /* what each half of a layer adds has a norm of its own */
     bool ungated;                    /* the feed-forward has no gates: act(x up^T + bias) down^T + bias */
@@ -99,6 +99,13 @@ struct qr_model_config {
     float gen_temperature, gen_top_p, gen_min_p, gen_repetition_penalty;
     int32_t gen_top_k;
 };
+
+/* Sets the bit of each so manieth layer. */
+static inline void qr_layers_every(uint64_t bits[QR_LAYERS_MAX / 64], int32_t n_layers, int32_t every)
+{
+    for (int32_t l = 0; l < n_layers; l++)
+        bits[l / 64] |= (uint64_t)((l + 1) % every == 0) << (l % 64);
+}
 
 /* The window of a layer, 0: none. */
 static inline int32_t qr_layer_window(const struct qr_model_config *c, int32_t layer)

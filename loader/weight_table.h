@@ -16,6 +16,7 @@
 enum qr_dim {
     QR_DIM_ZERO,
     QR_DIM_EMBD,   /* D */
+    QR_DIM_HEADS,  /* H */
     QR_DIM_Q,      /* H*K */
     QR_DIM_KV,     /* G*K */
     QR_DIM_Q_KV,   /* H*K + G*K */
@@ -60,7 +61,8 @@ struct qr_weight_row {
     enum qr_weight_when when;
     enum qr_split split;
     size_t at;                   /* offset of its struct qr_weight in struct qr_layer_weights (per layer) or struct qr_weights */
-    bool per_expert;             /* of a stack: the matrix, or the piece of it, of one expert. Such rows stand together */
+    bool per_expert;             /* of a stack: the matrix or vector, or the piece of it, of one expert. Such rows stand together,
+                                  * those of vectors behind those of matrices and a row that is of no expert */
     bool stacked;                /* lies in a stack: per_expert, or a stack of one */
 };
 

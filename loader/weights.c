@@ -171,7 +171,9 @@ static size_t whole_bytes(const struct qr_weights *w, const struct qr_weight_wal
     int64_t total = qr_dim_value(k->c, k->row->total), n_in = qr_dim_value(k->c, k->row->n_in);
     if (k->row->kind == QR_KIND_TABLE && !qr_dtype_is_coded(weight_at(w, k)->packed_dtype))
         return 0;
-    const size_t n_numbers = (size_t)total * (k->row->kind == QR_KIND_ROWS ? (size_t)n_in : 1);
+    const bool vectors = k->row->kind == QR_KIND_VECTOR && k->row->per_expert; /* all experts' lie at the first one's place */
+    const size_t n_vectors = !vectors ? 1 : k->expert == 0 ? (size_t)k->c->moe.n_experts : 0;
+    const size_t n_numbers = (size_t)total * n_vectors * (k->row->kind == QR_KIND_ROWS ? (size_t)n_in : 1);
     const bool packed = k->row->kind == QR_KIND_MATRIX || k->row->kind == QR_KIND_TABLE;
     const size_t n = packed ? kernels->linear_packed_bytes(weight_at(w, k)->packed_dtype, total, n_in) : n_numbers * sizeof(float);
     return qr_align_up(n, REGION_ALIGN) + (packed ? order_bytes(weight_at(w, k), n_in) : 0);
@@ -221,6 +223,7 @@ static void place_all(struct qr_weights *w, const struct qr_model_config *c, con
         dst->split = k.row->split;
         if (k.row->kind == QR_KIND_MATRIX && k.expert > 0) {
             dst->stack_bytes = k.expert == 1 ? (size_t)(at - (uint8_t *)dst->packed) : dst->stack_bytes; /* an expert's matrices lie side by side */
+            QR_ASSERT(at == (uint8_t *)dst->packed + dst->stack_bytes * (size_t)k.expert);
         } else if (k.row->kind == QR_KIND_MATRIX || table) {
             dst->packed = at;
             dst->t = k.row->stacked ? qr_tensor_3d(NULL, dst->packed_dtype, k.row->per_expert ? c->moe.n_experts : 1, total, n_in)
@@ -228,8 +231,10 @@ static void place_all(struct qr_weights *w, const struct qr_model_config *c, con
             dst->stack_bytes = k.row->stacked ? whole_bytes(w, &k, kernels) : 0;
             if (dst->inputs.data)
                 dst->inputs.data = at + whole_bytes(w, &k, kernels) - order_bytes(dst, n_in);
-        } else {
-            dst->t = k.row->kind == QR_KIND_ROWS ? qr_tensor_2d(at, QR_F32, total, n_in) : qr_tensor_1d(at, QR_F32, total);
+        } else if (k.row->kind == QR_KIND_ROWS) {
+            dst->t = qr_tensor_2d(at, QR_F32, total, n_in);
+        } else if (k.expert == 0) {
+            dst->t = k.row->per_expert ? qr_tensor_2d(at, QR_F32, c->moe.n_experts, total) : qr_tensor_1d(at, QR_F32, total);
         }
         at += whole_bytes(w, &k, kernels);
     }
@@ -326,11 +331,12 @@ static void fill_one(const struct qr_weights *w, const struct qr_weight_walk *k,
     const struct qr_weight *dst = weight_at(w, k);
     struct qr_span rows[QR_SHARE_SPANS_MAX], cols[QR_SHARE_SPANS_MAX];
     const int32_t n = qr_share_spans(rows, share, k->row->n_out), n_cols = qr_share_spans(cols, share, k->row->n_in);
-    int64_t first = qr_dim_value(k->c, k->row->first);
-    const struct qr_weight one = k->row->stacked ? qr_weight_in_stack(dst, k->expert) : *dst;
+    const bool vector = k->row->kind != QR_KIND_MATRIX && k->row->kind != QR_KIND_TABLE;
+    int64_t first = qr_dim_value(k->c, k->row->first) + (vector ? k->expert * qr_dim_value(k->c, k->row->total) : 0);
+    const struct qr_weight one = k->row->stacked && !vector ? qr_weight_in_stack(dst, k->expert) : *dst;
     QR_ASSERT(n_cols == 1);
     for (int32_t i = 0; i < n; first += rows[i++].n)
-        if (k->row->kind != QR_KIND_MATRIX && k->row->kind != QR_KIND_TABLE)
+        if (vector)
             qr_packer_vector(packer, (float *)dst->t.data + first, t, &rows[i], &change);
         else
             qr_packer_matrix(packer, &one, first, t, &(struct qr_cut){rows[i], cols[0], qr_weight_row_turned(k->row, k->c) && !t->quantized});

@@ -26,10 +26,11 @@
 
 /* A weight whose t.data and packed are both NULL is one that this model does not have. */
 struct qr_layer_weights {
-    struct qr_weight norm_attn, norm_attn_bias, qkv, qkv_bias, q_norm, k_norm, out, out_bias; /* attention */
+    struct qr_weight norm_attn, norm_attn_bias, qkv, qkv_bias, q_norm, k_norm, sinks, out, out_bias; /* attention */
     struct qr_weight norm_mlp, norm_mlp_bias, gate_up, gate_up_bias, down, down_bias;         /* feed-forward; without gates gate_up is [F, D] */
     struct qr_weight out_norm, down_norm;                                                     /* of what each half adds */
-    struct qr_weight router, experts_gate_up, experts_down;                   /* or experts: the last two are stacks */
+    struct qr_weight router, router_bias, experts_gate_up, experts_down;      /* or experts: the last two are stacks, */
+    struct qr_weight experts_gate_up_bias, experts_down_bias;                 /* and these [E, 2F], [E, D] */
     struct qr_weight shared_gate, shared_gate_up, shared_down;                /* and one that is shared: stacks of one */
 };
 

@@ -2,8 +2,9 @@
  * window, Qwen2 biases on q, k, v, Qwen3 a norm on each head of q and k, Phi-3 stores fused matrices, SmolLM3 has layers without positions; each is a weight or
  * a number that is there or not. Mixtral, Qwen2-MoE and Qwen3-MoE have experts in place of the feed-forward, in all layers or in some. Gemma's gates are GELU,
  * its norms multiply by 1 + w (as loaded) and its embeddings are scaled; Gemma 2 and 3 have norms behind each half as well, and cap scores and logits or rotate
- * layers with a window by a table of their own. StableLM's norms are LayerNorm, and so are GPT-2's, whose positions are a table and whose feed-forward has no
- * gates.
+ * layers with a window by a table of their own. gpt-oss' heads have sinks, its experts clamped gates and biases. StableLM's
+ * norms are LayerNorm, and so are GPT-2's, whose positions are a table and whose feed-forward has no gates. OLMo 2 and 3 have
+ * norms behind the halves only, and norms of q and k over all heads at once.
  *
  * Granite multiplies what each half of a layer adds by r. Here h / r is carried instead: to it halves are added as they are, and a norm of it with eps / r^2 is
  * the norm of h with eps, as (h/r) / sqrt(mean (h/r)^2 + eps/r^2) = h / sqrt(mean h^2 + eps). So r costs nothing but a first factor of 1 / r. */
@@ -15,18 +16,23 @@
 static void feed_experts(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *mixed, const struct qr_model_config *c,
                          const struct qr_layer_weights *w, float eps)
 {
-    const struct qr_experts_spec spec = {.n_used = c->moe.n_used, .normalize = c->moe.normalize, .act = c->act};
+    const struct qr_experts_spec spec = {.n_used = c->moe.n_used, .normalize = c->moe.normalize, .act = c->act, .clamp = c->clamp,
+                                         .gate_up_bias = qr_weight_or_null(&w->experts_gate_up_bias),
+                                         .down_bias = qr_weight_or_null(&w->experts_down_bias)};
     const bool shared = c->moe.n_ffn_shared > 0;
-    const struct qr_experts_weights experts = {.out = &w->out, .out_bias = qr_weight_or_null(&w->out_bias), .norm = &w->norm_mlp, .router = &w->router,
-                                               .gate_up = &w->experts_gate_up, .down = &w->experts_down, .shared_gate = shared ? &w->shared_gate : NULL,
+    const struct qr_experts_weights experts = {.out = &w->out, .out_bias = qr_weight_or_null(&w->out_bias), .norm = &w->norm_mlp,
+                                               .router = &w->router, .router_bias = qr_weight_or_null(&w->router_bias),
+                                               .gate_up = &w->experts_gate_up, .down = &w->experts_down,
+                                               .shared_gate = shared ? &w->shared_gate : NULL,
                                                .shared_gate_up = shared ? &w->shared_gate_up : NULL, .shared_down = shared ? &w->shared_down : NULL};
     x->ops->feed_experts(x, h, mixed, &experts, eps, &spec);
 }
 
 static void layer(struct qr_exec *x, struct qr_tensor *h, const struct qr_model_config *c, const struct qr_layer_weights *w, float eps, int32_t i)
 {
-    const struct qr_attn_spec spec = qr_attn_spec_of(c, i);
-    const struct qr_attend_weights attend = {.norm = &w->norm_attn, .norm_bias = qr_weight_or_null(&w->norm_attn_bias), .qkv = &w->qkv,
+    struct qr_attn_spec spec = qr_attn_spec_of(c, i);
+    spec.sinks = qr_weight_or_null(&w->sinks);
+    const struct qr_attend_weights attend = {.norm = qr_weight_or_null(&w->norm_attn), .norm_bias = qr_weight_or_null(&w->norm_attn_bias), .qkv = &w->qkv,
                                              .qkv_bias = qr_weight_or_null(&w->qkv_bias), .q_norm = c->qk_norm ? &w->q_norm : NULL,
                                              .k_norm = c->qk_norm ? &w->k_norm : NULL, .out = &w->out};
     struct qr_tensor mixed = x->ops->attend(x, h, &attend, eps, &spec);
@@ -34,7 +40,7 @@ static void layer(struct qr_exec *x, struct qr_tensor *h, const struct qr_model_
         feed_experts(x, h, &mixed, c, w, eps);
         return;
     }
-    const struct qr_feed_weights feed = {.out = &w->out, .out_bias = qr_weight_or_null(&w->out_bias), .norm = &w->norm_mlp,
+    const struct qr_feed_weights feed = {.out = &w->out, .out_bias = qr_weight_or_null(&w->out_bias), .norm = qr_weight_or_null(&w->norm_mlp),
                                          .norm_bias = qr_weight_or_null(&w->norm_mlp_bias), .gate_up = &w->gate_up,
                                          .gate_up_bias = qr_weight_or_null(&w->gate_up_bias), .down = &w->down, .down_bias = qr_weight_or_null(&w->down_bias),
                                          .out_norm = qr_weight_or_null(&w->out_norm), .down_norm = qr_weight_or_null(&w->down_norm),

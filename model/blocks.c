@@ -23,6 +23,7 @@ struct qr_attn_spec qr_attn_spec_of(const struct qr_model_config *c, int32_t lay
         .scale = c->attn_scale > 0 ? c->attn_scale : (float)(1 / sqrt((double)c->head_dim)),
         .softcap = c->attn_softcap,
         .local = c->local_theta > 0 && qr_layer_window(c, layer) > 0,
+        .row_norms = c->qk_norm_rows,
         .unrotated = (c->unrotated[layer / 64] >> (layer % 64) & 1) != 0,
     };
 }

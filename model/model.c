@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "comm/device_comm.h"
 #include "loader/config/hf_config.h"
+#include "loader/families/family.h"
 #include "loader/stores/other_files.h"
 #include "loader/pack/share.h"
 #include "loader/weights.h"
@@ -36,29 +37,6 @@ struct qr_model {
     const struct qr_mem_ops *mem; /* borrowed: whose it is */
     const struct qr_kernels *k;   /* borrowed: those it was opened for */
     enum qr_dtype kv_dtype;
-    struct qr_tensor (*forward)(struct qr_exec *x, const struct qr_model_config *c, const struct qr_weights *w);
-};
-
-/* One row per architecture. */
-static const struct {
-    enum qr_arch arch;
-    struct qr_tensor (*forward)(struct qr_exec *x, const struct qr_model_config *c, const struct qr_weights *w);
-} forwards[] = {
-    {QR_ARCH_LLAMA, qr_llama_forward},
-    {QR_ARCH_MISTRAL, qr_llama_forward},
-    {QR_ARCH_QWEN2, qr_llama_forward},
-    {QR_ARCH_QWEN3, qr_llama_forward},
-    {QR_ARCH_PHI3, qr_llama_forward},
-    {QR_ARCH_SMOLLM3, qr_llama_forward},
-    {QR_ARCH_GRANITE, qr_llama_forward},
-    {QR_ARCH_GEMMA, qr_llama_forward},
-    {QR_ARCH_MIXTRAL, qr_llama_forward},
-    {QR_ARCH_QWEN2_MOE, qr_llama_forward},
-    {QR_ARCH_QWEN3_MOE, qr_llama_forward},
-    {QR_ARCH_GEMMA2, qr_llama_forward},
-    {QR_ARCH_GEMMA3, qr_llama_forward},
-    {QR_ARCH_STABLELM, qr_llama_forward},
-    {QR_ARCH_GPT2, qr_llama_forward},
 };
 
 /* ---- opening ---- */
@@ -203,13 +181,9 @@ static void drop_rotation(struct rotation *r, const struct qr_mem_ops *mem)
         mem->free(r->device_freq);
 }
 
-/* Chooses the forward, and computes what it needs beside weights. Without a backend: for planning, nothing of it is read. */
+/* Computes what the forward needs beside weights. Without a backend: for planning, nothing of it is read. */
 static void bind(struct qr_model *m, struct qr_backend *be)
 {
-    for (int i = 0; i < QR_COUNT(forwards); i++)
-        if (forwards[i].arch == m->config.arch)
-            m->forward = forwards[i].forward;
-    QR_ASSERT(m->forward != NULL);
     place_rotation(&m->rope, m, be, &m->config.rope);
     if (m->config.local_theta <= 0)
         return;
@@ -440,7 +414,7 @@ static struct qr_tensor run_step(struct qr_exec *x, const struct qr_model *m)
     x->cos_sin = table_of(x, &m->rope);
     if (m->local.inv_freq)
         x->local_cos_sin = table_of(x, &m->local);
-    return m->forward(x, &m->share.own, &m->weights);
+    return qr_llama_forward(x, &m->share.own, &m->weights);
 }
 
 /* What lower() guarantees; a wrong number here would read outside the embedding or the cache. */

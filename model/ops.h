@@ -23,11 +23,14 @@ struct qr_exec;
 struct qr_attn_spec {
     int32_t layer, n_heads, n_kv_heads, head_dim, window;
     float scale, softcap;
+    const struct qr_weight *sinks; /* [H] or NULL */
     bool unrotated; /* q and k stay as they are: no positions */
+    bool row_norms; /* q_norm and k_norm are over all heads of a row at once */
     bool local;     /* rotates by the second table (qr_model_config's local_theta) */
 };
 
-/* Weights of half a layer; biases and norms of heads may be NULL. With a norm_bias the norm is LayerNorm, else RMSNorm. */
+/* Weights of half a layer; norms, biases and norms of heads may be NULL. With a norm_bias the norm is LayerNorm, else
+ * RMSNorm. */
 struct qr_attend_weights {
     const struct qr_weight *norm, *norm_bias, *qkv, *qkv_bias, *q_norm, *k_norm;
     const struct qr_weight *out; /* or NULL: nothing but the product with it reads what attend returns, as bf16 row tiles (kernels.h) where kernels have them */
@@ -45,13 +48,15 @@ struct qr_head_weights {
 /* And where experts take the feed-forward's place. gate_up and down are stacks; shared_gate, one number for each row, belongs to an expert that every row goes
  * through, with the weight 1 / (1 + e^-number). */
 struct qr_experts_weights {
-    const struct qr_weight *out, *out_bias, *norm, *router, *gate_up, *down;
+    const struct qr_weight *out, *out_bias, *norm, *router, *router_bias, *gate_up, *down;
     const struct qr_weight *shared_gate, *shared_gate_up, *shared_down; /* or NULL */
 };
 struct qr_experts_spec {
     int32_t n_used;
     bool normalize, sigmoid; /* of route (kernels.h) */
     enum qr_act act;
+    struct qr_clamp clamp;
+    const struct qr_weight *gate_up_bias, *down_bias; /* [E, 2F], [E, D] or NULL */
 };
 
 struct qr_ops {
@@ -67,7 +72,7 @@ struct qr_ops {
     void (*residual_add)(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *delta);
     /* [N, n_out] = in w^T + bias; bias may be NULL. */
     struct qr_tensor (*linear)(struct qr_exec *x, const struct qr_tensor *in, const struct qr_weight *w, const struct qr_weight *bias);
-    /* RMSNorm over each head of *q [N, H, K]. */
+    /* RMSNorm over each head of *q [N, H, K], or over each row where w has H*K numbers. */
     void (*qk_norm)(struct qr_exec *x, struct qr_tensor *q, const struct qr_weight *w, float eps);
     /* Rotary position embedding of *q [N, H, K] by the model's table for this batch, or its local one. */
     void (*rope)(struct qr_exec *x, struct qr_tensor *q, bool local);
@@ -126,7 +131,7 @@ struct qr_tensor qr_plain_norm_logits(struct qr_exec *x, const struct qr_tensor 
 /* Whether feed is three products, of which the second has norm and gates. */
 static inline bool qr_feed_is_chain(const struct qr_feed_weights *w)
 {
-    return !w->norm_bias && !w->out_norm && !w->down_norm && !w->ungated;
+    return w->norm && !w->norm_bias && !w->out_norm && !w->down_norm && !w->ungated;
 }
 
 #endif

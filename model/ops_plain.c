@@ -2,8 +2,13 @@
 #include "base/assert.h"
 #include "model/model.h"
 
-static struct qr_tensor any_norm(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *w, const struct qr_weight *bias, float eps)
+/* LayerNorm where there is a bias, else RMSNorm; h itself where there are no weights. */
+static struct qr_tensor any_norm(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *w,
+                                 const struct qr_weight *bias, float eps)
 {
+    QR_ASSERT(w != NULL || bias == NULL);
+    if (!w)
+        return *h;
     return bias ? x->ops->layer_norm(x, h, w, bias, eps) : x->ops->norm(x, h, w, eps);
 }
 

@@ -257,13 +257,13 @@ static void feed_chained(struct qr_exec *x, const struct qr_tensor *h, const str
 static void serve_feed(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *mixed, const struct qr_feed_weights *w, float eps, enum qr_act act)
 {
     QR_ASSERT(x != NULL && h != NULL && mixed != NULL);
-    QR_ASSERT(w != NULL && w->norm != NULL);
+    QR_ASSERT(w != NULL);
     const struct projection p[3] = {{.w = w->out, .bias = w->out_bias},
                                     {.w = w->gate_up, .bias = w->gate_up_bias, .norm = w->norm, .norm_bias = w->norm_bias, .eps = eps,
                                      .glu = !w->ungated, .act = act},
                                     {.w = w->down, .bias = w->down_bias}};
     const bool picks = w->out->inputs.data || w->gate_up->inputs.data || w->down->inputs.data;
-    if (!x->unfused && !picks && !w->norm_bias && !w->out_norm && !w->down_norm && !w->ungated) {
+    if (!x->unfused && !picks && qr_feed_is_chain(w)) {
         feed_chained(x, h, mixed, p);
         return;
     }
@@ -284,11 +284,13 @@ static void serve_experts(struct qr_exec *x, struct qr_tensor *h, const struct q
                                         .logits_stride = logits->stride[0], .n_rows = (int32_t)n, .n_experts = (int32_t)n_experts, .n_used = spec->n_used,
                                         .sigmoid = spec->sigmoid, .normalize = spec->normalize};
     const struct qr_experts_args a = {.out = h->data, .x = in->data, .ids = route.ids, .weights = route.weights, .gate_up = gate_up, .down = down,
+                                      .gate_up_bias = spec->gate_up_bias ? spec->gate_up_bias->t.data : NULL,
+                                      .down_bias = spec->down_bias && is_first_rank(x) ? spec->down_bias->t.data : NULL,
                                       .gathered = make_room(x, rows * in->shape[1], sizeof(float)),
                                       .gated = make_room(x, rows * down->t.shape[2], sizeof(float)),
                                       .fresh = make_room(x, rows * in->shape[1], sizeof(float)),
                                       .order = make_room(x, n_experts + 1 + pairs, sizeof(int32_t)), .out_stride = h->stride[0], .x_stride = in->stride[0],
-                                      .n_rows = (int32_t)n, .n_used = spec->n_used, .act = spec->act};
+                                      .n_rows = (int32_t)n, .n_used = spec->n_used, .act = spec->act, .clamp = spec->clamp};
     x->be->k->route(x->be->queue, &route);
     x->be->k->experts(x->be->queue, &a);
 }
@@ -304,7 +306,7 @@ static void serve_feed_experts(struct qr_exec *x, struct qr_tensor *h, const str
     const struct qr_tensor in = serve_norm(x, h, w->norm, eps);
     if (x->ranks && !is_first_rank(x))
         x->be->mem->zero(x->be->queue, h->data, (size_t)qr_tensor_count(h) * sizeof(float));
-    struct qr_tensor logits = serve_linear(x, &in, w->router, NULL);
+    struct qr_tensor logits = serve_linear(x, &in, w->router, w->router_bias);
     serve_experts(x, h, &in, &logits, w->gate_up, w->down, spec);
     if (w->shared_gate) {
         const struct qr_experts_spec shared = {.n_used = 1, .sigmoid = true, .act = spec->act};
@@ -327,9 +329,12 @@ static struct qr_tensor attend(struct qr_exec *x, const float *q, int64_t q_stri
     const enum qr_dtype dtype = tiles ? QR_BF16 : QR_F32;
     const int64_t n_cols = (int64_t)spec->n_heads * spec->head_dim;
     const struct qr_tensor out = qr_tensor_2d(make_room(x, n_rows * n_cols, qr_dtype_bytes(dtype)), dtype, n_rows, n_cols);
-    const struct qr_attention_args a = {.out = tiles ? NULL : out.data, .out_tiles = tiles ? out.data : NULL, .q = q, .batch = x->batch,
-                                        .kv = x->kv, .out_stride = out.stride[0], .q_stride = q_stride, .layer = spec->layer, .n_heads = spec->n_heads,
-                                        .window = spec->window, .scale = spec->scale, .softcap = spec->softcap, .q_bf16 = q_bf16};
+    const struct qr_attention_args a = {.out = tiles ? NULL : out.data, .out_tiles = tiles ? out.data : NULL, .q = q,
+                                        .batch = x->batch, .kv = x->kv,
+                                        .sinks = spec->sinks ? spec->sinks->t.data : NULL, .out_stride = out.stride[0],
+                                        .q_stride = q_stride, .layer = spec->layer, .n_heads = spec->n_heads,
+                                        .window = spec->window, .scale = spec->scale, .softcap = spec->softcap,
+                                        .q_bf16 = q_bf16};
     x->be->k->attention(x->be->queue, &a);
     return out;
 }
@@ -347,17 +352,43 @@ static struct qr_qkv_args heads_of(struct qr_exec *x, struct qr_tensor *qkv, con
                                 .q_bf16 = qr_takes_bf16_queries(x->be->k, x->kv)};
 }
 
+/* RMSNorm of some columns of rows, in their place. */
+static void norm_columns(struct qr_exec *x, const struct qr_tensor *rows, int64_t first, const struct qr_weight *w, float eps)
+{
+    float *data = (float *)rows->data + first;
+    const struct qr_norm_args a = {.out = data, .x = data, .w = w->t.data, .out_stride = rows->stride[0],
+                                   .x_stride = rows->stride[0], .n_rows = (int32_t)rows->shape[0],
+                                   .n_cols = (int32_t)w->t.shape[0], .eps = eps};
+    if (a.n_rows > 0)
+        x->be->k->rms_norm(x->be->queue, &a);
+}
+
+/* Norms of q and k over all heads of a row at once. Returns the weights without those norms. */
+static struct qr_attend_weights norm_rows_of_heads(struct qr_exec *x, const struct qr_tensor *qkv,
+                                                   const struct qr_attend_weights *w, float eps,
+                                                   const struct qr_attn_spec *spec)
+{
+    struct qr_attend_weights rest = *w;
+    if (!spec->row_norms || !w->q_norm)
+        return rest;
+    norm_columns(x, qkv, 0, w->q_norm, eps);
+    norm_columns(x, qkv, w->q_norm->t.shape[0], w->k_norm, eps);
+    rest.q_norm = rest.k_norm = NULL;
+    return rest;
+}
+
 static struct qr_tensor serve_attend(struct qr_exec *x, const struct qr_tensor *h, const struct qr_attend_weights *w, float eps,
                                      const struct qr_attn_spec *spec)
 {
     QR_ASSERT(x != NULL && h != NULL);
-    QR_ASSERT(w != NULL && w->norm != NULL && spec != NULL);
+    QR_ASSERT(w != NULL && spec != NULL);
     const struct projection p = {.w = w->qkv, .bias = w->qkv_bias, .norm = w->norm, .norm_bias = w->norm_bias, .eps = eps};
-    if (x->unfused) {
+    if (x->unfused || spec->row_norms) {
         struct qr_tensor qkv = project(x, &p, h, NULL);
-        const struct qr_qkv_args heads = heads_of(x, &qkv, w, eps, spec);
+        const struct qr_attend_weights rest = norm_rows_of_heads(x, &qkv, w, eps, spec);
+        const struct qr_qkv_args heads = heads_of(x, &qkv, &rest, eps, spec);
         x->be->k->qkv(x->be->queue, &heads);
-        return attend(x, qkv.data, qkv.stride[0], heads.q_bf16, qkv.shape[0], spec, NULL);
+        return attend(x, qkv.data, qkv.stride[0], heads.q_bf16, qkv.shape[0], spec, x->unfused ? NULL : w->out);
     }
     struct qr_linear_args a;
     ready(x, &a, &p, h);

@@ -9,7 +9,7 @@
 
 #include "kernels/dtype.h"
 
-enum { QR_CASE_CHECK = 1, QR_CASE_SPEED = 2 };
+enum { QR_CASE_CHECK = 1, QR_CASE_SPEED = 2, QR_CASE_SINKS = 4 };
 
 struct qr_linear_case {
     int32_t n_rows, n_in, n_out;
@@ -135,6 +135,9 @@ static const struct qr_attention_case qr_attention_cases[] = {
     {4, 2, 24, 2, 0, 0, QR_E4M3, 0, 0, 0, QR_CASE_CHECK},
     {8, 1, 128, 512, 257, 0, QR_E4M3, 0, 0, 0, QR_CASE_CHECK},
     {4, 2, 256, 64, 0, 50.0f, QR_E4M3, 0, 0, 0, QR_CASE_CHECK},
+    {16, 2, 64, 16, 128, 0, QR_BF16, 0, 0, 0, QR_CASE_CHECK | QR_CASE_SINKS},
+    {6, 2, 24, 1, 0, 30.0f, QR_F32, 0, 0, 0, QR_CASE_CHECK | QR_CASE_SINKS},
+    {16, 2, 64, 16, 0, 0, QR_I8, 0, 0, 0, QR_CASE_CHECK | QR_CASE_SINKS},
     {9, 3, 64, 16, 0, 0, QR_BF16, 1, 1, 2048, QR_CASE_SPEED},
     {9, 3, 64, 16, 0, 0, QR_BF16, 1, 1, 8192, QR_CASE_SPEED},
     {32, 8, 64, 16, 0, 0, QR_BF16, 1, 1, 2048, QR_CASE_SPEED},

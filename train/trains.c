@@ -4,6 +4,7 @@
 #include <stddef.h>
 
 #include "base/assert.h"
+#include "loader/families/family.h"
 #include "model/ops.h"
 #include "train/record.h"
 
@@ -13,12 +14,14 @@ int qr_train_takes(const struct qr_model_config *c, struct qr_err *err)
 {
     QR_ASSERT(c != NULL);
     QR_ASSERT(err != NULL);
-    const bool added_one = c->norm_plus_one || c->arch == QR_ARCH_GEMMA; /* by the loader, or in a GGUF file: a checkpoint would have to take it off */
+    /* The 1 of norms by 1 + w is added by the loader, or in a GGUF file: a checkpoint would have to take it off. */
+    const bool added_one = c->norm_plus_one || qr_family_of(c->arch)->norm_plus_one;
     /* What a forward uses beside the verbs of every Llama, and whether the tape has it. A false stands for a flag of a verb whose backward does not know it. */
     const struct {
         bool used, backward;
         const char *what;
     } rows[] = {{c->moe.n_experts > 0, VERB(feed_experts), "a mixture of experts"},
+                {c->sinks, false, "whose heads have sinks"},
                 {c->layer_norm, VERB(layer_norm), "which has LayerNorms"},
                 {c->n_positions > 0, VERB(add_positions), "which adds a table of positions"},
                 {c->ungated, VERB(unit), "whose MLP has no gates"},

@@ -18,7 +18,7 @@
 
 struct attention {
     float *out, *lse, *partial;
-    const float *q;
+    const float *q, *sinks;
     const int32_t *pos, *row_start, *ctx_len;
     struct qr_paged kv;
     int64_t out_stride, q_stride;
@@ -150,15 +150,30 @@ QR_DEVICE void join_piece(float *top, float *sum, float piece_top, float piece_s
 
 /* ---- results ---- */
 
+/* Joins a head's sink, where there are some, to its row's pieces, as a piece without values. Returns the factor of the row's
+ * weighted values. */
+QR_DEVICE float join_sink(const struct attention &a, int32_t head, float *top, float *sum)
+{
+    float old = 1, fresh;
+    if (a.sinks)
+        join_piece(top, sum, a.sinks[head] * QR_LOG2_E, 1, &old, &fresh);
+    return old;
+}
+
+QR_DEVICE int32_t head_of(const struct attention &a, const struct item &it, int32_t packed)
+{
+    return it.head * a.group + packed % a.group;
+}
+
 QR_DEVICE float *out_of(const struct attention &a, const struct item &it, int32_t packed)
 {
-    return a.out + (it.row + packed / a.group) * a.out_stride + (it.head * a.group + packed % a.group) * a.kv.head_dim;
+    return a.out + (it.row + packed / a.group) * a.out_stride + head_of(a, it, packed) * a.kv.head_dim;
 }
 
 QR_DEVICE void put_lse(const struct attention &a, const struct item &it, int32_t packed, float top, float sum)
 {
     if (a.lse)
-        a.lse[(int64_t)(it.row + packed / a.group) * a.n_heads + it.head * a.group + packed % a.group] = fmaf(top, LN_2, logf(sum));
+        a.lse[(int64_t)(it.row + packed / a.group) * a.n_heads + head_of(a, it, packed)] = fmaf(top, LN_2, logf(sum));
 }
 
 /* ---- the host's side ---- */

@@ -43,7 +43,7 @@ template <int D> QR_KERNEL(JOIN_THREADS) join(struct attention a, int32_t height
             }
         }
         float *to = out_of(a, it, packed);
-        const float inverse = 1.0f / sum;
+        const float old = join_sink(a, head_of(a, it, packed), &top, &sum), inverse = old / sum;
 #pragma unroll
         for (int i = 0; i < D / 32; i++)
             if (i * 32 + lane < a.kv.head_dim)

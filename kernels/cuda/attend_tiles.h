@@ -347,7 +347,8 @@ QR_DEVICE void put_rows(const struct attention &a, const struct item &it, const 
         if (packed >= it.e.packed)
             continue;
         float *to = out_of(a, it, packed);
-        const float inverse = 1.0f / w.sum[r];
+        float top = w.top[r], sum = w.sum[r];
+        const float old = join_sink(a, head_of(a, it, packed), &top, &sum), inverse = old / sum;
 #pragma unroll
         for (int i = 0; i < of::OUT_EIGHTS * 2; i++) {
             const int32_t col = w.col(i / 2, i % 2);
@@ -355,7 +356,7 @@ QR_DEVICE void put_rows(const struct attention &a, const struct item &it, const 
                 to[col] = out[r / 2][i / 2][r % 2 * 2 + i % 2] * inverse;
         }
         if (w.beside == 0 && w.lane % 4 == 0)
-            put_lse(a, it, packed, w.top[r], w.sum[r]);
+            put_lse(a, it, packed, top, sum);
     }
 }
 

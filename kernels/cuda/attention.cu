@@ -164,9 +164,10 @@ QR_KERNEL(THREADS) attend_plain(struct attention a)
         for (int j = 0; j < 2; j++)
             out[j] = fmaf(fresh[j], scale_fresh, out[j] * scale_old);
     }
+    const float old = join_sink(a, head, &top, &sum);
     for (int j = 0; j < 2; j++)
         if (j * THREADS + me < a.kv.head_dim)
-            a.out[row * a.out_stride + head * a.kv.head_dim + j * THREADS + me] = out[j] / sum;
+            a.out[row * a.out_stride + head * a.kv.head_dim + j * THREADS + me] = out[j] * old / sum;
     if (a.lse && me == 0)
         a.lse[(int64_t)row * a.n_heads + head] = fmaf(top, LN_2, logf(sum));
 }
@@ -184,7 +185,8 @@ extern "C" void qr_cuda_attention(struct qr_queue *q, const struct qr_attention_
         return;
     const bool cap = args->softcap > 0;
     const struct attention a = {
-        .out = args->out, .lse = args->lse, .partial = (float *)q->scratch, .q = args->q, .pos = b->pos, .row_start = b->row_start, .ctx_len = b->ctx_len,
+        .out = args->out, .lse = args->lse, .partial = (float *)q->scratch, .q = args->q, .sinks = args->sinks,
+        .pos = b->pos, .row_start = b->row_start, .ctx_len = b->ctx_len,
         .kv = qr_paged_of(kv, b, args->layer), .out_stride = args->out_stride, .q_stride = args->q_stride, .n_seqs = b->n_seqs, .n_heads = args->n_heads,
         .group = args->n_heads / kv->n_kv_heads, .window = args->window, .run = 1, .kept = 0, .small = SMALL, .e4m3 = kv->dtype == QR_E4M3,
         .before = cap ? args->scale / args->softcap : 0.0f,

@@ -479,7 +479,8 @@ QR_DEVICE void put_rows(const float (&out)[shape<D, GROUPS>::COLS / 2], const st
         if (packed >= it.e.packed)
             continue;
         float *to = out_of(a, it, packed);
-        const float inverse = 1.0f / r.sum[x];
+        float top = r.top[x], sum = r.sum[x];
+        const float old = join_sink(a, head_of(a, it, packed), &top, &sum), inverse = old / sum;
 #pragma unroll
         for (int i = 0; i < of::COLS / 4; i++) {
             const int32_t col = r.share * of::COLS + i / 2 * 8 + r.lane % 4 * 2 + i % 2;
@@ -487,7 +488,7 @@ QR_DEVICE void put_rows(const float (&out)[shape<D, GROUPS>::COLS / 2], const st
                 to[col] = out[i / 2 * 4 + 2 * x + i % 2] * inverse;
         }
         if (r.share == 0 && r.lane % 4 == 0)
-            put_lse(a, it, packed, r.top[x], r.sum[x]);
+            put_lse(a, it, packed, top, sum);
     }
 }
 

@@ -133,6 +133,12 @@ QR_KERNEL(THREADS) place_pairs(struct sorting a)
 
 /* ---- products ---- */
 
+/* Of one of the stack's matrices, n outputs. */
+QR_DEVICE const float *bias_of(const float *biases, int32_t matrix, int32_t n)
+{
+    return biases ? biases + (int64_t)matrix * n : NULL;
+}
+
 template <int BM, int BN, int BK, int WARPS_M, int WARPS_N, int STAGES, int KIND>
 QR_KERNEL(WARPS_M * WARPS_N * QR_WARP) share_bf16(struct qr_product a, struct qr_product_shares s)
 {
@@ -146,6 +152,7 @@ QR_KERNEL(WARPS_M * WARPS_N * QR_WARP) share_bf16(struct qr_product a, struct qr
         a.coded = qr_coded_moved(a.coded, by);
     else
         a.w = (const uint16_t *)((const char *)a.w + by);
+    a.bias = bias_of(a.bias, s.matrix[t], a.n_out);
     qr_product_tile<BM, BN, BK, WARPS_M, WARPS_N, STAGES, KIND>(shared, a, at);
 }
 
@@ -158,12 +165,13 @@ template <int ROWS> QR_KERNEL(QR_CODES_THREADS) share_codes(struct qr_product a,
         return;
     const struct qr_product_place at = {s.first[t], s.end[t], (int32_t)blockIdx.x * CODES_COLS, s.x_row, s.per_row};
     a.coded = qr_coded_moved(a.coded, s.matrix[t] * s.stack_bytes);
+    a.bias = bias_of(a.bias, s.matrix[t], a.n_out);
     qr_codes_tile<ROWS, CODES_COLS>(shared, a, at);
 }
 
 struct share_numbers {
     float *out;
-    const float *x, *w;
+    const float *x, *w, *bias;
     int64_t out_stride, x_stride;
     int32_t n_in, n_out;
 };
@@ -180,7 +188,7 @@ QR_KERNEL(F32_TILE *F32_TILE) share_f32(struct share_numbers a, struct qr_produc
         float sum = 0;
         for (int32_t k = 0; k < a.n_in; k++)
             sum = fmaf(x[k], w[k], sum);
-        a.out[r * a.out_stride + c] = sum;
+        a.out[r * a.out_stride + c] = a.bias ? sum + bias_of(a.bias, s.matrix[t], a.n_out)[c] : sum;
     }
 }
 
@@ -189,6 +197,7 @@ struct stack_product {
     float *out;
     const void *x;
     const struct qr_weight *w;
+    const float *bias; /* [E, n_out] or NULL */
     int64_t x_stride;
     struct qr_product_shares shares;
     int32_t tiles_max;
@@ -239,11 +248,13 @@ static void multiply_stack(struct qr_queue *q, const struct stack_product *p)
 {
     const int32_t n_out = (int32_t)p->w->t.shape[1], n_in = (int32_t)p->w->t.shape[2];
     if (p->w->packed_dtype == QR_F32) {
-        const struct share_numbers a = {p->out, (const float *)p->x, (const float *)p->w->packed, n_out, p->x_stride, n_in, n_out};
+        const struct share_numbers a = {p->out, (const float *)p->x, (const float *)p->w->packed, p->bias, n_out,
+                                        p->x_stride, n_in, n_out};
         QR_LAUNCH(share_f32, dim3(qr_blocks(n_out, F32_TILE), (unsigned int)p->tiles_max), F32_TILE * F32_TILE, 0, q, a, p->shares);
         return;
     }
-    struct qr_product a = {p->out, (const uint16_t *)p->x, (const uint16_t *)p->w->packed, NULL, n_out, p->x_stride, 0, n_in, n_out, false, {}, NULL};
+    struct qr_product a = {p->out, (const uint16_t *)p->x, (const uint16_t *)p->w->packed, p->bias, n_out, p->x_stride, 0, n_in,
+                           n_out, false, {}, NULL};
     if (p->w->packed_dtype != QR_BF16)
         a.coded = qr_coded_of(p->w->packed, p->w->packed_dtype, n_out, n_in);
     launch_best(q, &a, p);
@@ -257,6 +268,7 @@ struct gates {
     const float *gate_up;
     int64_t stride;
     int32_t n_cols;
+    struct qr_clamp clamp;
 };
 
 /* glu's unit, a block a row, rounded as a product rounds what it reads. */
@@ -264,7 +276,7 @@ template <enum qr_act ACT> QR_KERNEL(THREADS) gate_rows(struct gates a)
 {
     const float *gate = a.gate_up + (int64_t)blockIdx.x * 2 * a.n_cols;
     for (int32_t i = (int32_t)threadIdx.x; i < a.stride; i += THREADS) {
-        const float y = i < a.n_cols ? qr_activate<ACT>(gate[i]) * gate[a.n_cols + i] : 0;
+        const float y = i < a.n_cols ? qr_gate<ACT>(gate[i], gate[a.n_cols + i], a.clamp) : 0;
         if (a.half)
             a.half[blockIdx.x * a.stride + i] = (uint16_t)qr_to_bf16(y);
         else
@@ -358,11 +370,13 @@ static void gate(struct qr_queue *q, const struct qr_experts_args *a, const stru
         g.half = (uint16_t *)r->gated;
     else
         g.out = (float *)r->gated;
-    g.gate_up = r->wide, g.stride = r->f_stride, g.n_cols = (int32_t)a->down->t.shape[2];
+    g.gate_up = r->wide, g.stride = r->f_stride, g.n_cols = (int32_t)a->down->t.shape[2], g.clamp = a->clamp;
     if (a->act == QR_ACT_SILU)
         QR_LAUNCH(gate_rows<QR_ACT_SILU>, (unsigned int)n_pairs, THREADS, 0, q, g);
-    else
+    else if (a->act == QR_ACT_GELU_TANH)
         QR_LAUNCH(gate_rows<QR_ACT_GELU_TANH>, (unsigned int)n_pairs, THREADS, 0, q, g);
+    else
+        QR_LAUNCH(gate_rows<QR_ACT_CLAMPED>, (unsigned int)n_pairs, THREADS, 0, q, g);
 }
 
 /* Rows [first, first + r->rows). */
@@ -377,13 +391,15 @@ static void run_piece(struct qr_queue *q, const struct qr_experts_args *a, const
     if (narrow)
         qr_cuda_narrow(q, &half);
     struct stack_product p = {};
-    p.out = r->wide, p.x = narrow ? (const void *)r->x : (const void *)x, p.w = a->gate_up, p.x_stride = narrow ? r->x_stride : a->x_stride;
+    p.out = r->wide, p.x = narrow ? (const void *)r->x : (const void *)x, p.x_stride = narrow ? r->x_stride : a->x_stride;
+    p.w = a->gate_up, p.bias = a->gate_up_bias;
     p.shares.n_tiles = s.n_tiles, p.shares.matrix = s.matrix, p.shares.first = s.first, p.shares.end = s.end;
     p.shares.x_row = s.pair, p.shares.per_row = a->n_used, p.shares.stack_bytes = (int64_t)a->gate_up->stack_bytes;
     p.tiles_max = r->tiles_max, p.few = r->tile == 16;
     multiply_stack(q, &p);
     gate(q, a, r, n_pairs);
-    p.x = r->gated, p.w = a->down, p.x_stride = r->f_stride, p.shares.x_row = NULL, p.shares.stack_bytes = (int64_t)a->down->stack_bytes;
+    p.x = r->gated, p.w = a->down, p.bias = a->down_bias, p.x_stride = r->f_stride;
+    p.shares.x_row = NULL, p.shares.stack_bytes = (int64_t)a->down->stack_bytes;
     multiply_stack(q, &p);
     const struct sums add = {a->out + first * a->out_stride, r->wide, a->weights + (int64_t)first * a->n_used, ids, s.place, a->out_stride, n_embd, a->n_used};
     QR_LAUNCH(add_experts, dim3(qr_blocks(n_embd, THREADS), (unsigned int)r->rows), THREADS, (size_t)a->n_used * sizeof(int32_t), q, add);

@@ -47,6 +47,7 @@ struct few {
     int32_t lines;                /* of 128 bytes of each column that are prefetched: a power of two, or 0 */
     enum form form;
     enum qr_act act;
+    struct qr_clamp clamp;
     uint16_t *halves;
     int64_t halves_stride;
     struct qr_cache cache;        /* of heads */
@@ -341,7 +342,10 @@ QR_DEVICE void multiply_stage(float sum[4], uint16_t *weights, uint16_t *rows)
 QR_DEVICE void put_gated(const struct few &a, const struct columns &at, int32_t row, int32_t i, float gate, float up)
 {
     const bool there = i < at.n_low;
-    const float unit = a.act == QR_ACT_SILU ? qr_activate<QR_ACT_SILU>(gate) : qr_activate<QR_ACT_GELU_TANH>(gate), y = there ? unit * up : 0;
+    const float unit = a.act == QR_ACT_SILU        ? qr_gate<QR_ACT_SILU>(gate, up, a.clamp)
+                       : a.act == QR_ACT_GELU_TANH ? qr_gate<QR_ACT_GELU_TANH>(gate, up, a.clamp)
+                                                   : qr_gate<QR_ACT_CLAMPED>(gate, up, a.clamp);
+    const float y = there ? unit : 0;
     if (a.halves && at.low + i < a.halves_stride)
         a.halves[row * a.halves_stride + at.low + i] = (uint16_t)qr_to_bf16(y);
     else if (!a.halves && there)
@@ -650,7 +654,7 @@ void qr_cuda_few(struct qr_queue *q, const struct qr_few *f)
     struct few a = {};
     a.product = f->product;
     a.floats = f->floats, a.norm_w = f->norm_w, a.floats_stride = f->floats_stride, a.eps = f->eps;
-    a.act = f->act, a.halves = f->halves, a.halves_stride = f->halves_stride;
+    a.act = f->act, a.clamp = f->clamp, a.halves = f->halves, a.halves_stride = f->halves_stride;
     a.width = width_of(f->product.n_in);
     if (f->norm_w)
         a.shape = qr_row_shape_of(f->product.n_in);

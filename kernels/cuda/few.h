@@ -14,6 +14,7 @@ struct qr_few {
     float eps;
     bool gated;                 /* half as many columns leave: act(gate) * up */
     enum qr_act act;
+    struct qr_clamp clamp;
     uint16_t *halves;           /* gated, and as bf16 rows for the next product: not to product.out but here, zeros behind the last number */
     int64_t halves_stride;
     const struct qr_qkv_args *heads; /* of the result: then it is not added to what is there; or NULL */

@@ -395,7 +395,7 @@ static void linear_piece(struct qr_queue *q, const struct qr_linear_args *a, con
         return;
     struct qr_glu_args glu = {};
     glu.out = out, glu.gate_up = p.y, glu.out_stride = a->out_stride, glu.gate_up_stride = p.y_stride, glu.n_rows = n, glu.n_cols = a->n_out / 2;
-    glu.act = a->act;
+    glu.act = a->act, glu.clamp = a->clamp;
     qr_cuda_glu(q, &glu);
 }
 
@@ -456,7 +456,8 @@ static void linear_few(struct qr_queue *q, const struct qr_linear_args *a, const
         f.product.w = (const uint16_t *)a->w->packed;
     else
         f.product.coded = qr_coded_of(a->w->packed, a->w->packed_dtype, a->n_out, a->n_in);
-    f.gated = a->glu, f.act = a->act, f.halves = b->halves, f.halves_stride = b->halves_stride, f.heads = b->heads;
+    f.gated = a->glu, f.act = a->act, f.clamp = a->clamp;
+    f.halves = b->halves, f.halves_stride = b->halves_stride, f.heads = b->heads;
     set_rows(q, &f, a, b);
     qr_cuda_few(q, &f);
 }

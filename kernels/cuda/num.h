@@ -145,6 +145,15 @@ template <enum qr_act ACT> QR_DEVICE float qr_activate(float x)
     return 0.5f * x * (1.0f + t);
 }
 
+/* A gated unit (kernels.h, enum qr_act). Comparisons, so that what is no number stays that. */
+template <enum qr_act ACT> QR_DEVICE float qr_gate(float gate, float up, struct qr_clamp c)
+{
+    if (ACT != QR_ACT_CLAMPED)
+        return qr_activate<ACT == QR_ACT_CLAMPED ? QR_ACT_SILU : ACT>(gate) * up;
+    const float g = gate > c.limit ? c.limit : gate, u = up > c.limit ? c.limit : up < -c.limit ? -c.limit : up;
+    return g / (1.0f + expf(-c.alpha * g)) * (u + 1.0f);
+}
+
 /* act(x) and its derivative. */
 template <enum qr_act ACT> QR_DEVICE float qr_activate_slope(float x, float *slope)
 {

@@ -126,9 +126,10 @@ extern "C" void qr_cuda_gather_rows(struct qr_queue *q, const struct qr_gather_a
 
 /* ---- glu ---- */
 
-template <enum qr_act ACT> QR_DEVICE float4 gate4(float4 g, float4 up)
+template <enum qr_act ACT> QR_DEVICE float4 gate4(float4 g, float4 up, struct qr_clamp c)
 {
-    return make_float4(qr_activate<ACT>(g.x) * up.x, qr_activate<ACT>(g.y) * up.y, qr_activate<ACT>(g.z) * up.z, qr_activate<ACT>(g.w) * up.w);
+    return make_float4(qr_gate<ACT>(g.x, up.x, c), qr_gate<ACT>(g.y, up.y, c), qr_gate<ACT>(g.z, up.z, c),
+                       qr_gate<ACT>(g.w, up.w, c));
 }
 
 template <bool VEC, enum qr_act ACT> QR_KERNEL(THREADS) glu(struct qr_glu_args a, struct qr_tiles t)
@@ -142,25 +143,30 @@ template <bool VEC, enum qr_act ACT> QR_KERNEL(THREADS) glu(struct qr_glu_args a
     for (int j = 0; j < AT_ONCE; j++)
         g[j] = qr_load4<VEC>(gate, col + j * step, n), u[j] = qr_load4<VEC>(up, col + j * step, n);
     for (int j = 0; j < AT_ONCE; j++)
-        qr_store4<VEC>(a.out + row * a.out_stride, col + j * step, n, gate4<ACT>(g[j], u[j]));
+        qr_store4<VEC>(a.out + row * a.out_stride, col + j * step, n, gate4<ACT>(g[j], u[j], a.clamp));
+}
+
+template <enum qr_act ACT> static void launch_glu(struct qr_queue *q, const struct qr_glu_args *a)
+{
+    const struct qr_tiles t = qr_tiles_of(a->n_rows, a->n_cols);
+    if (qr_in_fours(QR_ADDRESS(a->gate_up) | QR_ADDRESS(a->out), a->n_cols | a->gate_up_stride | a->out_stride))
+        QR_LAUNCH_NEXT((glu<true, ACT>), qr_tile_blocks(t), THREADS, 0, q, *a, t);
+    else
+        QR_LAUNCH_NEXT((glu<false, ACT>), qr_tile_blocks(t), THREADS, 0, q, *a, t);
 }
 
 extern "C" void qr_cuda_glu(struct qr_queue *q, const struct qr_glu_args *a)
 {
     QR_ASSERT(q != NULL && a != NULL && a->gate_up != NULL && a->out != NULL);
-    QR_ASSERT((a->act == QR_ACT_SILU || a->act == QR_ACT_GELU_TANH) && a->n_cols > 0);
+    QR_ASSERT((a->act != QR_ACT_CLAMPED || a->clamp.limit > 0) && a->n_cols > 0);
     if (a->n_rows == 0)
         return;
-    const struct qr_tiles t = qr_tiles_of(a->n_rows, a->n_cols);
-    const bool vec = qr_in_fours(QR_ADDRESS(a->gate_up) | QR_ADDRESS(a->out), a->n_cols | a->gate_up_stride | a->out_stride);
-    if (a->act == QR_ACT_SILU && vec)
-        QR_LAUNCH_NEXT((glu<true, QR_ACT_SILU>), qr_tile_blocks(t), THREADS, 0, q, *a, t);
-    else if (a->act == QR_ACT_SILU)
-        QR_LAUNCH_NEXT((glu<false, QR_ACT_SILU>), qr_tile_blocks(t), THREADS, 0, q, *a, t);
-    else if (vec)
-        QR_LAUNCH_NEXT((glu<true, QR_ACT_GELU_TANH>), qr_tile_blocks(t), THREADS, 0, q, *a, t);
+    if (a->act == QR_ACT_SILU)
+        launch_glu<QR_ACT_SILU>(q, a);
+    else if (a->act == QR_ACT_GELU_TANH)
+        launch_glu<QR_ACT_GELU_TANH>(q, a);
     else
-        QR_LAUNCH_NEXT((glu<false, QR_ACT_GELU_TANH>), qr_tile_blocks(t), THREADS, 0, q, *a, t);
+        launch_glu<QR_ACT_CLAMPED>(q, a);
 }
 
 /* ---- embed ---- */

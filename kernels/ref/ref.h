@@ -110,6 +110,16 @@ static inline real qr_ref_act(real x, enum qr_act kind)
     return (real)0.5 * x * (1 + (real)tanh(sqrt_2_over_pi * ((double)x + 0.044715 * (double)x * (double)x * (double)x)));
 }
 
+/* What a gated unit makes of a gate and its up. */
+static inline real qr_ref_glu(real gate, real up, enum qr_act kind, const struct qr_clamp *c)
+{
+    if (kind != QR_ACT_CLAMPED)
+        return qr_ref_act(gate, kind) * up;
+    const real limit = (real)c->limit, g = gate > limit ? limit : gate;
+    const real u = up > limit ? limit : up < -limit ? -limit : up;
+    return g / (1 + (real)exp(-(double)((real)c->alpha * g))) * (u + 1);
+}
+
 /* Element i of an array of type t. */
 static inline real qr_ref_load(const void *p, enum qr_dtype t, size_t i)
 {

@@ -91,8 +91,8 @@ static void attend_piece(const struct context *c, const real *met, int32_t t0, i
     }
 }
 
-/* One query over positions [first, last], piece after piece. */
-static void attend(const struct context *c, real *out, real *lse, const real *q, int32_t first, int32_t last)
+/* One head's query over positions [first, last], piece after piece. */
+static void attend(const struct context *c, int32_t head, real *out, real *lse, const real *q, int32_t first, int32_t last)
 {
     int32_t k = c->a->kv->head_dim;
     real max = 0, sum = 0, piece_max, piece_sum, piece_out[K_MAX];
@@ -110,8 +110,13 @@ static void attend(const struct context *c, real *out, real *lse, const real *q,
         max = new_max;
         t0 = t1;
     }
+    const real sink = c->a->sinks ? (real)((const param *)c->a->sinks)[head] : -INFINITY;
+    const real most = sink > max ? sink : max, keep = sink > max ? (real)exp((double)(max - sink)) : 1;
+    if (sink > -INFINITY) /* a piece without values */
+        sum = sum * keep + (real)exp((double)(sink - most));
+    max = most;
     for (int32_t i = 0; i < k; i++)
-        out[i] /= sum;
+        out[i] = out[i] * keep / sum;
     if (lse)
         *lse = max + (real)log((double)sum);
 }
@@ -127,7 +132,7 @@ void QR_REF(attention)(struct qr_queue *q, const struct qr_attention_args *a)
             for (int32_t h = 0; h < a->n_heads; h++) {
                 struct context c = {a, a->batch->block_table + (int64_t)s * a->batch->table_stride, h / group};
                 int32_t last = a->batch->pos[r], first = a->window > 0 && last >= a->window ? last - a->window + 1 : 0;
-                attend(&c, (real *)a->out + r * a->out_stride + (int64_t)h * k,
+                attend(&c, h, (real *)a->out + r * a->out_stride + (int64_t)h * k,
                        a->lse ? (real *)a->lse + (int64_t)r * a->n_heads + h : NULL,
                        (const real *)a->q + r * a->q_stride + (int64_t)h * k, first, last);
             }

@@ -47,14 +47,22 @@ void QR_REF(route)(struct qr_queue *q, const struct qr_route_args *a)
     }
 }
 
+/* Of one expert, n outputs. */
+static const float *QR_REF(bias_of)(const float *biases, int32_t e, int64_t n)
+{
+    return biases ? (const float *)((const param *)biases + e * n) : NULL;
+}
+
 /* out += weight * y_e of one row. */
 static void QR_REF(one_expert)(struct qr_queue *q, const struct qr_experts_args *a, int32_t n, int32_t u)
 {
     const int32_t e = a->ids[(int64_t)n * a->n_used + u], n_embd = (int32_t)a->down->t.shape[1];
     const struct qr_weight gate_up = qr_weight_in_stack(a->gate_up, e), down = qr_weight_in_stack(a->down, e);
-    const struct qr_linear_args first = {.out = a->gated, .x = (const float *)((const real *)a->x + n * a->x_stride), .w = &gate_up, .n_rows = 1,
-                                         .n_in = n_embd, .n_out = (int32_t)gate_up.t.shape[0], .glu = true, .act = a->act};
-    const struct qr_linear_args second = {.out = a->fresh, .x = a->gated, .w = &down, .n_rows = 1, .n_in = (int32_t)down.t.shape[1], .n_out = n_embd};
+    const struct qr_linear_args first = {.out = a->gated, .x = (const float *)((const real *)a->x + n * a->x_stride), .w = &gate_up,
+                                         .bias = QR_REF(bias_of)(a->gate_up_bias, e, gate_up.t.shape[0]), .n_rows = 1, .n_in = n_embd,
+                                         .n_out = (int32_t)gate_up.t.shape[0], .glu = true, .act = a->act, .clamp = a->clamp};
+    const struct qr_linear_args second = {.out = a->fresh, .x = a->gated, .w = &down, .bias = QR_REF(bias_of)(a->down_bias, e, n_embd),
+                                          .n_rows = 1, .n_in = (int32_t)down.t.shape[1], .n_out = n_embd};
     QR_REF(linear)(q, &first);
     QR_REF(linear)(q, &second);
     real *out = (real *)a->out + n * a->out_stride;

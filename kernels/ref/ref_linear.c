@@ -30,9 +30,9 @@ static void QR_REF(linear_put)(const struct qr_linear_args *a, real *out, int32_
     if (!a->glu)
         out[o] = a->add ? y + out[o] : y;
     else if (o < n_gates)
-        out[o] = qr_ref_act(y, a->act);
+        out[o] = y;
     else
-        out[o - n_gates] *= y;
+        out[o - n_gates] = qr_ref_glu(out[o - n_gates], y, a->act, &a->clamp);
 }
 
 /* Quantized weights lie row-major here: n_out scales, then 16 bits for each weight, times its multiple; of fp8 its code. */

@@ -72,11 +72,11 @@ void QR_REF(glu)(struct qr_queue *q, const struct qr_glu_args *a)
 {
     (void)q;
     QR_ASSERT(a != NULL && a->gate_up != NULL);
-    QR_ASSERT(a->act == QR_ACT_SILU || a->act == QR_ACT_GELU_TANH);
+    QR_ASSERT(a->act != QR_ACT_CLAMPED || a->clamp.limit > 0);
     for (int32_t n = 0; n < a->n_rows; n++) {
         const real *gate = (const real *)a->gate_up + n * a->gate_up_stride, *up = gate + a->n_cols;
         for (int32_t f = 0; f < a->n_cols; f++)
-            ((real *)a->out)[n * a->out_stride + f] = qr_ref_act(gate[f], a->act) * up[f];
+            ((real *)a->out)[n * a->out_stride + f] = qr_ref_glu(gate[f], up[f], a->act, &a->clamp);
     }
 }
 

@@ -84,7 +84,7 @@ static void key_of(char out[QR_STORED_NAME_MAX], const char *name, const char *a
     char matrix[QR_STORED_NAME_MAX], known[QR_STORED_NAME_MAX];
     known[0] = 0;
     if (matrix_of(matrix, name) && ends_with(matrix, WEIGHT))
-        qr_gguf_tensor_name(known, matrix, arch);
+        qr_gguf_tensor_name(known, matrix, qr_family_in_gguf(arch));
     if (known[0])
         qr_lora_name(out, known, ends_with(name, A) ? QR_LORA_A : QR_LORA_B);
     else
@@ -155,7 +155,7 @@ int qr_lora_gguf_fit(const struct qr_lora_gguf *a, struct qr_tensor_files *st, c
     for (int32_t i = 0; i < st->list.n; i++) {
         struct qr_stored_tensor *t = &st->list.item[i];
         const bool b = ends_with(t->name, B) && matrix_of(matrix, t->name) && ends_with(matrix, WEIGHT);
-        const char which = b ? qr_gguf_tensor_name(name, matrix, arch) : 0;
+        const char which = b ? qr_gguf_tensor_name(name, matrix, qr_family_of(c->arch)) : 0;
         const int32_t heads = which == 'q' ? c->n_heads : which == 'k' ? c->n_kv_heads : 0;
         t->heads = heads > 0 && t->n_dims == 2 && t->shape[0] > 0 && t->shape[0] % ((int64_t)2 * heads) == 0 ? heads : 0; /* else its shape is refused */
     }

@@ -1,4 +1,6 @@
-/* gguf_config.c - the metadata of a GGUF file as struct qr_model_config. */
+/* gguf_config.c - the metadata of a GGUF file as struct qr_model_config. What a key does not say, the tensors do:
+ * biases, norms of heads, tied heads, which layers have experts. What differs between families is data of
+ * loader/families/. Nothing of a configuration that returned an error is valid. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -6,53 +8,29 @@
 
 #include "base/assert.h"
 #include "base/files/gguf_file.h"
-#include "base/half.h"
 #include "base/mem.h"
 #include "loader/pack/gguf_blocks.h"
+#include "loader/config/gguf_reader.h"
 #include "loader/config/hf_config.h"
+#include "loader/families/family.h"
 
 #define LLAMA3_CONTEXT 8192
 #define SOFTMAX_GATES 1 /* expert_gating_func */
 #define TOKEN_CONTROL 3 /* tokenizer.ggml.token_type */
 
-static const struct arch {
-    enum qr_arch arch;
-    const char *name;
-} archs[] = {{QR_ARCH_LLAMA, "llama"},   {QR_ARCH_QWEN2, "qwen2"},   {QR_ARCH_QWEN3, "qwen3"},     {QR_ARCH_PHI3, "phi3"},
-             {QR_ARCH_SMOLLM3, "smollm3"}, {QR_ARCH_GRANITE, "granite"}, {QR_ARCH_GEMMA, "gemma"},     {QR_ARCH_GEMMA2, "gemma2"},
-             {QR_ARCH_GEMMA3, "gemma3"}, {QR_ARCH_STABLELM, "stablelm"}, {QR_ARCH_GPT2, "gpt2"},
-             {QR_ARCH_QWEN2_MOE, "qwen2moe"}, {QR_ARCH_QWEN3_MOE, "qwen3moe"}}; /* Mixtral is a llama with experts */
-
 #define PARTS_MAX 4096
 
-const char *qr_gguf_arch_name(enum qr_arch arch)
-{
-    QR_ASSERT(arch >= 0);
-    QR_ASSERT(arch < QR_ARCH_COUNT);
-    for (int i = 0; i < QR_COUNT(archs); i++)
-        if (archs[i].arch == arch)
-            return archs[i].name;
-    return "llama"; /* Mistral and Mixtral */
-}
-
-struct reader {
-    const struct qr_gguf *g;     /* the first part: its keys are the model's */
-    struct qr_gguf_file *later;  /* owned [n_later]: tensors of the others */
-    int32_t n_later;
-    const char *arch;
-    struct qr_model_config *c;
-    struct qr_err *err;
-};
-
 /* "llama.context_length" */
-static const char *key_of(char key[128], const struct reader *r, const char *name)
+static const char *key_of(char key[128], const struct qr_gguf_reader *r, const char *name)
 {
     snprintf(key, 128, "%s.%s", r->arch, name);
     return key;
 }
 
-/* A whole number of the architecture's, also as one for each layer, all the same; *out keeps what is in it where the key is absent and not needed. */
-static int read_of_layers(const struct reader *r, const char *name, int64_t least, int64_t most, bool needed, int32_t *out)
+/* A whole number of the architecture's, also as one for each layer, all the same; *out keeps what is in it where the
+ * key is absent and not needed. */
+static int read_of_layers(const struct qr_gguf_reader *r, const char *name, int64_t least, int64_t most, bool needed,
+                          int32_t *out)
 {
     char key[128];
     bool found;
@@ -65,8 +43,11 @@ static int read_of_layers(const struct reader *r, const char *name, int64_t leas
 }
 
 /* The same of one number. */
-static int read_int(const struct reader *r, const char *name, int64_t least, int64_t most, bool needed, int32_t *out)
+int qr_gguf_read_int(const struct qr_gguf_reader *r, const char *name, int64_t least, int64_t most, bool needed,
+                     int32_t *out)
 {
+    QR_ASSERT(r != NULL && r->g != NULL);
+    QR_ASSERT(name != NULL && out != NULL);
     char key[128];
     bool found;
     int64_t v = *out;
@@ -77,8 +58,10 @@ static int read_int(const struct reader *r, const char *name, int64_t least, int
     return rc;
 }
 
-static int read_real(const struct reader *r, const char *name, double least, double most, double *out)
+int qr_gguf_read_real(const struct qr_gguf_reader *r, const char *name, double least, double most, double *out)
 {
+    QR_ASSERT(r != NULL && r->g != NULL);
+    QR_ASSERT(name != NULL && out != NULL);
     char key[128];
     double v = *out;
     int rc = qr_gguf_real(r->g, key_of(key, r, name), &v, NULL, r->err);
@@ -89,7 +72,7 @@ static int read_real(const struct reader *r, const char *name, double least, dou
 }
 
 /* llama.cpp has no number in the place of one that is missing, and a guess would be another model. */
-static int read_epsilon(const struct reader *r, bool layer_norm, float *out)
+static int read_epsilon(const struct qr_gguf_reader *r, bool layer_norm, float *out)
 {
     char key[128];
     double v = 0;
@@ -98,14 +81,17 @@ static int read_epsilon(const struct reader *r, bool layer_norm, float *out)
     int rc = qr_gguf_real(r->g, key_of(key, r, name), &v, &found, r->err);
     if (!rc && !found)
         rc = qr_err_set(r->err, QR_E_DAMAGED, "key %s is missing", key);
-    rc = rc ? rc : read_real(r, name, 1e-12, 1, &v);
+    rc = rc ? rc : qr_gguf_read_real(r, name, 1e-12, 1, &v);
     *out = (float)v;
     return rc;
 }
 
 /* A tensor of any part; *of, where not NULL, is that part. NULL where there is none. */
-static const struct qr_gguf_tensor *find_tensor(const struct reader *r, const char *name, const struct qr_gguf **of)
+const struct qr_gguf_tensor *qr_gguf_find_tensor(const struct qr_gguf_reader *r, const char *name,
+                                                 const struct qr_gguf **of)
 {
+    QR_ASSERT(r != NULL && r->g != NULL);
+    QR_ASSERT(name != NULL);
     const struct qr_gguf_tensor *t = qr_gguf_tensor_find(r->g, name);
     const struct qr_gguf *g = r->g;
     for (int32_t i = 0; i < r->n_later && !t; i++) {
@@ -122,10 +108,19 @@ static bool is(struct qr_gguf_text t, const char *s)
     return t.n == strlen(s) && memcmp(t.at, s, (size_t)t.n) == 0;
 }
 
-static int read_arch(struct reader *r)
+/* Files of one name may be of several families: which of them, that the model has experts says. */
+static void set_family(struct qr_gguf_reader *r, enum qr_arch arch)
+{
+    r->arch = qr_gguf_arch_name(arch);
+    r->c->arch = arch;
+    qr_arch_names(arch, r->c->arch_name, r->c->model_type);
+}
+
+static int read_arch(struct qr_gguf_reader *r)
 {
     struct qr_gguf_text name;
     bool found;
+    char own[64];
     if (qr_gguf_is_adapter(r->g))
         return qr_err_set(r->err, QR_E_USAGE, QR_GGUF_ADAPTER);
     int rc = qr_gguf_string(r->g, "general.architecture", &name, &found, r->err);
@@ -133,33 +128,29 @@ static int read_arch(struct reader *r)
         return rc;
     if (!found)
         return qr_err_set(r->err, QR_E_DAMAGED, "key general.architecture is missing");
-    for (int i = 0; i < QR_COUNT(archs); i++)
-        if (is(name, archs[i].name)) {
-            r->arch = archs[i].name;
-            r->c->arch = archs[i].arch;
-            qr_arch_names(r->c->arch, r->c->arch_name, r->c->model_type);
-            return 0;
-        }
-    char known[200] = "", own[64];
-    const char *names[QR_COUNT(archs)];
-    for (int i = 0, n = 0; i < QR_COUNT(archs); i++) {
-        names[i] = archs[i].name;
-        n += snprintf(known + n, sizeof known - (size_t)n, "%s%s", i ? ", " : "", names[i]);
-    }
     snprintf(own, sizeof own, "%.*s", (int)(name.n < 40 ? name.n : 40), name.at);
-    const char *near = qr_arch_closest(own, names, QR_COUNT(names));
-    return qr_err_set(r->err, QR_E_UNSUPPORTED, "key general.architecture is \"%s\"%s%s%s, expected one of %s", own,
-                      is(name, "clip") ? " (what a model that sees has beside its own file)" : "", near ? "; the closest that is supported is " : "",
-                      near ? near : "", known);
+    const enum qr_arch arch = qr_arch_find_gguf(own, false);
+    if (arch < QR_ARCH_COUNT && is(name, own)) {
+        set_family(r, arch);
+        return 0;
+    }
+    struct qr_buf known = {0};
+    const char *near = qr_gguf_arch_closest(own);
+    qr_gguf_arch_list(&known);
+    rc = qr_err_set(r->err, QR_E_UNSUPPORTED, "key general.architecture is \"%s\"%s%s%s, expected one of %s", own,
+                    is(name, "clip") ? " (what a model that sees has beside its own file)" : "",
+                    near ? "; the closest that is supported is " : "", near ? near : "", known.data);
+    qr_buf_release(&known);
+    return rc;
 }
 
-static int read_sizes(const struct reader *r)
+static int read_sizes(const struct qr_gguf_reader *r)
 {
     struct qr_model_config *c = r->c;
-    int rc = read_int(r, "block_count", 1, QR_LAYERS_MAX, true, &c->n_layers);
-    rc = rc ? rc : read_int(r, "embedding_length", 1, 1 << 20, true, &c->n_embd);
+    int rc = qr_gguf_read_int(r, "block_count", 1, QR_LAYERS_MAX, true, &c->n_layers);
+    rc = rc ? rc : qr_gguf_read_int(r, "embedding_length", 1, 1 << 20, true, &c->n_embd);
     rc = rc ? rc : read_of_layers(r, "feed_forward_length", 1, 1 << 24, true, &c->n_ffn);
-    rc = rc ? rc : read_int(r, "context_length", 1, 1 << 27, true, &c->ctx_max);
+    rc = rc ? rc : qr_gguf_read_int(r, "context_length", 1, 1 << 27, true, &c->ctx_max);
     rc = rc ? rc : read_of_layers(r, "attention.head_count", 1, 1 << 16, true, &c->n_heads);
     c->n_kv_heads = c->n_heads;
     rc = rc ? rc : read_of_layers(r, "attention.head_count_kv", 1, 1 << 16, false, &c->n_kv_heads);
@@ -169,11 +160,11 @@ static int read_sizes(const struct reader *r)
         return qr_err_set(r->err, QR_E_DAMAGED, "key %s.attention.head_count is %d, expected a multiple of head_count_kv %d", r->arch, c->n_heads,
                           c->n_kv_heads);
     c->head_dim = c->n_embd / c->n_heads;
-    rc = read_int(r, "attention.key_length", 1, 1 << 12, false, &c->head_dim);
+    rc = qr_gguf_read_int(r, "attention.key_length", 1, 1 << 12, false, &c->head_dim);
     int32_t value_length = c->head_dim, n_rot = c->head_dim;
-    rc = rc ? rc : read_int(r, "attention.value_length", 1, 1 << 12, false, &value_length);
-    rc = rc ? rc : read_int(r, "rope.dimension_count", 1, 1 << 12, false, &n_rot);
-    const bool partly = c->arch == QR_ARCH_PHI3 || c->arch == QR_ARCH_STABLELM;
+    rc = rc ? rc : qr_gguf_read_int(r, "attention.value_length", 1, 1 << 12, false, &value_length);
+    rc = rc ? rc : qr_gguf_read_int(r, "rope.dimension_count", 1, 1 << 12, false, &n_rot);
+    const bool partly = qr_family_of(c->arch)->usual.partial > 0;
     if (!rc && (value_length != c->head_dim || (n_rot != c->head_dim && !partly) || n_rot > c->head_dim || n_rot % 2 != 0 || n_rot == 0 ||
                 c->head_dim % 2 != 0))
         rc = qr_err_set(r->err, QR_E_UNSUPPORTED, "%s: keys of %d, values of %d, of which %d numbers rotate; expected one even number for all three%s", r->arch,
@@ -190,8 +181,9 @@ static void add_end(struct qr_model_config *c, int64_t id)
         c->eos_ids[c->n_eos++] = (int32_t)id;
 }
 
-/* Converters write one token that ends texts; those of their own that end a turn, which generation_config.json lists, are found by their texts. */
-static int find_ends(const struct reader *r)
+/* Converters write one token that ends texts; those of their own that end a turn, which generation_config.json
+ * lists, are found by their texts. */
+static int find_ends(const struct qr_gguf_reader *r)
 {
     static const char *const ends[] = {"<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>", "<|eom_id|>", "<EOT>",
                                        "<end_of_utterance>", "<\uff5cend\u2581of\u2581sentence\uff5c>"};
@@ -216,10 +208,10 @@ static int find_ends(const struct reader *r)
 }
 
 /* The vocabulary has as many entries as the embedding has rows. */
-static int read_vocab(const struct reader *r)
+static int read_vocab(const struct qr_gguf_reader *r)
 {
     struct qr_model_config *c = r->c;
-    const struct qr_gguf_tensor *t = find_tensor(r, "token_embd.weight", NULL);
+    const struct qr_gguf_tensor *t = qr_gguf_find_tensor(r, "token_embd.weight", NULL);
     static const char *const ends[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"};
     struct qr_gguf_text model = {.at = "", .n = 0};
     if (!t || t->n_dims != 2 || t->dim[1] < 1 || t->dim[1] > 1 << 24)
@@ -240,29 +232,23 @@ static int read_vocab(const struct reader *r)
     return rc ? rc : find_ends(r);
 }
 
-static bool has(const struct reader *r, const char *tensor)
+static bool has(const struct qr_gguf_reader *r, const char *tensor)
 {
-    return find_tensor(r, tensor, NULL) != NULL;
-}
-
-/* ---- what only one architecture has ---- */
-
-static void all_layers(uint64_t bits[QR_LAYERS_MAX / 64], int32_t n_layers, int32_t every)
-{
-    for (int32_t l = 0; l < n_layers; l++)
-        bits[l / 64] |= (uint64_t)((l + 1) % every == 0) << (l % 64);
+    return qr_gguf_find_tensor(r, tensor, NULL) != NULL;
 }
 
 /* Which layers have no window: every so many, or an array with a truth value for each of those that have one. */
-static int read_windows(const struct reader *r, int32_t every)
+int qr_gguf_read_windows(const struct qr_gguf_reader *r, int32_t every)
 {
+    QR_ASSERT(r != NULL && r->c != NULL);
+    QR_ASSERT(every > 0);
     struct qr_model_config *c = r->c;
     char key[128];
     const struct qr_gguf_key *k = qr_gguf_find(r->g, key_of(key, r, "attention.sliding_window_pattern"));
     if (!k || k->kind != QR_GGUF_ARRAY) {
-        int rc = read_int(r, "attention.sliding_window_pattern", 1, QR_LAYERS_MAX, false, &every);
+        int rc = qr_gguf_read_int(r, "attention.sliding_window_pattern", 1, QR_LAYERS_MAX, false, &every);
         if (!rc && c->window)
-            all_layers(c->unwindowed, c->n_layers, every);
+            qr_layers_every(c->unwindowed, c->n_layers, every);
         return rc;
     }
     if (k->of != QR_GGUF_BOOL || k->count < (uint64_t)c->n_layers)
@@ -272,91 +258,13 @@ static int read_windows(const struct reader *r, int32_t every)
     return 0;
 }
 
-/* Norms are stored as they are multiplied by. Files do not say what scores are divided by; the largest of each family differs from the others. */
-static int read_gemma(const struct reader *r)
-{
-    struct qr_model_config *c = r->c;
-    const float root = (float)sqrt((double)c->n_embd);
-    const bool second = c->arch == QR_ARCH_GEMMA2, third = c->arch == QR_ARCH_GEMMA3;
-    double attn_cap = second ? 50 : 0, logits_cap = second ? 30 : 0;
-    int rc = 0;
-    c->act = QR_ACT_GELU_TANH;
-    c->embed_scale = find_tensor(r, "token_embd.weight", NULL)->type == QR_GGUF_T_BF16 ? qr_bf16_to_f32(qr_f32_to_bf16(root)) : root;
-    if (!second && !third)
-        return 0;
-    c->post_norms = true;
-    c->attn_scale = c->n_layers == (second ? 46 : 62) ? (float)(1 / sqrt((double)c->n_embd / c->n_heads)) : 0;
-    rc = second ? read_real(r, "attn_logit_softcapping", 0, 1e6, &attn_cap) : 0;
-    rc = rc ? rc : read_real(r, "final_logit_softcapping", 0, 1e6, &logits_cap);
-    c->attn_softcap = (float)attn_cap;
-    c->logits_softcap = (float)logits_cap;
-    c->window = second && c->window == 0 ? 4096 : c->window;
-    rc = rc ? rc : read_windows(r, second ? 2 : 6);
-    c->local_theta = third ? 10000 : 0;
-    return third && !rc ? read_real(r, "rope.freq_base_swa", 2, 1e15, &c->local_theta) : rc;
-}
-
-static int read_granite(const struct reader *r)
-{
-    struct qr_model_config *c = r->c;
-    double embed = 1, residual = 1, attn = 0, logits = 1;
-    int rc = read_real(r, "embedding_scale", 1e-4, 1e4, &embed);
-    rc = rc ? rc : read_real(r, "residual_scale", 1e-4, 1e4, &residual);
-    rc = rc ? rc : read_real(r, "attention.scale", 0, 1e4, &attn);
-    rc = rc ? rc : read_real(r, "logit_scale", 1e-4, 1e4, &logits);
-    c->embed_scale = (float)embed, c->residual_scale = (float)residual, c->attn_scale = (float)attn, c->logits_divisor = (float)logits;
-    return rc;
-}
-
-static int read_smollm3(const struct reader *r)
-{
-    all_layers(r->c->unrotated, r->c->n_layers, 4);
-    return 0;
-}
-
-/* The key use_parallel_residual says nothing: converters write true where a configuration is silent. Layers whose halves are parallel have one norm. */
-static int read_stablelm(const struct reader *r)
-{
-    r->c->layer_norm = true;
-    if (!r->c->qk_norm && has(r, "blk.0.ffn_norm.weight"))
-        return 0;
-    return qr_err_set(r->err, QR_E_UNSUPPORTED, "stablelm with %s is not computed here", r->c->qk_norm ? "norms of heads" : "parallel residuals");
-}
-
-static int read_gpt2(const struct reader *r)
-{
-    struct qr_model_config *c = r->c;
-    const struct qr_gguf_tensor *t = find_tensor(r, "position_embd.weight", NULL);
-    if (!t || t->n_dims != 2 || t->dim[1] < 1 || t->dim[1] > 1 << 24)
-        return qr_err_set(r->err, QR_E_DAMAGED, "there is no tensor position_embd.weight of two dimensions");
-    c->n_positions = (int32_t)t->dim[1];
-    c->ctx_max = c->ctx_max < c->n_positions ? c->ctx_max : c->n_positions;
-    c->layer_norm = c->ungated = c->qkv_bias = c->out_bias = c->mlp_bias = true;
-    c->act = QR_ACT_GELU_TANH;
-    all_layers(c->unrotated, c->n_layers, 1);
-    return 0;
-}
-
-static int read_family(const struct reader *r)
-{
-    static const struct {
-        enum qr_arch arch;
-        int (*read)(const struct reader *r);
-    } rows[] = {{QR_ARCH_GEMMA, read_gemma},     {QR_ARCH_GEMMA2, read_gemma},   {QR_ARCH_GEMMA3, read_gemma},   {QR_ARCH_GRANITE, read_granite},
-                {QR_ARCH_SMOLLM3, read_smollm3}, {QR_ARCH_STABLELM, read_stablelm}, {QR_ARCH_GPT2, read_gpt2}};
-    for (int i = 0; i < QR_COUNT(rows); i++)
-        if (rows[i].arch == r->c->arch)
-            return rows[i].read(r);
-    return 0;
-}
-
 /* The width of experts, where no key gives it: rows of a layer's stack [E, F, D]. */
-static int32_t stack_rows(const struct reader *r, const char *name)
+static int32_t stack_rows(const struct qr_gguf_reader *r, const char *name)
 {
     char tensor[64];
     for (int32_t l = 0; l < r->c->n_layers; l++) {
         snprintf(tensor, sizeof tensor, "blk.%d.%s.weight", l, name);
-        const struct qr_gguf_tensor *t = find_tensor(r, tensor, NULL);
+        const struct qr_gguf_tensor *t = qr_gguf_find_tensor(r, tensor, NULL);
         if (t && t->n_dims >= 2 && t->dim[1] >= 1 && t->dim[1] <= 1 << 22)
             return (int32_t)t->dim[1];
     }
@@ -364,15 +272,15 @@ static int32_t stack_rows(const struct reader *r, const char *name)
 }
 
 /* How weights of experts are made, where a file says it. */
-static int read_routing(const struct reader *r)
+static int read_routing(const struct qr_gguf_reader *r)
 {
     double scale = 1;
     int32_t function = SOFTMAX_GATES, groups = 1;
     char key[128];
     int rc = qr_gguf_bool(r->g, key_of(key, r, "expert_weights_norm"), &r->c->moe.normalize, NULL, r->err);
-    rc = rc ? rc : read_real(r, "expert_weights_scale", 0, 1e6, &scale);
-    rc = rc ? rc : read_int(r, "expert_gating_func", 0, INT32_MAX, false, &function);
-    rc = rc ? rc : read_int(r, "expert_group_count", 0, INT32_MAX, false, &groups);
+    rc = rc ? rc : qr_gguf_read_real(r, "expert_weights_scale", 0, 1e6, &scale);
+    rc = rc ? rc : qr_gguf_read_int(r, "expert_gating_func", 0, INT32_MAX, false, &function);
+    rc = rc ? rc : qr_gguf_read_int(r, "expert_group_count", 0, INT32_MAX, false, &groups);
     if (!rc && ((scale != 0 && scale != 1) || function > SOFTMAX_GATES || groups > 1))
         rc = qr_err_set(r->err, QR_E_UNSUPPORTED, "%s: experts in %d groups, whose weights are made by function %d and multiplied by %g; expected no groups, "
                         "softmax (%d) and 1", r->arch, groups, function, scale, SOFTMAX_GATES);
@@ -380,40 +288,47 @@ static int read_routing(const struct reader *r)
 }
 
 /* Experts; which layers have them, their tensors say. */
-static int read_experts(const struct reader *r)
+static int read_experts(struct qr_gguf_reader *r)
 {
     struct qr_model_config *c = r->c;
     struct qr_moe_config *m = &c->moe;
-    const bool qwen = c->arch == QR_ARCH_QWEN2_MOE || c->arch == QR_ARCH_QWEN3_MOE;
-    int rc = read_int(r, "expert_count", qwen, 1 << 16, qwen, &m->n_experts);
+    const bool needed = qr_family_of(c->arch)->experts != NULL;
+    int rc = qr_gguf_read_int(r, "expert_count", needed, 1 << 16, needed, &m->n_experts);
     if (rc || m->n_experts == 0)
         return rc;
-    if ((!qwen && c->arch != QR_ARCH_LLAMA) || m->n_experts > QR_EXPERTS_MAX)
-        return qr_err_set(r->err, QR_E_UNSUPPORTED, "key %s.expert_count is %d, expected at most %d experts, of llama, qwen2moe or qwen3moe", r->arch,
-                          m->n_experts, QR_EXPERTS_MAX);
-    m->n_ffn = qwen ? stack_rows(r, "ffn_gate_exps") : c->n_ffn;
+    const enum qr_arch arch = qr_arch_find_gguf(r->arch, true);
+    const struct qr_family_experts *e = qr_family_of(arch)->experts;
+    if (!e || m->n_experts > QR_EXPERTS_MAX)
+        return qr_err_set(r->err, QR_E_UNSUPPORTED,
+                          "key %s.expert_count is %d, expected at most %d experts, of an architecture that has them",
+                          r->arch, m->n_experts, e ? QR_EXPERTS_MAX : 0);
+    set_family(r, arch);
+    m->n_ffn = e->n_ffn > 0 ? stack_rows(r, "ffn_gate_exps") : c->n_ffn;
     m->n_ffn_shared = stack_rows(r, "ffn_gate_shexp");
-    m->normalize = c->arch != QR_ARCH_QWEN2_MOE;
+    m->normalize = e->normalized_in_gguf;
     rc = read_routing(r);
     rc = rc ? rc : read_of_layers(r, "expert_used_count", 1, m->n_experts, true, &m->n_used);
-    rc = rc ? rc : read_of_layers(r, "expert_feed_forward_length", 1, 1 << 22, qwen && m->n_ffn == 0, &m->n_ffn);
-    rc = rc ? rc : read_int(r, "expert_shared_feed_forward_length", 0, 1 << 22, false, &m->n_ffn_shared);
-    for (int32_t l = 0; l < c->n_layers && !rc; l++) {
+    rc = rc ? rc : read_of_layers(r, "expert_feed_forward_length", 1, 1 << 22, e->n_ffn > 0 && m->n_ffn == 0,
+                                  &m->n_ffn);
+    rc = rc ? rc : qr_gguf_read_int(r, "expert_shared_feed_forward_length", 0, 1 << 22, false, &m->n_ffn_shared);
+    /* else all layers have them; one that is missing is to be named */
+    for (int32_t l = 0; l < c->n_layers && !rc && e->layers_differ; l++) {
         char name[64];
         snprintf(name, sizeof name, "blk.%d.ffn_gate_inp.weight", l);
-        m->dense[l / 64] |= (uint64_t)!find_tensor(r, name, NULL) << (l % 64);
-    }
-    if (!rc && c->arch == QR_ARCH_LLAMA) {
-        c->arch = QR_ARCH_MIXTRAL;
-        qr_arch_names(c->arch, c->arch_name, c->model_type);
-        memset(m->dense, 0, sizeof m->dense); /* it has them everywhere; one that is missing is to be named */
+        m->dense[l / 64] |= (uint64_t)!has(r, name) << (l % 64);
     }
     return rc;
 }
 
-static void read_flags(const struct reader *r)
+static void read_flags(const struct qr_gguf_reader *r)
 {
     struct qr_model_config *c = r->c;
+    const struct qr_family *f = qr_family_of(c->arch);
+    const struct qr_gguf_tensor *embed = qr_gguf_find_tensor(r, "token_embd.weight", NULL);
+    qr_family_flags(c, f);
+    c->local_theta = c->local_theta > 0 ? c->local_theta : 0;
+    if (f->scaled_embedding)
+        c->embed_scale = qr_family_embed_scale(c->n_embd, embed->type == QR_GGUF_T_BF16);
     c->tied_head = !has(r, "output.weight");
     c->qkv_bias = has(r, "blk.0.attn_q.bias") || has(r, "blk.0.attn_qkv.bias");
     c->out_bias = has(r, "blk.0.attn_output.bias");
@@ -436,7 +351,8 @@ static double llama3_divisor(const struct qr_rope_config *rope, int32_t i, int32
     return 1 / ((1 - smooth) / rope->factor + smooth);
 }
 
-/* Whether divisors are Llama 3's scaling with the numbers of the published models: the last divisor is the factor, and the others do not differ. */
+/* Whether divisors are Llama 3's scaling with the numbers of the published models: the last divisor is the factor,
+ * and the others do not differ. */
 static bool is_llama3(struct qr_rope_config *rope, const float *divisor, int32_t half)
 {
     struct qr_rope_config found = *rope;
@@ -452,10 +368,10 @@ static bool is_llama3(struct qr_rope_config *rope, const float *divisor, int32_t
     return true;
 }
 
-static int read_factors(const struct reader *r, const char *name, float *out)
+static int read_factors(const struct qr_gguf_reader *r, const char *name, float *out)
 {
     const struct qr_gguf *g;
-    const struct qr_gguf_tensor *t = find_tensor(r, name, &g);
+    const struct qr_gguf_tensor *t = qr_gguf_find_tensor(r, name, &g);
     const int32_t n = qr_rope_numbers(&r->c->rope, r->c->head_dim) / 2;
     if (!t || t->n_dims != 1 || t->dim[0] != n || n > QR_ROPE_PAIRS_MAX || t->type != QR_GGUF_T_F32)
         return qr_err_set(r->err, QR_E_DAMAGED, "tensor %s: expected %d numbers of type F32", name, n);
@@ -466,9 +382,9 @@ static int read_factors(const struct reader *r, const char *name, float *out)
     return 0;
 }
 
-/* Converters write Llama 3's scaling as what each frequency is divided by. Where these are not the usual ones, they are kept: longrope, of one length and
- * without a factor for attention. */
-static int read_divisors(const struct reader *r)
+/* Converters write Llama 3's scaling as what each frequency is divided by. Where these are not the usual ones, they
+ * are kept: longrope, of one length and without a factor for attention. */
+static int read_divisors(const struct qr_gguf_reader *r)
 {
     struct qr_rope_config *rope = &r->c->rope;
     if (!has(r, "rope_freqs.weight"))
@@ -484,7 +400,7 @@ static int read_divisors(const struct reader *r)
     return 0;
 }
 
-static int read_long_rope(const struct reader *r)
+static int read_long_rope(const struct qr_gguf_reader *r)
 {
     struct qr_rope_config *rope = &r->c->rope;
     rope->type = QR_ROPE_LONG;
@@ -493,27 +409,28 @@ static int read_long_rope(const struct reader *r)
     rc = rc ? rc : read_factors(r, "rope_factors_short.weight", rope->short_factor);
     rope->factor = (double)r->c->ctx_max / rope->original_ctx;
     double attn_factor = 0;
-    rc = rc ? rc : read_real(r, "rope.scaling.attn_factor", 0, 1e6, &attn_factor);
+    rc = rc ? rc : qr_gguf_read_real(r, "rope.scaling.attn_factor", 0, 1e6, &attn_factor);
     rope->attn_factor = attn_factor > 0 ? attn_factor : -1;
     return rc;
 }
 
-/* yarn_attn_factor is what transformers calls attention_factor, and stands for what would follow from the factor; attn_factor multiplies that. */
-static int read_yarn(const struct reader *r)
+/* yarn_attn_factor is what transformers calls attention_factor, and stands for what would follow from the factor;
+ * attn_factor multiplies that. */
+static int read_yarn(const struct qr_gguf_reader *r)
 {
     struct qr_rope_config *rope = &r->c->rope;
     double whole = 0, more = 1;
-    int rc = read_real(r, "rope.scaling.yarn_beta_fast", 1e-6, 1e6, &rope->beta_fast);
-    rc = rc ? rc : read_real(r, "rope.scaling.yarn_beta_slow", 1e-6, 1e6, &rope->beta_slow);
-    rc = rc ? rc : read_real(r, "rope.scaling.yarn_attn_factor", 0, 1e6, &whole);
-    rc = rc ? rc : read_real(r, "rope.scaling.attn_factor", 0, 1e6, &more);
+    int rc = qr_gguf_read_real(r, "rope.scaling.yarn_beta_fast", 1e-6, 1e6, &rope->beta_fast);
+    rc = rc ? rc : qr_gguf_read_real(r, "rope.scaling.yarn_beta_slow", 1e-6, 1e6, &rope->beta_slow);
+    rc = rc ? rc : qr_gguf_read_real(r, "rope.scaling.yarn_attn_factor", 0, 1e6, &whole);
+    rc = rc ? rc : qr_gguf_read_real(r, "rope.scaling.attn_factor", 0, 1e6, &more);
     const double usual = rope->factor > 1 ? 0.1 * log(rope->factor) + 1 : 1;
     if (whole > 0 || (more > 0 && more != 1))
         rope->attn_factor = (whole > 0 ? whole : usual) * (more > 0 ? more : 1);
     return rc;
 }
 
-static int read_rope(const struct reader *r)
+static int read_rope(const struct qr_gguf_reader *r)
 {
     struct qr_rope_config *rope = &r->c->rope;
     struct qr_gguf_text type = {.at = "none", .n = 4};
@@ -521,12 +438,12 @@ static int read_rope(const struct reader *r)
     *rope = (struct qr_rope_config){.type = QR_ROPE_DEFAULT, .theta = 10000, .factor = 1, .beta_fast = 32, .beta_slow = 1, .attn_factor = -1, .truncate = true,
                                     .original_ctx = r->c->ctx_max, .partial = rope->partial};
     bool said = false;
-    int rc = read_real(r, "rope.freq_base", 2, 1e15, &rope->theta);
+    int rc = qr_gguf_read_real(r, "rope.freq_base", 2, 1e15, &rope->theta);
     rc = rc ? rc : qr_gguf_string(r->g, key_of(key, r, "rope.scaling.type"), &type, &said, r->err);
     double factor = 1;
-    rc = rc ? rc : read_real(r, "rope.scale_linear", 0, 1e6, &factor); /* the older name */
-    rc = rc ? rc : read_real(r, "rope.scaling.factor", 0, 1e6, &factor);
-    rc = rc ? rc : read_int(r, "rope.scaling.original_context_length", 1, 1 << 27, false, &rope->original_ctx);
+    rc = rc ? rc : qr_gguf_read_real(r, "rope.scale_linear", 0, 1e6, &factor); /* the older name */
+    rc = rc ? rc : qr_gguf_read_real(r, "rope.scaling.factor", 0, 1e6, &factor);
+    rc = rc ? rc : qr_gguf_read_int(r, "rope.scaling.original_context_length", 1, 1 << 27, false, &rope->original_ctx);
     if (rc)
         return rc;
     if (!said && factor > 0 && factor != 1)
@@ -546,7 +463,7 @@ static int read_rope(const struct reader *r)
 }
 
 /* What a model is its tensors say, too, and those of one that was split may all be in later parts. */
-static int open_later(struct reader *r, const char *path)
+static int open_later(struct qr_gguf_reader *r, const char *path)
 {
     int64_t n = 1;
     char part[QR_GGUF_PATH_MAX];
@@ -564,27 +481,28 @@ static int open_later(struct reader *r, const char *path)
     return rc;
 }
 
-static void close_later(struct reader *r)
+static void close_later(struct qr_gguf_reader *r)
 {
     for (int32_t i = 0; i < r->n_later; i++)
         qr_gguf_file_close(&r->later[i]);
     qr_free(r->later);
 }
 
-static int read_all(struct reader *r)
+static int read_all(struct qr_gguf_reader *r)
 {
     struct qr_model_config *c = r->c;
     int rc = read_arch(r);
     rc = rc ? rc : read_sizes(r);
     rc = rc ? rc : read_experts(r);
     rc = rc ? rc : read_vocab(r);
-    rc = rc ? rc : read_int(r, "attention.sliding_window", 0, 1 << 30, false, &c->window);
-    rc = rc ? rc : read_epsilon(r, c->arch == QR_ARCH_STABLELM || c->arch == QR_ARCH_GPT2, &c->norm_eps);
+    rc = rc ? rc : qr_gguf_read_int(r, "attention.sliding_window", 0, 1 << 30, false, &c->window);
     if (rc)
         return rc;
+    const struct qr_family *f = qr_family_of(c->arch);
     read_flags(r);
-    rc = read_rope(r);
-    return rc ? rc : read_family(r);
+    rc = read_epsilon(r, c->layer_norm, &c->norm_eps);
+    rc = rc ? rc : read_rope(r);
+    return rc || !f->read_gguf ? rc : f->read_gguf(r);
 }
 
 int qr_gguf_config_read(struct qr_model_config *out, const struct qr_gguf *g, const char *path, struct qr_err *err)
@@ -592,7 +510,7 @@ int qr_gguf_config_read(struct qr_model_config *out, const struct qr_gguf *g, co
     QR_ASSERT(out != NULL && g != NULL);
     QR_ASSERT(path != NULL && err != NULL);
     *out = (struct qr_model_config){.bos_id = -1, .gen_top_k = -1, .gen_temperature = NAN, .gen_top_p = NAN, .gen_min_p = NAN, .gen_repetition_penalty = NAN};
-    struct reader r = {.g = g, .c = out, .err = err};
+    struct qr_gguf_reader r = {.g = g, .c = out, .err = err};
     int rc = open_later(&r, path);
     rc = rc ? rc : read_all(&r);
     close_later(&r);

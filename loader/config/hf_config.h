@@ -22,9 +22,6 @@ int qr_hf_config_read(struct qr_model_config *out, const char *dir, struct qr_er
  * biases and q/k norms are there where their tensors are. Errors name file and key. */
 int qr_gguf_config_read(struct qr_model_config *out, const struct qr_gguf *g, const char *path, struct qr_err *err);
 
-/* What such files call an architecture: "llama" those of Mistral and Mixtral, too. */
-const char *qr_gguf_arch_name(enum qr_arch arch);
-
 /* Either of the two: GGUF where `model` is such a file, or a directory of one (qr_gguf_find_file). */
 int qr_model_config_read(struct qr_model_config *out, const char *model, struct qr_err *err);
 int qr_model_config_from(struct qr_model_config *out, const struct qr_source *source, struct qr_err *err);
@@ -46,14 +43,5 @@ int qr_model_config_read_text(struct qr_model_config *out, struct qr_buf *text, 
 
 /* The largest context that the rotary embedding of c is made for: ctx_max, or more where scaling stretches it (linear, dynamic, yarn). */
 int32_t qr_model_ctx_limit(const struct qr_model_config *c);
-
-/* "LlamaForCausalLM" and "llama". */
-void qr_arch_names(enum qr_arch arch, char arch_name[64], char model_type[32]);
-
-/* "LlamaForCausalLM, MistralForCausalLM, ..." for messages. */
-void qr_arch_list(struct qr_buf *out);
-
-/* The one of n names of families that is most like `name`: spelt nearly so, or its beginning; NULL when none is. */
-const char *qr_arch_closest(const char *name, const char *const *known, int32_t n);
 
 #endif

@@ -118,3 +118,42 @@ int qr_hf_need_f64(const struct qr_hf_obj *o, const char *key, double min, doubl
 {
     return find(o, key) ? qr_hf_f64(o, key, min, max, out) : fail_missing(o, key);
 }
+
+int qr_hf_refuse_if(const struct qr_hf_obj *o, const char *key, bool refused)
+{
+    bool on = !refused;
+    int rc = qr_hf_bool(o, key, &on);
+    if (!rc && on == refused)
+        rc = qr_err_set(o->err, QR_E_UNSUPPORTED, "%s: %s is %s, expected %s", o->file, key, on ? "true" : "false", on
+                        ? "false" : "true");
+    return rc;
+}
+
+void qr_hf_write_f32(struct qr_buf *out, const char *key, float value)
+{
+    QR_ASSERT(out != NULL);
+    QR_ASSERT(key != NULL);
+    if (value == 0)
+        return;
+    qr_buf_printf(out, "  \"%s\": ", key);
+    qr_json_put_f32(out, value);
+    qr_buf_put_str(out, ",\n");
+}
+
+void qr_hf_write_f64(struct qr_buf *out, const char *key, double value)
+{
+    QR_ASSERT(out != NULL);
+    QR_ASSERT(key != NULL);
+    if (value == 0)
+        return;
+    qr_buf_printf(out, "  \"%s\": ", key);
+    qr_json_put_f64(out, value);
+    qr_buf_put_str(out, ",\n");
+}
+
+void qr_hf_write_bool(struct qr_buf *out, const char *key, bool value)
+{
+    QR_ASSERT(out != NULL);
+    QR_ASSERT(key != NULL);
+    qr_buf_printf(out, "  \"%s\": %s,\n", key, value ? "true" : "false");
+}

@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "base/files/map_file.h"
 #include "loader/config/hf_config.h"
+#include "loader/families/family.h"
 
 #define FILE_BYTES_MAX ((size_t)4 << 20)
 
@@ -101,7 +102,7 @@ int qr_hf_config_write_kept(struct qr_buf *out, const struct qr_model_config *c,
     if (rc == 0 && !source)
         qr_buf_put(out, told.data, told.len);
     if (rc == 0 && source) {
-        const struct qr_json *text = c->arch == QR_ARCH_GEMMA3 ? qr_json_find(root, "text_config") : NULL;
+        const struct qr_json *text = qr_family_of(c->arch)->text_part ? qr_json_find(root, "text_config") : NULL;
         put_members(out, text && qr_json_type(text) == QR_JSON_T_OBJECT ? text : root, ours, c->n_vocab);
     }
     qr_json_free(ours);

@@ -1,29 +1,8 @@
-#include "loader/config/hf_moe.h"
+/* hf_moe.c - the fields of config.json that say which experts a model has. */
+#include "loader/config/hf_parts.h"
 
 #include "base/assert.h"
-
-/* Where the file is silent, as transformers' configuration class of that name. */
-static const struct moe_row {
-    enum qr_arch arch;
-    const char *n_experts_key;
-    int32_t n_experts, n_used;
-    int32_t n_ffn;        /* of an expert; 0: the feed-forward's own number */
-    int32_t n_ffn_shared; /* 0: there is no shared one */
-    bool normalize_key;   /* else the weights add up to 1 */
-    bool layers_differ;   /* decoder_sparse_step and mlp_only_layers */
-} moe_rows[] = {
-    {QR_ARCH_MIXTRAL, "num_local_experts", 8, 2, 0, 0, false, false},
-    {QR_ARCH_QWEN2_MOE, "num_experts", 60, 4, 1408, 5632, true, true},
-    {QR_ARCH_QWEN3_MOE, "num_experts", 128, 8, 768, 0, true, true},
-};
-
-static const struct moe_row *row_of(enum qr_arch arch)
-{
-    for (int i = 0; i < QR_COUNT(moe_rows); i++)
-        if (moe_rows[i].arch == arch)
-            return &moe_rows[i];
-    return NULL;
-}
+#include "loader/families/family.h"
 
 /* Every so manieth layer has experts, but for those that are named. */
 static int read_dense(const struct qr_hf_obj *o, struct qr_model_config *c)
@@ -52,22 +31,23 @@ int qr_hf_moe_read(const struct qr_hf_obj *o, struct qr_model_config *c)
 {
     QR_ASSERT(o != NULL && c != NULL);
     QR_ASSERT(c->n_layers > 0 && c->n_ffn > 0);
-    const struct moe_row *row = row_of(c->arch);
+    const struct qr_family_experts *row = qr_family_of(c->arch)->experts;
     struct qr_moe_config *m = &c->moe;
     int rc;
     if (!row)
         return 0;
     *m = (struct qr_moe_config){.n_experts = row->n_experts, .n_used = row->n_used, .n_ffn = row->n_ffn ? row->n_ffn : c->n_ffn,
-                                .n_ffn_shared = row->n_ffn_shared, .normalize = !row->normalize_key};
+                                .n_ffn_shared = row->n_ffn_shared, .normalize = !row->normalize_field};
     if ((rc = qr_hf_i32(o, "num_experts", 1, QR_EXPERTS_MAX, &m->n_experts)) ||
         (rc = qr_hf_i32(o, "num_local_experts", 1, QR_EXPERTS_MAX, &m->n_experts)) || /* newer files of Qwen3-MoE have Mixtral's name of it */
         (rc = qr_hf_i32(o, "num_experts_per_tok", 1, m->n_experts, &m->n_used)) ||
         (row->n_ffn && (rc = qr_hf_i32(o, "moe_intermediate_size", 1, 1 << 22, &m->n_ffn))) ||
         (row->n_ffn_shared && (rc = qr_hf_i32(o, "shared_expert_intermediate_size", 1, 1 << 22, &m->n_ffn_shared))) ||
-        (row->normalize_key && (rc = qr_hf_bool(o, "norm_topk_prob", &m->normalize))))
+        (row->normalize_field && (rc = qr_hf_bool(o, "norm_topk_prob", &m->normalize))))
         return rc;
     if (m->n_used > m->n_experts)
-        return qr_err_set(o->err, QR_E_DAMAGED, "%s: num_experts_per_tok is missing, and %d is more than %s %d", o->file, m->n_used, row->n_experts_key,
+        return qr_err_set(o->err, QR_E_DAMAGED, "%s: num_experts_per_tok is missing, and %d is more than %s %d",
+                          o->file, m->n_used, row->count_field,
                           m->n_experts);
     return row->layers_differ ? read_dense(o, c) : 0;
 }
@@ -76,16 +56,16 @@ void qr_hf_moe_write(struct qr_buf *out, const struct qr_model_config *c)
 {
     QR_ASSERT(out != NULL);
     QR_ASSERT(c != NULL);
-    const struct moe_row *row = row_of(c->arch);
+    const struct qr_family_experts *row = qr_family_of(c->arch)->experts;
     const struct qr_moe_config *m = &c->moe;
     if (!row)
         return;
-    qr_buf_printf(out, "  \"%s\": %d,\n  \"num_experts_per_tok\": %d,\n", row->n_experts_key, m->n_experts, m->n_used);
+    qr_buf_printf(out, "  \"%s\": %d,\n  \"num_experts_per_tok\": %d,\n", row->count_field, m->n_experts, m->n_used);
     if (row->n_ffn)
         qr_buf_printf(out, "  \"moe_intermediate_size\": %d,\n", m->n_ffn);
     if (row->n_ffn_shared)
         qr_buf_printf(out, "  \"shared_expert_intermediate_size\": %d,\n", m->n_ffn_shared);
-    if (row->normalize_key)
+    if (row->normalize_field)
         qr_buf_printf(out, "  \"norm_topk_prob\": %s,\n", m->normalize ? "true" : "false");
     if (!row->layers_differ)
         return;

@@ -28,6 +28,9 @@ void qr_share_whole(struct qr_share *s, const struct qr_model_config *c)
 static int check(const struct qr_model_config *c, int32_t size, struct qr_err *err)
 {
     const int32_t widths[] = {c->n_ffn, c->moe.n_ffn, c->moe.n_ffn_shared, c->n_vocab};
+    if (c->qk_norm_rows)
+        return qr_err_set(err, QR_E_UNSUPPORTED, "%s has norms over all heads of q and k, of which no rank has all; use "
+                          "--tensor-parallel 1", c->arch_name);
     if (size > c->n_kv_heads)
         return qr_err_set(err, QR_E_UNSUPPORTED, "%d ranks, but the model has %d key-value heads (num_key_value_heads), of which each rank needs one; use "
                           "--tensor-parallel %d or less", size, c->n_kv_heads, c->n_kv_heads);
@@ -86,6 +89,7 @@ int32_t qr_share_spans(struct qr_span out[QR_SHARE_SPANS_MAX], const struct qr_s
     if (own == total)
         return n;
     switch ((int)dim) {
+    case QR_DIM_HEADS: out[0] = (struct qr_span){s->first_kv_head * group, s->own.n_heads}; break;
     case QR_DIM_Q: out[0] = heads; break;
     case QR_DIM_KV: out[0] = (struct qr_span){first_kv, keys.n}; break;
     case QR_DIM_QKV: out[0] = heads, out[1] = keys, out[2] = (struct qr_span){keys.first + kv, keys.n}, n = 3; break;

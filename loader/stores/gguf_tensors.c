@@ -7,6 +7,7 @@
 #include "base/files/gguf_file.h"
 #include "base/mem.h"
 #include "kernels/kernels.h"
+#include "loader/families/family.h"
 #include "loader/stores/tensor_files_parts.h"
 
 #define PARTS_MAX 4096
@@ -43,42 +44,6 @@ static const struct {
     {"ffn_up", "mlp.up_proj", true, false, false},
     {"ffn_down", "mlp.down_proj", true, false, false},
 };
-
-/* Names that mean something else in an architecture, or are its own. Layers are "model.layers.%d." unless `layer` says otherwise. */
-static const char gpt2_layer[] = "transformer.h.";
-static const struct {
-    const char *arch, *gguf, *layer, *name;
-} own_names[] = {
-    {"phi3", "attn_qkv", NULL, "self_attn.qkv_proj"},
-    {"phi3", "ffn_up", NULL, "mlp.gate_up_proj"},
-    {"gemma2", "post_attention_norm", NULL, "post_attention_layernorm"},
-    {"gemma2", "ffn_norm", NULL, "pre_feedforward_layernorm"},
-    {"gemma2", "post_ffw_norm", NULL, "post_feedforward_layernorm"},
-    {"gemma3", "post_attention_norm", NULL, "post_attention_layernorm"},
-    {"gemma3", "ffn_norm", NULL, "pre_feedforward_layernorm"},
-    {"gemma3", "post_ffw_norm", NULL, "post_feedforward_layernorm"},
-    {"gpt2", "token_embd", NULL, "transformer.wte"},
-    {"gpt2", "position_embd", NULL, "transformer.wpe"},
-    {"gpt2", "output_norm", NULL, "transformer.ln_f"},
-    {"gpt2", "attn_norm", gpt2_layer, "ln_1"},
-    {"gpt2", "attn_qkv", gpt2_layer, "attn.c_attn"},
-    {"gpt2", "attn_output", gpt2_layer, "attn.c_proj"},
-    {"gpt2", "ffn_norm", gpt2_layer, "ln_2"},
-    {"gpt2", "ffn_up", gpt2_layer, "mlp.c_fc"},
-    {"gpt2", "ffn_down", gpt2_layer, "mlp.c_proj"},
-    {"llama", "ffn_gate_inp", NULL, "block_sparse_moe.gate"},
-    {"qwen2moe", "ffn_gate_inp", NULL, "mlp.gate"},
-    {"qwen3moe", "ffn_gate_inp", NULL, "mlp.gate"},
-    {"qwen2moe", "ffn_gate_inp_shexp", NULL, "mlp.shared_expert_gate"},
-    {"qwen2moe", "ffn_gate_shexp", NULL, "mlp.shared_expert.gate_proj"},
-    {"qwen2moe", "ffn_up_shexp", NULL, "mlp.shared_expert.up_proj"},
-    {"qwen2moe", "ffn_down_shexp", NULL, "mlp.shared_expert.down_proj"},
-};
-
-/* The experts of a layer are one tensor of three dimensions here, and a tensor each in safetensors files. */
-static const struct {
-    const char *gguf, *mixtral, *qwen;
-} stacks[] = {{"ffn_gate_exps", "w1", "gate_proj"}, {"ffn_up_exps", "w3", "up_proj"}, {"ffn_down_exps", "w2", "down_proj"}};
 
 const struct qr_stored_type *qr_gguf_stored_type(uint32_t gguf)
 {
@@ -118,11 +83,10 @@ static bool split_name(const char *name, int32_t *layer, char stem[64], const ch
     return true;
 }
 
-/* What is known of the whole file: its architecture, its numbers of heads, and whether its converter mixes the halves of rotary pairs. */
+/* What is known of the whole file: its family, NULL: none that is known, and its numbers of heads. */
 struct mixing {
-    char arch[16];
+    const struct qr_family *family;
     int32_t heads, kv_heads;
-    bool mixed;
 };
 
 /* `layers` and `name` are of the tables here, a tail is as short. */
@@ -136,20 +100,19 @@ static void put_name(char out[QR_STORED_NAME_MAX], const char *layers, int32_t l
     stpcpy(stpcpy(out, name), tail);
 }
 
-/* Converters of these mix: llama's own, and those that were made from it. */
-static bool is_mixed(const char *arch)
+/* Another name than the usual one, in one family; NULL: there is none. */
+static const char *own_name(const struct qr_family *f, const char *stem)
 {
-    static const char *const mixed[] = {"llama", "granite", "smollm3"};
-    for (int i = 0; i < QR_COUNT(mixed); i++)
-        if (strcmp(arch, mixed[i]) == 0)
-            return true;
-    return false;
+    for (const struct qr_family_rename *r = f ? f->gguf_names : NULL; r && r->from; r++)
+        if (strcmp(r->from, stem) == 0)
+            return r->to;
+    return NULL;
 }
 
-char qr_gguf_tensor_name(char out[QR_STORED_NAME_MAX], const char *name, const char *arch)
+char qr_gguf_tensor_name(char out[QR_STORED_NAME_MAX], const char *name, const struct qr_family *f)
 {
-    QR_ASSERT(out != NULL && name != NULL);
-    QR_ASSERT(arch != NULL);
+    QR_ASSERT(out != NULL);
+    QR_ASSERT(name != NULL);
     int32_t layer;
     char stem[64], which = 0;
     const char *tail;
@@ -162,16 +125,18 @@ char qr_gguf_tensor_name(char out[QR_STORED_NAME_MAX], const char *name, const c
         which = names[i].q ? 'q' : names[i].k ? 'k' : 0;
         put_name(out, "model.layers.", layer, names[i].name, tail);
     }
-    for (int i = 0; i < QR_COUNT(own_names); i++)
-        if (strcmp(own_names[i].gguf, stem) == 0 && strcmp(own_names[i].arch, arch) == 0)
-            put_name(out, own_names[i].layer ? own_names[i].layer : "model.layers.", layer, own_names[i].name, tail);
-    return which && is_mixed(arch) ? which : 0;
+    const char *own = own_name(f, tail - strlen(stem)); /* its tail included, which there is none of then */
+    tail = own ? "" : tail;
+    own = own ? own : own_name(f, stem);
+    if (own)
+        put_name(out, f->gguf_layers ? f->gguf_layers : "model.layers.", layer, own, tail);
+    return which && f && f->gguf_pairs ? which : 0;
 }
 
 /* The name to be found by; "" for tensors that have no counterpart. */
 static void translate(char out[QR_STORED_NAME_MAX], struct qr_stored_tensor *t, const struct mixing *mix)
 {
-    const char which = qr_gguf_tensor_name(out, t->name, mix->arch);
+    const char which = qr_gguf_tensor_name(out, t->name, mix->family);
     t->heads = which == 'q' ? mix->heads : which == 'k' ? mix->kv_heads : 0;
 }
 
@@ -183,17 +148,12 @@ struct stack {
 
 static bool find_stack(struct stack *s, const char *name, const struct mixing *mix)
 {
-    const bool llama = strcmp(mix->arch, "llama") == 0;
     char stem[64];
     if (!split_name(name, &s->layer, stem, &s->tail) || s->layer < 0)
         return false;
-    for (int i = 0; i < QR_COUNT(stacks); i++)
-        if (strcmp(stacks[i].gguf, stem) == 0) {
-            s->before = llama ? "block_sparse_moe.experts" : "mlp.experts";
-            s->behind = llama ? stacks[i].mixtral : stacks[i].qwen;
-            return true;
-        }
-    return false;
+    s->behind = qr_family_expert_name(mix->family, stem);
+    s->before = s->behind ? mix->family->experts->stem : NULL;
+    return s->behind != NULL;
 }
 
 static int keep_key(struct qr_tensor_files *st, const struct qr_stored_tensor *t, const char *key, struct qr_err *err)
@@ -225,7 +185,7 @@ static int add_stack(struct qr_tensor_files *st, const struct qr_stored_tensor *
         if (!t)
             return (int)err->code;
         *t = *whole;
-        t->n_dims = 2;
+        t->n_dims = whole->n_dims - 1;
         t->shape[0] = whole->shape[1], t->shape[1] = whole->shape[2], t->shape[2] = 0;
         t->n_bytes = whole->n_bytes / (uint64_t)n;
         t->offset = whole->offset + (uint64_t)e * t->n_bytes;
@@ -244,10 +204,7 @@ static bool is_fused(int32_t *layer, const char **tail, const char *name, const 
     char stem[64];
     if (!split_name(name, layer, stem, tail) || *layer < 0 || strcmp(stem, "attn_qkv") != 0)
         return false;
-    for (int i = 0; i < QR_COUNT(own_names); i++)
-        if (strcmp(own_names[i].gguf, stem) == 0 && strcmp(own_names[i].arch, mix->arch) == 0)
-            return false;
-    return true;
+    return own_name(mix->family, stem) == NULL;
 }
 
 static int add_fused(struct qr_tensor_files *st, const struct qr_stored_tensor *whole, int32_t layer, const char *tail, const struct mixing *mix,
@@ -268,7 +225,7 @@ static int add_fused(struct qr_tensor_files *st, const struct qr_stored_tensor *
         t->shape[0] = whole->shape[0] / n_heads * heads[i];
         t->n_bytes = whole->n_bytes / (uint64_t)whole->shape[0] * (uint64_t)t->shape[0];
         t->offset = whole->offset + whole->n_bytes / (uint64_t)whole->shape[0] * (uint64_t)row;
-        t->heads = mix->mixed && i < 2 ? (int32_t)heads[i] : 0;
+        t->heads = mix->family && mix->family->gguf_pairs && i < 2 ? (int32_t)heads[i] : 0;
         row += t->shape[0];
         snprintf(name, sizeof name, "%.200s[%c]", whole->name, "qkv"[i]);
         t->name = qr_stored_list_name(&st->list, name, strlen(name));
@@ -282,21 +239,19 @@ static int add_fused(struct qr_tensor_files *st, const struct qr_stored_tensor *
 static bool early_expert(char out[QR_STORED_NAME_MAX], const char *name, const struct mixing *mix)
 {
     int layer = 0, expert = 0, used = 0, n_points = 0;
-    char which[8];
+    char which[8], stem[32];
     for (const char *c = name; *c; c++)
         n_points += *c == '.';
-    if (n_points != 4 || strcmp(mix->arch, "llama") != 0) /* sscanf would be what takes longest of a tensor's name */
+    if (n_points != 4) /* sscanf would be what takes longest of a tensor's name */
         return false;
     if (sscanf(name, "blk.%6d.ffn_%4[a-z].%6d.weight%n", &layer, which, &expert, &used) != 3 || name[used] || used == 0)
         return false;
-    for (int i = 0; i < QR_COUNT(stacks); i++) {
-        const size_t n = strlen(which);
-        if (strncmp(stacks[i].gguf + 4, which, n) != 0 || stacks[i].gguf[4 + n] != '_')
-            continue;
-        snprintf(out, QR_STORED_NAME_MAX, "model.layers.%d.block_sparse_moe.experts.%d.%s.weight", layer, expert, stacks[i].mixtral);
-        return true;
-    }
-    return false;
+    snprintf(stem, sizeof stem, "ffn_%s_exps", which);
+    const char *to = qr_family_expert_name(mix->family, stem);
+    if (to)
+        snprintf(out, QR_STORED_NAME_MAX, "model.layers.%d.%s.%d.%s.weight", layer, mix->family->experts->stem, expert,
+                 to);
+    return to != NULL;
 }
 
 static int add_tensor(struct qr_tensor_files *st, const struct qr_gguf_tensor *from, int32_t shard, const struct mixing *mix, struct qr_err *err)
@@ -309,7 +264,7 @@ static int add_tensor(struct qr_tensor_files *st, const struct qr_gguf_tensor *f
                                     .n_dims = from->n_dims, .shard = shard, .offset = from->offset, .n_bytes = from->n_bytes};
     for (int32_t i = 0; i < from->n_dims; i++)
         new.shape[i] = from->dim[from->n_dims - 1 - i];
-    if (new.n_dims == 3 && find_stack(&stack, new.name, mix))
+    if (new.n_dims >= 2 && find_stack(&stack, new.name, mix) && new.n_dims == (strcmp(stack.tail, ".bias") == 0 ? 2 : 3))
         return add_stack(st, &new, &stack, err);
     if (new.n_dims <= 2 && is_fused(&layer, &tail, new.name, mix))
         return add_fused(st, &new, layer, tail, mix, err);
@@ -329,21 +284,22 @@ static int add_tensor(struct qr_tensor_files *st, const struct qr_gguf_tensor *f
     return keep_key(st, t, name[0] ? qr_stored_list_name(&st->list, name, strlen(name)) : t->name, err);
 }
 
+/* Of families that share a name the one with experts has the names of all. */
 static int read_mixing(struct mixing *mix, const struct qr_gguf *g, struct qr_err *err)
 {
     struct qr_gguf_text arch = {0};
     int64_t heads = 0, kv_heads = 0;
-    char key[64];
+    char name[32], key[64];
     *mix = (struct mixing){0};
     int rc = qr_gguf_string(g, "general.architecture", &arch, NULL, err);
-    if (rc || arch.n >= sizeof mix->arch)
+    if (rc || arch.n >= sizeof name)
         return rc;
-    snprintf(mix->arch, sizeof mix->arch, "%.*s", (int)arch.n, arch.at);
-    mix->mixed = is_mixed(mix->arch);
-    snprintf(key, sizeof key, "%s.attention.head_count", mix->arch);
+    snprintf(name, sizeof name, "%.*s", (int)arch.n, arch.at);
+    mix->family = qr_family_in_gguf(name);
+    snprintf(key, sizeof key, "%s.attention.head_count", name);
     rc = qr_gguf_same_int(g, key, 0, 1, 1 << 16, &heads, NULL, err);
     kv_heads = heads;
-    snprintf(key, sizeof key, "%s.attention.head_count_kv", mix->arch);
+    snprintf(key, sizeof key, "%s.attention.head_count_kv", name);
     rc = rc ? rc : qr_gguf_same_int(g, key, 0, 1, 1 << 16, &kv_heads, NULL, err);
     mix->heads = (int32_t)heads;
     mix->kv_heads = (int32_t)kv_heads;

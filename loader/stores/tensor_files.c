@@ -11,6 +11,7 @@
 #include "base/half.h"
 #include "base/mem.h"
 #include "loader/pack/gguf_blocks.h"
+#include "loader/stores/expert_stacks.h"
 #include "loader/stores/quantized_tensors.h"
 #include "loader/stores/tensor_files_parts.h"
 
@@ -90,7 +91,11 @@ int qr_tensor_files_open_from(struct qr_tensor_files **out, struct qr_source *so
     if (qr_source_gguf(source))
         return qr_gguf_tensors_open(out, source, err);
     int rc = qr_safetensors_open(out, qr_source_model(source), err);
-    if (!rc && quant && (rc = qr_quantized_tensors_find(*out, quant, err))) {
+    if (rc)
+        return rc;
+    rc = quant ? qr_quantized_tensors_find(*out, quant, err) : 0;
+    rc = rc ? rc : qr_expert_stacks_find(*out, err);
+    if (rc) {
         qr_tensor_files_close(*out);
         *out = NULL;
     }
@@ -148,8 +153,8 @@ uint64_t qr_tensor_files_n_parameters(const struct qr_tensor_files *st)
         n += n_numbers(&st->list.item[i]);
     for (int32_t i = 0; i < st->made.n; i++) {
         const struct qr_stored_tensor *t = &st->made.item[i];
-        n += n_numbers(t);
-        for (int k = 0; k < QR_QUANTIZED_PARTS; k++)
+        n += t->part_of ? 0 : n_numbers(t);
+        for (int k = 0; t->quantized && k < QR_QUANTIZED_PARTS; k++)
             n -= qr_quantized_part(t, k) ? n_numbers(qr_quantized_part(t, k)) : 0;
     }
     return n;
@@ -343,7 +348,7 @@ static int64_t stored_row(const struct qr_stored_tensor *t, int64_t i)
 
 const void *qr_tensor_files_row(const struct qr_tensor_files *st, const struct qr_stored_tensor *t, int64_t row)
 {
-    QR_ASSERT(st != NULL && t != NULL && t->n_dims >= 1);
+    QR_ASSERT(st != NULL && t != NULL && t->n_dims >= 1 && !t->part_of);
     QR_ASSERT(row >= 0 && row < t->shape[0]);
     return (const uint8_t *)qr_tensor_files_data(st, t) + (uint64_t)stored_row(t, row) * (t->n_bytes / (uint64_t)t->shape[0]);
 }
@@ -362,12 +367,27 @@ void qr_stored_numbers(float *dst, const uint8_t *src, enum qr_dtype from, int64
     }
 }
 
+/* Rows of a part of a tensor. Rows are what lies closest: all of a column of them at a time. */
+static void decode_part(const struct qr_tensor_files *st, const struct qr_stored_tensor *t, float *dst, int64_t first, int64_t n)
+{
+    const size_t number = qr_dtype_bytes(t->type->dtype);
+    const int64_t n_cols = t->n_dims == 2 ? t->shape[1] : 1;
+    const uint8_t *src = qr_tensor_files_data(st, t);
+    for (int64_t c = 0; c < n_cols; c++)
+        for (int64_t i = 0; i < n; i++)
+            qr_stored_numbers(dst + i * n_cols + c, src + (size_t)((first + i) * t->row_step + c * t->col_step) * number, t->type->dtype, 1);
+}
+
 void qr_tensor_files_decode(const struct qr_tensor_files *st, const struct qr_stored_tensor *t, float *dst, int64_t first, int64_t n)
 {
     QR_ASSERT(st != NULL && t != NULL && dst != NULL);
     QR_ASSERT(t->type->computable && t->n_dims >= 1 && first >= 0 && n <= t->shape[0] - first);
     if (t->quantized) {
         qr_quantized_decode(st, t, dst, first, n);
+        return;
+    }
+    if (t->part_of) {
+        decode_part(st, t, dst, first, n);
         return;
     }
     int64_t n_cols = 1;

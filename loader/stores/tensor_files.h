@@ -40,6 +40,8 @@ struct qr_stored_tensor {
     int64_t shape[QR_STORED_DIMS_MAX];
     uint64_t offset, n_bytes;      /* offset from the beginning of its file */
     int32_t heads;                 /* not 0: rows of that many heads, in each of which the halves that rotate with each other are mixed row by row (GGUF) */
+    const struct qr_stored_tensor *part_of; /* not NULL: some of that tensor's numbers (expert_stacks.h), */
+    int64_t row_step, col_step;    /* number c of row r the one of r row_step + c col_step from offset on; n_bytes: up to its last */
     const struct qr_quantized *quantized; /* not NULL: several tensors together (quantized_tensors.h); no bytes of its own, offset is that of its codes */
 };
 
@@ -98,7 +100,7 @@ const void *qr_tensor_files_row(const struct qr_tensor_files *st, const struct q
 /* Whether rows lie in the file as kernels read them. */
 static inline bool qr_stored_is_plain(const struct qr_stored_tensor *t)
 {
-    return !t->type->blocks && t->heads == 0;
+    return !t->type->blocks && t->heads == 0 && !t->part_of;
 }
 
 /* Appends "[512, 64]" to a buffer of n characters; for messages. Returns text. */

@@ -81,9 +81,10 @@ void qr_stored_numbers(float *dst, const uint8_t *src, enum qr_dtype from, int64
 /* Of one of the types of base/files/gguf.h. */
 const struct qr_stored_type *qr_gguf_stored_type(uint32_t gguf);
 
-/* The name in safetensors files of what a GGUF file of the architecture `arch` calls `name`; "" for what has no counterpart. Returns 'q' or 'k' where
+/* The name in safetensors files of what a GGUF file of a family (NULL: unknown) calls `name`; "" for what has no counterpart.
+ * Returns 'q' or 'k' where
  * converters mix the rows of such a tensor's heads (qr_stored_tensor.heads), else 0. */
-char qr_gguf_tensor_name(char out[QR_STORED_NAME_MAX], const char *name, const char *arch);
+char qr_gguf_tensor_name(char out[QR_STORED_NAME_MAX], const char *name, const struct qr_family *f);
 
 /* One more entry, of zeros, at the end of the list. */
 struct qr_stored_tensor *qr_stored_list_add(struct qr_stored_list *list);

@@ -16,6 +16,7 @@
 #include "base/rng.h"
 #include "base/thread.h"
 #include "loader/config/hf_config.h"
+#include "loader/families/family.h"
 #include "loader/write/safetensors_write.h"
 #include "loader/weight_table.h"
 
@@ -294,55 +295,26 @@ int qr_model_make(const char *dir, const struct qr_model_config *config, enum qr
     return qr_model_make_with(dir, config, &o, err);
 }
 
-/* What the later families have of their own, each of it in a way that shows: caps that bend, a layer of each kind. */
-static void make_small_family(struct qr_model_config *c)
-{
-    const bool gemma = c->arch == QR_ARCH_GEMMA2 || c->arch == QR_ARCH_GEMMA3, gpt2 = c->arch == QR_ARCH_GPT2;
-    if (gemma) {
-        c->act = QR_ACT_GELU_TANH;
-        c->norm_plus_one = c->post_norms = true;
-        c->embed_scale = 8;
-        c->attn_scale = 0.25f;
-        c->window = 37;
-        c->unwindowed[0] = 2;
-    }
-    c->qk_norm |= c->arch == QR_ARCH_GEMMA3;
-    c->local_theta = c->arch == QR_ARCH_GEMMA3 ? 100 : 0;
-    c->attn_softcap = c->arch == QR_ARCH_GEMMA2 ? 3 : 0;
-    c->logits_softcap = c->arch == QR_ARCH_GEMMA2 ? 2 : 0;
-    c->layer_norm = gpt2 || c->arch == QR_ARCH_STABLELM;
-    if (c->arch == QR_ARCH_STABLELM)
-        c->rope.partial = 0.5;
-    if (gpt2) {
-        c->act = QR_ACT_GELU_TANH;
-        c->ungated = c->turned = c->qkv_bias = c->out_bias = c->mlp_bias = true;
-        c->n_kv_heads = c->n_heads;
-        c->n_positions = c->ctx_max;
-        c->unrotated[0] = 3;
-    }
-}
-
 struct qr_model_config qr_model_config_small(enum qr_arch arch)
 {
-    const bool mixtral = arch == QR_ARCH_MIXTRAL, qwen2_moe = arch == QR_ARCH_QWEN2_MOE, experts = mixtral || qwen2_moe || arch == QR_ARCH_QWEN3_MOE;
-    const bool granite = arch == QR_ARCH_GRANITE, gemma = arch == QR_ARCH_GEMMA;
+    const struct qr_family *f = qr_family_of(arch);
+    const struct qr_family_experts *e = f->experts;
     struct qr_model_config c = {
         .arch = arch,
         .n_layers = 2, .n_embd = 64, .n_heads = 4, .n_kv_heads = 2, .head_dim = 16, .n_ffn = 96, .n_vocab = 256, .ctx_max = 512,
         .norm_eps = 1e-5f,
-        .qkv_bias = arch == QR_ARCH_QWEN2 || qwen2_moe,
-        .qk_norm = arch == QR_ARCH_QWEN3 || arch == QR_ARCH_QWEN3_MOE,
-        .moe = {.n_experts = experts ? 8 : 0, .n_used = experts ? 2 : 0, .n_ffn = mixtral ? 96 : experts ? 32 : 0, .n_ffn_shared = qwen2_moe ? 48 : 0,
-                .normalize = experts && !qwen2_moe},
-        .act = gemma ? QR_ACT_GELU_TANH : QR_ACT_SILU, .norm_plus_one = gemma,
-        .embed_scale = granite ? 12 : gemma ? 8 : 0, .residual_scale = granite ? 0.22f : 0, .attn_scale = granite ? 0.1f : 0, .logits_divisor = granite ? 1 : 0,
+        .qkv_bias = f->qkv_bias, .qk_norm = f->qk_norm, .norm_plus_one = f->norm_plus_one, .turned = f->transposed,
+        .moe = {.n_experts = e ? 8 : 0, .n_used = e ? 2 : 0, .n_ffn = e ? 32 : 0, .normalize = e &&
+                e->normalized_in_gguf},
         .stored = QR_F32,
         .rope = {.type = QR_ROPE_DEFAULT, .theta = 10000, .factor = 1, .beta_fast = 32, .beta_slow = 1, .attn_factor = -1,
                  .truncate = true, .original_ctx = 512},
         .bos_id = 1, .eos_ids = {2}, .n_eos = 1,
         .gen_temperature = NAN, .gen_top_p = NAN, .gen_min_p = NAN, .gen_repetition_penalty = NAN, .gen_top_k = -1,
     };
-    make_small_family(&c);
+    qr_family_flags(&c, f);
+    if (f->make_small)
+        f->make_small(&c);
     qr_arch_names(arch, c.arch_name, c.model_type);
     return c;
 }

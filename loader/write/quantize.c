@@ -8,6 +8,7 @@
 #include "base/half.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "loader/families/family.h"
 #include "loader/stores/quantized_tensors.h"
 #include "loader/write/round_rows.h"
 #include "loader/write/safetensors_write.h"
@@ -84,18 +85,29 @@ int qr_quantize_group(int64_t *out, const struct qr_model_config *c, int64_t ask
     return 0;
 }
 
+/* Whether norms stand before the halves of a layer, into which smoothing folds what it divides by. */
+static bool norms_inputs(const struct qr_model_config *c)
+{
+    bool found = false;
+    for (struct qr_weight_walk k = qr_weight_walk_begin(c); !found && qr_weight_walk_next(&k);)
+        found = k.row->per_layer && k.row->at == folds[0].norm;
+    return found;
+}
+
 const char *qr_quantize_unsmoothable(const struct qr_model_config *c)
 {
     QR_ASSERT(c != NULL);
     QR_ASSERT(c->n_layers > 0);
-    return c->layer_norm ? "its norms are LayerNorm, with biases" : c->norm_plus_one ? "its norms multiply by 1 + w" : NULL;
+    if (c->layer_norm)
+        return "its norms are LayerNorm, with biases";
+    return c->norm_plus_one ? "its norms multiply by 1 + w" : norms_inputs(c) ? NULL : "no norms stand before its products";
 }
 
 void qr_quantize_fit(struct qr_model_config *c)
 {
     QR_ASSERT(c != NULL);
     QR_ASSERT(c->quant.method == QR_QUANT_NONE);
-    c->norm_plus_one |= c->arch == QR_ARCH_GEMMA || c->arch == QR_ARCH_GEMMA2 || c->arch == QR_ARCH_GEMMA3;
+    c->norm_plus_one |= qr_family_of(c->arch)->norm_plus_one;
 }
 
 static int admits_gguf(const struct qr_model_config *c, const struct qr_tensor_files *st, struct qr_err *err)

@@ -22,8 +22,11 @@ static const char *type_name(const struct qr_st_entry *e)
 int64_t qr_st_entry_count(const struct qr_st_entry *e)
 {
     QR_ASSERT(e != NULL);
-    QR_ASSERT(e->n_dims == 1 || e->n_dims == 2);
-    return e->shape[0] * (e->n_dims == 2 ? e->shape[1] : 1);
+    QR_ASSERT(e->n_dims >= 1 && e->n_dims <= QR_COUNT(e->shape));
+    int64_t n = 1;
+    for (int32_t i = 0; i < e->n_dims; i++)
+        n *= e->shape[i];
+    return n;
 }
 
 uint64_t qr_st_entry_bytes(const struct qr_st_entry *e)
@@ -58,8 +61,8 @@ static uint64_t put_header(struct qr_buf *out, const struct qr_st_entry *entry, 
         qr_buf_put_byte(out, ',');
         qr_json_put_str(out, e->name, strlen(e->name));
         qr_buf_printf(out, ":{\"dtype\":\"%s\",\"shape\":[%" PRId64, type_name(e), e->shape[0]);
-        if (e->n_dims == 2)
-            qr_buf_printf(out, ",%" PRId64, e->shape[1]);
+        for (int32_t k = 1; k < e->n_dims; k++)
+            qr_buf_printf(out, ",%" PRId64, e->shape[k]);
         qr_buf_printf(out, "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", begin, end);
         begin = end;
     }

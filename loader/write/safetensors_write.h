@@ -18,8 +18,8 @@ struct qr_st_entry {
     enum qr_dtype dtype; /* f32, f16, bf16, i8 or i32 */
     const char *type;    /* of elements of a type that nothing here computes with: "I64", "F8_E4M3". NULL: dtype's */
     int32_t type_bytes;  /* of one of these */
-    int32_t n_dims;      /* 1 or 2 */
-    int64_t shape[2];
+    int32_t n_dims;      /* 1 to 3 */
+    int64_t shape[3];
 };
 
 /* One more line of metadata. */

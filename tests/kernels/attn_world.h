@@ -13,6 +13,7 @@
 struct world {
     struct qr_attention_case c;
     int32_t n_seqs, ctx[WORLD_SEQS_MAX], n_rows[WORLD_SEQS_MAX]; /* context after the step; rows of the step */
+    float *sinks; /* owned [H], or NULL */
     float *k[WORLD_SEQS_MAX], *v[WORLD_SEQS_MAX], *q[WORLD_SEQS_MAX]; /* owned [ctx][G or H][K] */
 };
 
@@ -25,10 +26,21 @@ struct step {
     int64_t q_stride;
 };
 
+/* Beside scores of a few units: one that is none, one far above them, and one whose exponential is infinite in f32. */
+static inline float *random_sinks(int32_t n_heads, uint64_t seed)
+{
+    struct qr_rng r = {.seed = seed + 2};
+    float *sinks = random_floats(&r, n_heads);
+    const float odd[] = {-INFINITY, 40, 300};
+    for (int32_t h = 1; h < n_heads && h <= QR_COUNT(odd); h++)
+        sinks[h] = odd[h - 1];
+    return sinks;
+}
+
 static inline struct world world_new(struct qr_attention_case c, int32_t n_seqs, const int32_t *ctx, const int32_t *n_rows, uint64_t seed)
 {
     struct qr_rng r = {.seed = seed};
-    struct world w = {.c = c, .n_seqs = n_seqs};
+    struct world w = {.c = c, .n_seqs = n_seqs, .sinks = c.use & QR_CASE_SINKS ? random_sinks(c.n_heads, seed) : NULL};
     for (int32_t s = 0; s < n_seqs; s++) {
         w.ctx[s] = ctx[s];
         w.n_rows[s] = n_rows[s];
@@ -67,6 +79,7 @@ static inline void world_drop(struct world *w)
         qr_free(w->v[s]);
         qr_free(w->q[s]);
     }
+    qr_free(w->sinks);
 }
 
 /* Blocks 0 .. n-1 in their order, or shuffled when seed is not 0. */
@@ -166,9 +179,9 @@ static inline void step_drop(struct step *st)
 
 static inline struct qr_attention_args step_args(const struct world *w, const struct step *st, void *out, void *lse, const void *q)
 {
-    return (struct qr_attention_args){.out = out, .q = q, .lse = lse, .batch = &st->batch, .kv = &st->kv, .out_stride = st->q_stride,
-                                      .q_stride = st->q_stride, .layer = WORLD_LAYER, .n_heads = w->c.n_heads, .window = w->c.window,
-                                      .scale = (float)(1 / sqrt((double)w->c.head_dim)), .softcap = w->c.softcap};
+    return (struct qr_attention_args){.out = out, .q = q, .lse = lse, .batch = &st->batch, .kv = &st->kv, .sinks = w->sinks,
+                                      .out_stride = st->q_stride, .q_stride = st->q_stride, .layer = WORLD_LAYER, .n_heads = w->c.n_heads,
+                                      .window = w->c.window, .scale = (float)(1 / sqrt((double)w->c.head_dim)), .softcap = w->c.softcap};
 }
 
 /* Where a table hands rows over as bf16: queries and results like that are those of `out`, rounded. */

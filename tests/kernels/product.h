@@ -49,7 +49,8 @@ static inline struct qr_linear_args args_of(const struct data *d, struct form f,
 {
     return (struct qr_linear_args){.out = out, .x = d->x, .w = &d->w, .bias = f.bias ? d->bias : NULL, .norm_w = f.norm ? d->norm_w : NULL,
                                    .out_stride = d->out_stride, .x_stride = d->x_stride, .n_rows = d->n_rows, .n_in = d->n_in, .n_out = d->n_out,
-                                   .add = f.add, .glu = f.glu, .act = f.act, .eps = 1e-5f};
+                                   .add = f.add, .glu = f.glu, .act = f.act,
+                                   .clamp = {.limit = 1.5f, .alpha = 1.702f}, .eps = 1e-5f};
 }
 
 /* Each step a launch of its own. out [n_rows, out_stride], NaN where nothing is written. */
@@ -61,7 +62,7 @@ static inline float *product_apart(struct qr_backend *be, const struct data *d, 
     const struct qr_norm_args norm = {.out = normed, .x = d->x, .w = d->norm_w, .out_stride = d->n_in, .x_stride = d->x_stride, .n_rows = d->n_rows,
                                       .n_cols = d->n_in, .eps = a.eps};
     const struct qr_glu_args glu = {.out = out, .gate_up = y, .out_stride = d->out_stride, .gate_up_stride = d->out_stride, .n_rows = d->n_rows,
-                                    .n_cols = d->n_out / 2, .act = f.act};
+                                    .n_cols = d->n_out / 2, .act = f.act, .clamp = a.clamp};
     const struct qr_add_args add = {.x = out, .delta = y, .x_stride = d->out_stride, .delta_stride = d->out_stride, .n_rows = d->n_rows,
                                     .n_cols = d->n_out};
     if (f.norm) {

@@ -86,7 +86,9 @@ struct query {
  * |v| w 2^-17 (1 + 2^-15 + 2 rel_p) / vs over all positions: 65535 is not 2^16, and w is uncertain by what p is. Their integer
  * sums are exact, then come three roundings. Level avx2 does the same with p vs to w/32767: twice the distance. The device rounds q and p vs to bf16:
  * q for both sides, p vs by half a unit, 2^-8 of it: `flips`.
- * fp8 cache: the same numbers times scales, and both sides round p vs, as p with a bf16 cache. */
+ * fp8 cache: the same numbers times scales, and both sides round p vs, as p with a bf16 cache.
+ * A sink's term of the denominator, 2^(sink / ln 2 - m): two roundings of the exponent, and that of f, which does not cancel here;
+ * the exponential 2^-22. */
 #define TILE_LOSS 0x1p-110
 static struct query bound_of(const struct world *w, const struct step *st, int32_t s, int32_t r, int32_t h, enum rounding how)
 {
@@ -146,12 +148,15 @@ static struct query bound_of(const struct world *w, const struct step *st, int32
             b.flips[i] += bytes ? element * most * half_unit * (1 + 4 * half_unit + 2 * rel_p) : p * v * flip;
         }
     }
+    const double sink = w->sinks ? (double)w->sinks[h] : -INFINITY;
+    sum += exp(sink - max);
     for (int32_t i = 0; i < k; i++) {
         b.size[i] /= sum;
         b.flips[i] /= sum;
     }
     int32_t pieces = pos / 256 - first / 256 + 1;
     b.rel = 2 * (rel_p + gamma_n(256 + 8 * pieces) + pieces * (0x1p-22 + U24 * far)) + 4 * U24;
+    b.rel += isfinite(sink) ? 4 * U24 * (fabs(sink) + fabs(max)) + 0x1p-22 : 0;
     b.lse_abs = b.rel + 2 * U24 * (fabs(max) + log(sum) + 1);
     qr_free(score);
     return b;

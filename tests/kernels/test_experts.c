@@ -132,8 +132,10 @@ static void expect_row(struct qr_backend *be, float *out, const struct qr_expert
                 continue;
             const struct qr_weight gate_up = qr_weight_in_stack(a->gate_up, e), down = qr_weight_in_stack(a->down, e);
             const struct qr_linear_args first = {.out = gated, .x = a->x + row * a->x_stride, .w = &gate_up, .n_rows = 1, .n_in = n_embd, .n_out = 2 * n_ffn,
-                                                 .glu = true, .act = a->act};
-            const struct qr_linear_args second = {.out = y, .x = gated, .w = &down, .n_rows = 1, .n_in = n_ffn, .n_out = n_embd};
+                                                 .bias = a->gate_up_bias ? a->gate_up_bias + (int64_t)e * 2 * n_ffn : NULL, .glu = true,
+                                                 .act = a->act, .clamp = a->clamp};
+            const struct qr_linear_args second = {.out = y, .x = gated, .w = &down, .n_rows = 1, .n_in = n_ffn, .n_out = n_embd,
+                                                  .bias = a->down_bias ? a->down_bias + (int64_t)e * n_embd : NULL};
             const float weight = a->weights[row * a->n_used + u];
             be->k->linear(be->queue, &first);
             be->k->linear(be->queue, &second);
@@ -165,6 +167,9 @@ static void check_experts(const char *isa, struct qr_backend *be, const struct e
     const int64_t stride = c->n_embd + GAP, n = c->n_rows * stride, pairs = (int64_t)c->n_rows * c->n_used, room = qr_experts_room_rows(c->n_rows, c->n_used);
     struct qr_weight gate_up = random_stack(be, rng, type, c->n_experts, 2 * c->n_ffn, c->n_embd);
     struct qr_weight down = random_stack(be, rng, type, c->n_experts, c->n_embd, c->n_ffn);
+    float *gate_up_bias = random_floats(rng, (int64_t)c->n_experts * 2 * c->n_ffn);
+    float *down_bias = random_floats(rng, (int64_t)c->n_experts * c->n_embd);
+    const bool biased = (c->n_rows + (int32_t)type) % 2 == 0;
     float *x = random_floats(rng, n), *out = poisoned(n), *weights = random_floats(rng, pairs), *want = qr_alloc((size_t)c->n_embd, sizeof *want);
     int32_t *ids = qr_alloc((size_t)pairs, sizeof *ids);
     choose(rng, ids, c);
@@ -175,7 +180,9 @@ static void check_experts(const char *isa, struct qr_backend *be, const struct e
     const struct qr_experts_args a = {.out = out, .x = x, .ids = ids, .weights = weights, .gate_up = &gate_up, .down = &down,
                                       .gathered = poisoned(room * c->n_embd), .gated = poisoned(room * c->n_ffn), .fresh = poisoned(room * c->n_embd),
                                       .order = qr_alloc((size_t)(c->n_experts + 1 + pairs), sizeof(int32_t)), .out_stride = stride, .x_stride = stride,
-                                      .n_rows = c->n_rows, .n_used = c->n_used, .act = QR_ACT_SILU};
+                                      .n_rows = c->n_rows, .n_used = c->n_used, .gate_up_bias = biased ? gate_up_bias : NULL,
+                                      .down_bias = biased ? down_bias : NULL, .act = biased ? QR_ACT_CLAMPED : QR_ACT_SILU,
+                                      .clamp = {.limit = 0.7f, .alpha = 1.702f}};
     be->k->experts(be->queue, &a);
     for (int32_t row = 0; row < c->n_rows; row += step_of(be, c->n_rows)) {
         memcpy(want, old + row * stride, (size_t)c->n_embd * sizeof *want);
@@ -186,6 +193,7 @@ static void check_experts(const char *isa, struct qr_backend *be, const struct e
     cr_assert(gaps_untouched(out, c->n_rows, c->n_embd, stride));
     qr_free(x), qr_free(out), qr_free(weights), qr_free(want), qr_free(ids), qr_free(old), qr_free(a.gathered), qr_free(a.gated), qr_free(a.fresh);
     qr_free(a.order), qr_free_aligned(gate_up.packed), qr_free_aligned(down.packed);
+    qr_free(gate_up_bias), qr_free(down_bias);
 }
 
 Test(experts, add_to_every_row_what_its_experts_products_give_it_alone_in_order_of_the_experts)

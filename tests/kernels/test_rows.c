@@ -156,7 +156,9 @@ Test(residual_add, adds_row_by_row_and_nothing_between_rows)
 /* SiLU: exp within 1.5 ulp = 3 u, the sum, the division, the product with `up`: gamma_6 relative. e^-x is infinite below -88.72, where
  * the true value is at most 88.8 e^-88.72 = 2.7e-37: the floor.
  * GELU: tanh's argument carries gamma_6 (two products, a fused step, a product, two constants), worth |y| (1 - tanh^2 y) gamma_6 <= 0.45
- * gamma_6; tanh itself 4 ulp = 4 u at most; 1 + tanh cancels for negative x, so all this is absolute, times |x| / 2; then gamma_4. */
+ * gamma_6; tanh itself 4 ulp = 4 u at most; 1 + tanh cancels for negative x, so all this is absolute, times |x| / 2; then gamma_4.
+ * Clamped: SiLU's, but the exponent alpha g carries a rounding, |alpha g| u of its power, and up + 1 one. The powers infinite in
+ * f32 are those of gates below -52: 52 e^-88.72 times |up + 1| <= limit + 1. */
 static void check_glu(const char *isa, struct qr_backend *be, struct qr_rows_case c, uint64_t seed)
 {
     struct qr_rng r = {.seed = seed};
@@ -165,10 +167,10 @@ static void check_glu(const char *isa, struct qr_backend *be, struct qr_rows_cas
     for (int64_t i = 0; i < n_in; i++)
         in[i] *= i % 3 ? 4.0f : 60.0f;
     double *wide = widen(in, n_in), *want = qr_alloc((size_t)n, sizeof *want);
-    for (int act = QR_ACT_SILU; act <= QR_ACT_GELU_TANH; act++) {
+    for (int act = QR_ACT_SILU; act <= QR_ACT_CLAMPED; act++) {
         float *out = poisoned(n);
         struct qr_glu_args a = {.out = out, .gate_up = in, .out_stride = stride, .gate_up_stride = in_stride, .n_rows = c.n_rows,
-                                .n_cols = c.n_cols, .act = act};
+                                .n_cols = c.n_cols, .act = act, .clamp = {.limit = 7, .alpha = 1.702f}};
         be->k->glu(be->queue, &a);
         struct qr_glu_args o = a;
         o.out = (float *)want;
@@ -177,15 +179,17 @@ static void check_glu(const char *isa, struct qr_backend *be, struct qr_rows_cas
         for (int32_t row = 0; row < c.n_rows; row++)
             for (int32_t i = 0; i < c.n_cols; i++) {
                 double g = fabs(wide[row * in_stride + i]), up = fabs(wide[row * in_stride + c.n_cols + i]), w = want[row * stride + i];
-                double bound = act == QR_ACT_SILU ? gamma_n(6) * fabs(w) + 2.7e-37 * up
-                                                  : gamma_n(4) * fabs(w) + g / 2 * up * (0.45 * gamma_n(6) + 4 * U24);
+                double bound = act == QR_ACT_SILU      ? gamma_n(6) * fabs(w) + 2.7e-37 * up
+                               : act == QR_ACT_CLAMPED ? gamma_n(7 + 1.702 * g) * fabs(w) + 2.7e-37 * 8
+                                                       : gamma_n(4) * fabs(w) + g / 2 * up * (0.45 * gamma_n(6) + 4 * U24);
                 cr_assert(fabs((double)out[row * stride + i] - w) <= bound, "%s act %d: gate %.9g up %.9g gave %.9g, not %.9g", isa, act,
                           wide[row * in_stride + i], wide[row * in_stride + c.n_cols + i], (double)out[row * stride + i], w);
             }
         cr_assert(gaps_untouched(out, c.n_rows, c.n_cols, stride));
         for (int32_t row = 0; row < c.n_rows; row++) { /* the last column alone: no tail may matter */
             float pair[2] = {in[row * in_stride + c.n_cols - 1], in[row * in_stride + 2 * c.n_cols - 1]}, one;
-            struct qr_glu_args s = {.out = &one, .gate_up = pair, .out_stride = 1, .gate_up_stride = 2, .n_rows = 1, .n_cols = 1, .act = act};
+            struct qr_glu_args s = a;
+            s.out = &one, s.gate_up = pair, s.out_stride = 1, s.gate_up_stride = 2, s.n_rows = 1, s.n_cols = 1;
             be->k->glu(be->queue, &s);
             cr_assert(same_bits(&one, out + row * stride + c.n_cols - 1, 1), "%s: row %d", isa, row);
         }
@@ -194,7 +198,7 @@ static void check_glu(const char *isa, struct qr_backend *be, struct qr_rows_cas
     qr_free(in), qr_free(wide), qr_free(want);
 }
 
-Test(glu, is_within_the_bound_for_silu_and_gelu)
+Test(glu, is_within_the_bound_for_silu_gelu_and_clamped_gates)
 {
     for_all(check_glu);
 }

@@ -111,6 +111,7 @@ static void round_trip(const struct qr_model_config *c)
     cr_expect_eq(back.norm_eps, c->norm_eps);
     cr_expect_eq(back.qkv_bias, c->qkv_bias);
     cr_expect_eq(back.qk_norm, c->qk_norm);
+    cr_expect_eq(back.qk_norm_rows, c->qk_norm_rows);
     cr_expect_eq(back.unwindowed[0], c->unwindowed[0]);
     cr_expect_eq(memcmp(&back.moe, &c->moe, sizeof c->moe), 0, "%s", a.data);
     cr_expect_eq(back.window, c->window);
@@ -376,6 +377,26 @@ Test(hf_config, generation_config_overrides_end_ids_and_gives_defaults)
         cr_expect_lt(parse(&c, NULL, "", bad[i], &err), 0, "%s is accepted", bad[i]);
         cr_expect(strstr(err.msg, "generation_config.json"), "%s: %s", bad[i], err.msg);
     }
+}
+
+Test(hf_config, rotary_scaling_of_olmo3_is_for_layers_without_a_window)
+{
+    struct qr_model_config c = accepts("Olmo3ForCausalLM", "\"rope_theta\":5000,\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":8,"
+                                       "\"original_max_position_embeddings\":128}");
+    cr_expect(c.rope.type == QR_ROPE_YARN && c.rope.theta == 5000 && c.local_theta == 5000);
+    cr_expect(c.window == 4096 && c.unwindowed[0] == 8 && c.qk_norm && c.qk_norm_rows && c.post_norms);
+    c = accepts("Olmo3ForCausalLM", "");
+    cr_expect(c.rope.theta == 500000 && c.local_theta == 500000);
+    refuses("Olmo3ForCausalLM", "\"rope_parameters\":{\"sliding_attention\":{\"rope_theta\":100},\"full_attention\":{\"rope_theta\":200}}",
+            "100 in layers with a window and 200 in others", "expected the same");
+}
+
+Test(hf_config, biases_of_seed_oss_are_switched_one_by_one)
+{
+    struct qr_model_config c = accepts("SeedOssForCausalLM", "\"num_key_value_heads\":2");
+    cr_expect(c.qkv_bias && !c.out_bias && !c.mlp_bias && c.head_dim == 128);
+    c = accepts("SeedOssForCausalLM", "\"num_key_value_heads\":2,\"attention_bias\":false,\"attention_out_bias\":true,\"mlp_bias\":true");
+    cr_expect(!c.qkv_bias && c.out_bias && c.mlp_bias);
 }
 
 Test(hf_config, what_is_written_reads_back_the_same)

@@ -19,7 +19,16 @@ static inline struct qr_tensor plain_make(struct qr_exec *x, int64_t n_rows, int
 static inline void plain_qk_norm(struct qr_exec *x, struct qr_tensor *q, const struct qr_weight *w, float eps)
 {
     QR_ASSERT(x != NULL && q != NULL && w != NULL);
-    QR_ASSERT(q->n_dims == 3 && w->t.data != NULL && w->t.shape[0] == q->shape[2]);
+    QR_ASSERT(q->n_dims == 3 && w->t.data != NULL);
+    if (w->t.shape[0] != q->shape[2]) { /* over all heads of a row at once */
+        const struct qr_norm_args rows = {.out = q->data, .x = q->data, .w = w->t.data, .out_stride = q->stride[0],
+                                          .x_stride = q->stride[0], .n_rows = (int32_t)q->shape[0],
+                                          .n_cols = (int32_t)w->t.shape[0], .eps = eps};
+        QR_ASSERT(q->stride[1] == q->shape[2]);
+        if (rows.n_rows > 0)
+            x->be->k->rms_norm(x->be->queue, &rows);
+        return;
+    }
     const struct qr_head_norm_args a = {.x = q->data, .w = w->t.data, .stride = q->stride[0], .n_rows = (int32_t)q->shape[0],
                                         .n_heads = (int32_t)q->shape[1], .head_dim = (int32_t)q->shape[2], .eps = eps};
     x->be->k->head_norm(x->be->queue, &a);
@@ -47,7 +56,8 @@ static inline struct qr_tensor plain_attention(struct qr_exec *x, const struct q
     const struct qr_tensor out = plain_make(x, q->shape[0], (int64_t)spec->n_heads * spec->head_dim);
     const struct qr_attention_args a = {.out = out.data, .q = q->data, .batch = x->batch, .kv = x->kv, .out_stride = out.stride[0],
                                         .q_stride = q->stride[0], .layer = spec->layer, .n_heads = spec->n_heads, .window = spec->window,
-                                        .scale = spec->scale, .softcap = spec->softcap};
+                                        .scale = spec->scale, .softcap = spec->softcap,
+                                        .sinks = spec->sinks ? spec->sinks->t.data : NULL};
     x->be->k->attention(x->be->queue, &a);
     return out;
 }
@@ -58,7 +68,7 @@ static inline void plain_feed_experts(struct qr_exec *x, struct qr_tensor *h, co
     const struct qr_tensor delta = x->ops->linear(x, mixed, w->out, w->out_bias);
     x->ops->residual_add(x, h, &delta);
     const struct qr_tensor in = x->ops->norm(x, h, w->norm, eps);
-    struct qr_tensor logits = x->ops->linear(x, &in, w->router, NULL);
+    struct qr_tensor logits = x->ops->linear(x, &in, w->router, w->router_bias);
     x->ops->experts(x, h, &in, &logits, w->gate_up, w->down, spec);
     if (!w->shared_gate)
         return;

@@ -27,7 +27,7 @@ static float *logits_of(const char *dir, const char *isa, const struct format *f
 /* Later families differ from the others in few places: two formats each, and of levels the sanitizers see one, as they see half of all others. */
 static bool is_skipped(const struct qr_model_config *c, int32_t level, int format)
 {
-    const bool later = c->arch >= QR_ARCH_GEMMA2 && c->arch <= QR_ARCH_GPT2;
+    const bool later = c->arch >= QR_ARCH_GEMMA2;
 #if defined(__SANITIZE_ADDRESS__)
     if (later ? level != 1 : (format + (int)c->arch + level) % 4 != 0)
         return true;
@@ -96,7 +96,7 @@ Test(fused, a_model_gives_the_same_bits_as_with_one_kernel_for_each_verb)
     qwen2_moe.moe.dense[0] = 1;
     check(&qwen2_moe, "qwen2-moe", &rng);
     check(&qwen3_moe, "qwen3-moe", &rng);
-    for (enum qr_arch arch = QR_ARCH_GEMMA2; arch <= QR_ARCH_GPT2; arch++) {
+    for (enum qr_arch arch = QR_ARCH_GEMMA2; arch < QR_ARCH_COUNT; arch++) {
         const struct qr_model_config c = qr_model_config_small(arch);
         check(&c, c.arch_name, &rng);
     }

@@ -53,7 +53,7 @@ static const struct {
 } stack_names[] = {{"w1.weight", "ffn_gate_exps"}, {"w3.weight", "ffn_up_exps"}, {"w2.weight", "ffn_down_exps"}, {"gate_proj.weight", "ffn_gate_exps"},
                    {"up_proj.weight", "ffn_up_exps"}, {"down_proj.weight", "ffn_down_exps"}};
 
-/* Of families with norms behind their halves. */
+/* Of families with norms behind their halves; Seed-OSS' converter calls one before them so. */
 static const struct {
     const char *name, *gguf;
 } post_names[] = {{"post_attention_layernorm", "post_attention_norm"}, {"pre_feedforward_layernorm", "ffn_norm"},
@@ -73,7 +73,7 @@ static void gguf_name(char out[64], const struct qr_weight_walk *k, const char *
     for (int i = 0; k->layer >= 0 && i < QR_COUNT(names); i++)
         if (strstr(name, names[i].name))
             snprintf(out, 64, "blk.%d.%s%s", k->layer, names[i].gguf, tail);
-    for (int i = 0; k->layer >= 0 && k->c->post_norms && i < QR_COUNT(post_names); i++)
+    for (int i = 0; k->layer >= 0 && (k->c->post_norms || k->c->arch == QR_ARCH_SEED_OSS) && i < QR_COUNT(post_names); i++)
         if (strstr(name, post_names[i].name))
             snprintf(out, 64, "blk.%d.%s%s", k->layer, post_names[i].gguf, tail);
 }
@@ -256,7 +256,8 @@ static const char *gguf_arch(enum qr_arch arch)
     static const char *const arch_names[QR_ARCH_COUNT] = {
         [QR_ARCH_LLAMA] = "llama", [QR_ARCH_QWEN3] = "qwen3", [QR_ARCH_PHI3] = "phi3", [QR_ARCH_SMOLLM3] = "smollm3", [QR_ARCH_GRANITE] = "granite",
         [QR_ARCH_GEMMA] = "gemma", [QR_ARCH_GEMMA2] = "gemma2", [QR_ARCH_GEMMA3] = "gemma3", [QR_ARCH_STABLELM] = "stablelm", [QR_ARCH_GPT2] = "gpt2",
-        [QR_ARCH_MIXTRAL] = "llama", [QR_ARCH_QWEN2_MOE] = "qwen2moe", [QR_ARCH_QWEN3_MOE] = "qwen3moe"};
+        [QR_ARCH_MIXTRAL] = "llama", [QR_ARCH_QWEN2_MOE] = "qwen2moe", [QR_ARCH_QWEN3_MOE] = "qwen3moe",
+        [QR_ARCH_OLMO2] = "olmo2", [QR_ARCH_OLMO3] = "olmo2", [QR_ARCH_SEED_OSS] = "seed_oss"};
     cr_assert_not_null(arch_names[arch]);
     return arch_names[arch];
 }
@@ -618,8 +619,9 @@ static void family_make(struct pair *p, enum qr_arch arch, enum qr_gguf_type typ
     memset(p, 0, sizeof *p);
     p->c = qr_model_config_small(arch);
     const bool gemma = arch >= QR_ARCH_GEMMA && arch <= QR_ARCH_GEMMA3 && p->c.norm_plus_one, third = arch == QR_ARCH_GEMMA3;
-    p->c.n_layers = third ? 6 : arch == QR_ARCH_SMOLLM3 ? 4 : 2;
-    p->c.unwindowed[0] = third ? 1 << 5 : p->c.unwindowed[0];
+    const bool olmo3 = arch == QR_ARCH_OLMO3;
+    p->c.n_layers = third ? 6 : arch == QR_ARCH_SMOLLM3 || olmo3 ? 4 : 2;
+    p->c.unwindowed[0] = third ? 1 << 5 : olmo3 ? 1 << 3 : p->c.unwindowed[0];
     p->c.unrotated[0] = arch == QR_ARCH_SMOLLM3 ? 1 << 3 : p->c.unrotated[0];
     p->c.embed_scale = gemma ? 8 : p->c.embed_scale; /* sqrt(64) */
     p->c.logits_divisor = arch == QR_ARCH_GRANITE ? 3 : 0;
@@ -644,11 +646,16 @@ Test(gguf_model, every_family_gives_the_logits_of_its_safetensors)
 {
     static const enum qr_arch archs[] = {QR_ARCH_PHI3,   QR_ARCH_SMOLLM3, QR_ARCH_GRANITE,  QR_ARCH_GEMMA,
                                          QR_ARCH_GEMMA2, QR_ARCH_GEMMA3,  QR_ARCH_STABLELM, QR_ARCH_GPT2,
-                                         QR_ARCH_MIXTRAL, QR_ARCH_QWEN2_MOE, QR_ARCH_QWEN3_MOE};
+                                         QR_ARCH_MIXTRAL, QR_ARCH_QWEN2_MOE, QR_ARCH_QWEN3_MOE,
+                                         QR_ARCH_OLMO2,  QR_ARCH_OLMO3,   QR_ARCH_SEED_OSS};
     for (int i = 0; i < QR_COUNT(archs); i++) {
         struct pair p;
+        struct qr_model_config found;
+        struct qr_err err = {0};
         family_make(&p, archs[i], QR_GGUF_T_F32);
         check_same(p.gguf, p.dir, QR_COMPUTE_F32, QR_QUANTIZE_NONE, p.c.arch_name);
+        cr_assert_eq(qr_model_config_read(&found, p.gguf, &err), 0, "%s", err.msg);
+        cr_expect(found.arch == archs[i], "%s is taken for %s", p.c.arch_name, found.arch_name);
         pair_release(&p);
         family_make(&p, archs[i], QR_GGUF_T_Q8_0);
         check_same(p.gguf, p.dir, QR_COMPUTE_BF16, QR_QUANTIZE_NONE, p.c.arch_name);

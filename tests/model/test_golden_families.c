@@ -8,25 +8,9 @@
 #include "loader/write/safetensors_write.h"
 
 #include "tests/model/golden_families.h"
+#include "tests/model/golden_values.h"
 
 #define TOLERANCE 1e-5
-
-static uint64_t hash_of(const char *name)
-{
-    uint64_t h = 0xcbf29ce484222325u;
-    for (; *name; name++)
-        h = (h ^ (uint8_t)*name) * 0x100000001b3u;
-    return h;
-}
-
-/* The upper 24 bits of splitmix64. */
-static double unit(uint64_t x)
-{
-    x += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return (double)((x ^ (x >> 31)) >> 40) / (1 << 24);
-}
 
 static void put_values(struct qr_st_out *o, const char *name, int64_t n, double norms_around)
 {
@@ -34,7 +18,7 @@ static void put_values(struct qr_st_out *o, const char *name, int64_t n, double 
     struct qr_err err = {0};
     float *v = qr_alloc((size_t)n, sizeof *v);
     for (int64_t i = 0; i < n; i++)
-        v[i] = (float)((norm ? norms_around : 0.0) + (unit(hash_of(name) + (uint64_t)i) - 0.5) * (norm ? 0.5 : 0.4));
+        v[i] = (float)((norm ? norms_around : 0.0) + (golden_unit(golden_hash(name) + (uint64_t)i) - 0.5) * (norm ? 0.5 : 0.4));
     cr_assert_eq(qr_st_out_put(o, v, (size_t)n * sizeof *v, &err), 0, "%s", err.msg);
     qr_free(v);
 }
@@ -70,18 +54,32 @@ static void clean(const char *dir)
     cr_assert_eq(rmdir(dir), 0);
 }
 
+/* A prompt's greedy continuation is there if each of its ids is the likeliest behind the prompt and those before it. */
+static void expect_follows(const struct golden_family *g, const float *rows, int32_t v, const char *isa)
+{
+    for (int32_t i = 0; i < GOLDEN_GREEDY; i++) {
+        const float *row = rows + (size_t)i * (size_t)v;
+        int32_t best = 0;
+        for (int32_t t = 1; t < v; t++)
+            best = row[t] > row[best] ? t : best;
+        cr_expect_eq(best, g->follows[i], "%s, %s: greedy id %d is %d, expected %d", isa, g->name, i, best, g->follows[i]);
+    }
+}
+
 /* The largest distance of a shown logit or log-sum-exp. */
 static double worst_difference(const struct golden_family *g, int32_t which, const char *dir, const char *isa)
 {
     struct rig r;
-    int32_t ids[GOLDEN_IDS];
+    int32_t ids[GOLDEN_IDS + GOLDEN_GREEDY - 1];
     double worst = 0;
     rig_open(&r, dir, (struct rig_options){.isa = isa, .compute = QR_COMPUTE_F32});
     const int32_t v = rig_vocab(&r);
     for (int32_t i = 0; i < GOLDEN_IDS; i++)
         ids[i] = (1 + 37 * i * (which + 1) + i * i) % v;
     struct rig_seq s = rig_seq_new(&r, 0, NULL);
-    float *all = rig_prompt(&r, &s, ids, GOLDEN_IDS, 13);
+    memcpy(ids + GOLDEN_IDS, g->follows, sizeof ids - GOLDEN_IDS * sizeof *ids);
+    float *all = rig_prompt(&r, &s, ids, QR_COUNT(ids), 13);
+    expect_follows(g, all + (size_t)(GOLDEN_IDS - 1) * (size_t)v, v, isa);
     for (int k = 0; k < 2; k++) {
         const float *row = all + (size_t)(k == 0 ? GOLDEN_IDS / 2 : GOLDEN_IDS - 1) * (size_t)v;
         worst = fmax(worst, fabs(log_sum_exp(row, v) - g->row[k].lse));
@@ -94,7 +92,7 @@ static double worst_difference(const struct golden_family *g, int32_t which, con
     return worst;
 }
 
-Test(golden_families, logits_of_every_family_equal_those_of_transformers_on_every_level)
+Test(golden_families, logits_and_greedy_ids_of_every_family_equal_those_of_transformers_on_every_level)
 {
     const char *names[8];
     const int32_t n_levels = levels(names);

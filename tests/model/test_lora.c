@@ -156,7 +156,8 @@ static void check(const struct qr_model_config *c, struct rig_options o, const c
 /* What families add to a layer: norms of what is added, LayerNorms, no gates, experts beside attention, matrices that are one in the file. */
 static void check_families(const char *isa)
 {
-    static const enum qr_arch arch[] = {QR_ARCH_PHI3, QR_ARCH_GEMMA2, QR_ARCH_GEMMA3, QR_ARCH_STABLELM, QR_ARCH_GPT2, QR_ARCH_QWEN2_MOE};
+    static const enum qr_arch arch[] = {QR_ARCH_PHI3, QR_ARCH_GEMMA2, QR_ARCH_GEMMA3, QR_ARCH_STABLELM, QR_ARCH_GPT2, QR_ARCH_QWEN2_MOE,
+                                        QR_ARCH_OLMO3, QR_ARCH_SEED_OSS};
     for (int i = 0; i < QR_COUNT(arch); i += STEP) {
         const struct qr_model_config c = qr_model_config_small(arch[i]);
         check(&c, (struct rig_options){.isa = isa, .compute = i % 2 ? QR_COMPUTE_F32 : QR_COMPUTE_BF16}, c.arch_name);

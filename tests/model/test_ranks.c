@@ -352,3 +352,13 @@ Test(ranks, a_rank_that_gives_up_is_noticed_in_the_next_step_and_by_asking)
     }
     temp_model_remove(&t);
 }
+
+Test(ranks, norms_over_all_heads_of_q_and_k_are_refused_on_more_than_one)
+{
+    const struct qr_model_config c = qr_model_config_small(QR_ARCH_OLMO2);
+    struct qr_share s;
+    struct qr_err err = {0};
+    cr_expect_eq(qr_share_make(&s, &c, 0, 1, &err), 0);
+    cr_expect_eq(qr_share_make(&s, &c, 0, 2, &err), QR_E_UNSUPPORTED);
+    cr_expect_str_eq(err.msg, "Olmo2ForCausalLM has norms over all heads of q and k, of which no rank has all; use --tensor-parallel 1");
+}

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Logits of tiny random models of every family, by transformers in double precision: an implementation that shares nothing with this program.
+"""Logits and greedy ids of tiny random models of every family, by transformers in double precision: an implementation that shares nothing with this program.
 
-Prints tests/model/golden_families.h. Needs PyTorch and transformers (5.23 and 2.15 were used), in an environment of its own:
+Writes tests/model/golden_families.h and, of the later families, golden_families_2.h. Needs PyTorch and transformers (5.23 and 2.15 were used), in an environment of its own:
     python3 -m venv /tmp/golden && /tmp/golden/bin/pip install torch transformers numpy
-    /tmp/golden/bin/python tools/golden/families.py > tests/model/golden_families.h
+    /tmp/golden/bin/python tools/golden/families.py tests/model
 A model is its configuration, as transformers writes it, and weights that follow from their names, so that the test makes the same model on the spot:
 number i of a tensor is (s(hash(name) + i) / 2^24 - 1/2) * width around 0, of norms around 1 (Gemma's, which multiply by 1 + w, around 0), where s is the
 upper 24 bits of splitmix64.
 """
 import json
+import os
 import sys
 import tempfile
 
@@ -17,7 +18,8 @@ import safetensors.torch
 import torch
 import transformers
 
-IDS, SHOWN, STEP = 40, 11, 8
+IDS, SHOWN, STEP, GREEDY = 40, 11, 8, 8
+FIRST_FILE = 20 # families
 NO_OWN = ("GPT2LMHeadModel",) # fields of Llama's that are none of theirs
 COMMON = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, vocab_size=96,
               max_position_embeddings=256, bos_token_id=1, eos_token_id=2, pad_token_id=None)
@@ -71,6 +73,17 @@ FAMILIES = [
         rope_type="default", rope_theta=5000.0, partial_rotary_factor=0.5), tie_word_embeddings=True)),
     ("smollm3 with a window where it has no positions", "SmolLM3ForCausalLM", dict(
         no_rope_layers=[1, 0, 1], use_sliding_window=True, sliding_window=6, attention_bias=True)),
+    ("olmo2", "Olmo2ForCausalLM", dict()),
+    ("olmo3: a window, rotation scaled where there is none", "Olmo3ForCausalLM", dict(
+        num_hidden_layers=5, sliding_window=7, rope_parameters=dict(
+            sliding_attention=dict(rope_type="default", rope_theta=500.0), full_attention=dict(
+                rope_type="yarn", rope_theta=500.0, factor=8.0, original_max_position_embeddings=32)))),
+    ("olmo3 with biases and a list of layers, nothing scaled", "Olmo3ForCausalLM", dict(
+        sliding_window=5, attention_bias=True, tie_word_embeddings=True, layer_types=[
+            "full_attention", "sliding_attention", "sliding_attention"])),
+    ("seed-oss with biases of q, k, v alone", "SeedOssForCausalLM", dict(head_dim=24)),
+    ("seed-oss with the other biases", "SeedOssForCausalLM", dict(
+        head_dim=16, attention_bias=False, attention_out_bias=True, mlp_bias=True, tie_word_embeddings=True)),
 ]
 
 
@@ -126,7 +139,14 @@ def packed(pieces, between):
     return ("\n" + between).join(lines)[:-1]
 
 
-def golden(k, name, cls, more):
+def greedy(model, ids):
+    """What follows ids, the likeliest token each time."""
+    for _ in range(GREEDY):
+        ids = ids + [int(model(torch.tensor([ids]), use_cache=False).logits[0, -1].argmax())]
+    return ids[IDS:]
+
+
+def golden(out, k, name, cls, more):
     arch = getattr(transformers, cls)
     common = {x: y for x, y in COMMON.items() if cls not in NO_OWN or x in ("vocab_size", "bos_token_id", "eos_token_id")}
     config = arch.config_class(**{**common, **more})
@@ -148,25 +168,50 @@ def golden(k, name, cls, more):
         model.tie_weights()
         ids = ids_of(k, config.vocab_size)
         logits = model(torch.tensor([ids]), use_cache=False).logits[0].double()
+        follows = greedy(model, ids)
     text = json.loads(config.to_json_string(use_diff=False))
     keep = {x: y for x, y in text.items() if y is not None and x not in NOT_OF_THE_MODEL}
-    print("    {%s,\n     %s," % (c_string(name), c_string(json.dumps(keep))))
-    print("     {" + packed(["{%s, {%s}}" % (c_string(t), ", ".join(map(str, state[t].shape))) for t in tensors], "      ") + "},")
+    print("    {%s,\n     %s," % (c_string(name), c_string(json.dumps(keep))), file=out)
+    print("     {" + packed(["{%s, {%s}}" % (c_string(t), ", ".join(map(str, state[t].shape))) for t in tensors], "      ") + "},", file=out)
     rows = [IDS // 2, IDS - 1]
     print("     {" + ",\n      ".join("{%.9g, {%s}}" % (float(torch.logsumexp(logits[r], 0)),
-                                                      ", ".join("%.7g" % float(logits[r][i * STEP]) for i in range(SHOWN))) for r in rows) + "}},")
+                                                      ", ".join("%.7g" % float(logits[r][i * STEP]) for i in range(SHOWN))) for r in rows) + "},", file=out)
+    print("     {%s}}," % ", ".join(map(str, follows)), file=out)
     print(name, float(logits.std()), file=sys.stderr)
 
 
+HEAD = """/* Made by tools/golden/families.py with transformers %s and PyTorch %s; see there. */
+#define GOLDEN_IDS %d
+#define GOLDEN_SHOWN %d
+#define GOLDEN_STEP %d
+#define GOLDEN_GREEDY %d
+#define GOLDEN_TENSORS_MAX 128
+
+static const struct golden_family {
+    const char *name, *config;
+    struct {
+        const char *name;
+        int64_t shape[2]; /* the second 0: a vector */
+    } tensor[GOLDEN_TENSORS_MAX];
+    struct {
+        double lse, logit[GOLDEN_SHOWN]; /* logits 0, GOLDEN_STEP, ... */
+    } row[2]; /* positions GOLDEN_IDS / 2 and GOLDEN_IDS - 1 */
+    int32_t follows[GOLDEN_GREEDY]; /* greedily, behind all ids */
+} golden[] = {"""
+
+
 def main():
-    print("/* Made by tools/golden/families.py with transformers %s and PyTorch %s; see there. */" % (transformers.__version__, torch.__version__.split("+")[0]))
-    print("#define GOLDEN_IDS %d\n#define GOLDEN_SHOWN %d\n#define GOLDEN_STEP %d\n#define GOLDEN_TENSORS_MAX 128\n" % (IDS, SHOWN, STEP))
-    print("static const struct golden_family {\n    const char *name, *config;\n    struct {\n        const char *name;\n        int64_t shape[2]; /* the second 0: a vector */"
-          "\n    } tensor[GOLDEN_TENSORS_MAX];\n    struct {\n        double lse, logit[GOLDEN_SHOWN]; /* logits 0, GOLDEN_STEP, ... */\n    } row[2]; /* positions"
-          " GOLDEN_IDS / 2 and GOLDEN_IDS - 1 */\n} golden[] = {")
-    for k, f in enumerate(FAMILIES):
-        golden(k, *f)
-    print("};")
+    made = (transformers.__version__, torch.__version__.split("+")[0])
+    with open(os.path.join(sys.argv[1], "golden_families.h"), "w") as out:
+        print(HEAD % (*made, IDS, SHOWN, STEP, GREEDY), file=out)
+        for k, f in enumerate(FAMILIES[:FIRST_FILE]):
+            golden(out, k, *f)
+        print('#include "tests/model/golden_families_2.h"\n};', file=out)
+    with open(os.path.join(sys.argv[1], "golden_families_2.h"), "w") as out:
+        print("/* Made by tools/golden/families.py with transformers %s and PyTorch %s; see there. Further rows. */" % made, file=out)
+        for k, f in enumerate(FAMILIES[FIRST_FILE:], FIRST_FILE):
+            golden(out, k, *f)
 
 
-main()
+if __name__ == "__main__":
+    main()

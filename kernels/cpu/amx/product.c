@@ -67,6 +67,7 @@ struct way {
     bool integers, pairs, scaled, bias, glu, add, next; /* pairs: sums of two parts; next: results become tiles of the next product */
     bool largest;                                       /* of stretches is kept */
     enum qr_act act;
+    struct qr_clamp clamp;
 };
 
 /* Some rows of one panel in one row tile. */
@@ -130,7 +131,7 @@ VF_FN void finish_piece(const struct way y, const struct piece *e)
     for (int32_t r = 0; r < e->n_rows; r++, sums += QR_TILE_ROW_BYTES, out += e->out_bytes) {
         vf v = value_at(y, p, sums, e->row + r, &scales);
         if (y.glu)
-            v = row_glu(v, value_at(y, p, sums + QR_TILE_BYTES, e->row + r, &up), y.act);
+            v = row_glu(v, value_at(y, p, sums + QR_TILE_BYTES, e->row + r, &up), y.act, y.clamp);
         if (y.add)
             v = vf_add(v, vf_load_n((const float *)(const void *)out, e->n_cols));
         if (y.largest)
@@ -145,7 +146,7 @@ VF_FN void finish_piece(const struct way y, const struct piece *e)
 static struct way way_of(const struct product *p)
 {
     return (struct way){.integers = p->integers, .pairs = p->parts == 2, .scaled = p->scaled, .bias = p->a->bias, .glu = p->up > 0, .add = p->a->add,
-                        .next = p->next, .largest = p->a->stretches, .act = p->a->act};
+                        .next = p->next, .largest = p->a->stretches, .act = p->a->act, .clamp = p->a->clamp};
 }
 
 static void finish_any(const struct piece *e)

@@ -137,10 +137,15 @@ VF_FN vf row_act(vf x, enum qr_act act)
     return act == QR_ACT_SILU ? vf_silu(x) : vf_gelu_tanh(x);
 }
 
-/* act(gate) * up. */
-VF_FN vf row_glu(vf gate, vf up, enum qr_act act)
+/* A gated unit. What is no number stays that: the second operand of a minimum or maximum goes through. */
+VF_FN vf row_glu(vf gate, vf up, enum qr_act act, struct qr_clamp clamp)
 {
-    return vf_mul(row_act(gate, act), up);
+    if (act != QR_ACT_CLAMPED)
+        return vf_mul(row_act(gate, act), up);
+    const vf limit = vf_set1(clamp.limit), g = vf_min(limit, gate);
+    const vf u = vf_max(vf_set1(-clamp.limit), vf_min(limit, up));
+    const vf e = vf_exp(vf_mul(vf_set1(-clamp.alpha), g));
+    return vf_mul(vf_div(g, vf_add(vf_set1(1.0f), e)), vf_add(u, vf_set1(1.0f)));
 }
 
 #endif

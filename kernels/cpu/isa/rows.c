@@ -147,7 +147,8 @@ static void glu_item(const void *arg, int32_t item, int32_t worker)
         const float *gate = a->gate_up + n * a->gate_up_stride, *up = gate + a->n_cols;
         for (int64_t i = 0; i < a->n_cols; i += VF_LEN) {
             int64_t len = vf_min_len(a->n_cols - i);
-            vf_store_n(a->out + n * a->out_stride + i, row_glu(vf_load_n(gate + i, len), vf_load_n(up + i, len), a->act), len);
+            const vf y = row_glu(vf_load_n(gate + i, len), vf_load_n(up + i, len), a->act, a->clamp);
+            vf_store_n(a->out + n * a->out_stride + i, y, len);
         }
     }
 }
@@ -155,7 +156,7 @@ static void glu_item(const void *arg, int32_t item, int32_t worker)
 void QR_ISA_NAME(glu)(struct qr_queue *q, const struct qr_glu_args *a)
 {
     QR_ASSERT(a != NULL && a->gate_up != NULL);
-    QR_ASSERT(a->act == QR_ACT_SILU || a->act == QR_ACT_GELU_TANH);
+    QR_ASSERT(a->act != QR_ACT_CLAMPED || a->clamp.limit > 0);
     run_rows(q, glu_item, a, a->n_rows, 4 * (int64_t)a->n_cols);
 }
 

@@ -53,19 +53,25 @@ static bool piece_range(const struct tile *t, int32_t base, int32_t *begin, int3
     return *begin < *end;
 }
 
+/* What the head's sink adds to query i's denominator: in double, as a sink may be far above all scores. */
+static double sink_of(const struct tile *t, int32_t i, int32_t head)
+{
+    return t->a->sinks ? exp2((double)t->a->sinks[head] * LOG2_E - (double)t->s->max[i]) : 0;
+}
+
 /* Divides query i's weighted values by their denominator and writes its result. */
 static void finish(const struct tile *t, int32_t i, struct place at, const struct joined *j)
 {
     const struct qr_attention_args *a = t->a;
-    const float sum = t->s->sum[i];
-    const vf inv = vf_set1(1.0f / sum);
+    const double sum = (double)t->s->sum[i] + sink_of(t, i, at.head);
+    const vf inv = vf_set1((float)(1 / sum)); /* of a float, that is its quotient in f32 */
     if (a->out_tiles)
         finish_to_tiles(t, at, j, inv);
     else
         for (int32_t k = 0; k < t->k; k += VF_LEN)
             vf_store_n(a->out + at.row * a->out_stride + (int64_t)at.head * t->k + k, vf_mul(joined_at(j, k), inv), vf_min_len(t->k - k));
     if (a->lse)
-        a->lse[(int64_t)at.row * a->n_heads + at.head] = (float)((double)t->s->max[i] / LOG2_E + log((double)sum));
+        a->lse[(int64_t)at.row * a->n_heads + at.head] = (float)((double)t->s->max[i] / LOG2_E + log(sum));
 }
 
 /* Queries [q0, q0 + n) take in another piece's (piece_max, piece_sum, piece_out), rows `stride` apart; after the last one their results leave. */

@@ -134,9 +134,11 @@ static void run_share(struct qr_queue *q, struct share *s, int32_t e, qr_linear_
         qr_queue_run(q, gather_item, s, n_items);
     const struct qr_linear_args first = {.out = a->gated, .x = copied ? a->gathered : a->x + row_of(s, 0) * a->x_stride, .w = &gate_up,
                                          .out_stride = n_ffn, .x_stride = copied ? s->n_embd : a->x_stride, .n_rows = s->n, .n_in = s->n_embd,
-                                         .n_out = 2 * n_ffn, .glu = true, .act = a->act};
-    const struct qr_linear_args second = {.out = a->fresh, .x = a->gated, .w = &down, .out_stride = s->n_embd, .x_stride = n_ffn, .n_rows = s->n,
-                                          .n_in = n_ffn, .n_out = s->n_embd};
+                                         .n_out = 2 * n_ffn, .glu = true, .act = a->act, .clamp = a->clamp,
+                                         .bias = a->gate_up_bias ? a->gate_up_bias + (int64_t)e * 2 * n_ffn : NULL};
+    const struct qr_linear_args second = {.out = a->fresh, .x = a->gated, .w = &down, .out_stride = s->n_embd, .x_stride = n_ffn,
+                                          .n_rows = s->n, .n_in = n_ffn, .n_out = s->n_embd,
+                                          .bias = a->down_bias ? a->down_bias + (int64_t)e * s->n_embd : NULL};
     product(q, &first);
     product(q, &second);
     s->y = a->fresh;

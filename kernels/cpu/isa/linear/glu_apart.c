@@ -19,7 +19,7 @@ void QR_ISA_NAME(glu_apart)(struct qr_queue *q, const struct qr_linear_args *a, 
     float *both = (float *)(void *)(q->shared + q->shared_bytes);
     struct qr_linear_args part = *a;
     struct qr_glu_args glu = {.out = a->out, .gate_up = both, .out_stride = a->out_stride, .gate_up_stride = a->n_out, .n_cols = a->n_out / 2,
-                              .act = a->act};
+                              .act = a->act, .clamp = a->clamp};
     part.glu = false;
     part.out = both;
     part.out_stride = a->n_out;

@@ -122,7 +122,7 @@ static void finish(const struct product *p, const float *tile, int32_t row, int3
             const float *sums = tile + r * TILE_PANELS * QR_PANEL + i;
             vf v = value_at(p, sums, panel, i, len);
             if (p->up)
-                v = row_glu(v, value_at(p, sums + QR_PANEL, panel + p->up, i, len), a->act);
+                v = row_glu(v, value_at(p, sums + QR_PANEL, panel + p->up, i, len), a->act, a->clamp);
             if (a->add)
                 v = vf_add(v, vf_load_n(out + i, len));
             vf_store_n(out + i, v, len);

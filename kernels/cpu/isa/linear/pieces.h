@@ -354,7 +354,7 @@ static void finish_tile(const struct piece_tile *t)
                 const int64_t len = vf_min_len(n_out - panel * QR_PANEL - j);
                 vf v = value_at(p, t->sums[p->up ? 2 * i : i][r] + j, panel, j, len);
                 if (p->up)
-                    v = row_glu(v, value_at(p, t->sums[2 * i + 1][r] + j, panel + p->up, j, len), a->act);
+                    v = row_glu(v, value_at(p, t->sums[2 * i + 1][r] + j, panel + p->up, j, len), a->act, a->clamp);
                 if (a->add)
                     v = vf_add(v, vf_load_n(out + j, len));
                 vf_store_n(out + j, v, len);

@@ -119,7 +119,7 @@ static void finish(const struct product *p, const int32_t *c, int32_t row, int32
             int64_t len = vf_min_len(n - i);
             vf v = value_at(p, c, r, panel, i, len, offset);
             if (p->up)
-                v = row_glu(v, value_at(p, c + QR_PANEL, r, panel + p->up, i, len, offset), a->act);
+                v = row_glu(v, value_at(p, c + QR_PANEL, r, panel + p->up, i, len, offset), a->act, a->clamp);
             if (a->add)
                 v = vf_add(v, vf_load_n(out + i, len));
             vf_store_n(out + i, v, len);

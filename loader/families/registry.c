@@ -1,0 +1,231 @@
+#include "loader/families/registry.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/half.h"
+#include "base/option.h"
+#include "loader/families/family.h"
+
+#define N_NAMES 2
+#define CLOSEST_MAX (N_NAMES * QR_ARCH_COUNT)
+
+#define ROW_OF(NUMBER, file) &qr_family_##file,
+static const struct qr_family *const families[] = {QR_FAMILIES(ROW_OF)};
+
+const struct qr_family *qr_family_of(enum qr_arch arch)
+{
+    QR_ASSERT((int)arch >= 0);
+    QR_ASSERT(arch < QR_ARCH_COUNT);
+    return families[arch];
+}
+
+/* ---- Hugging Face ---- */
+
+void qr_arch_names(enum qr_arch arch, char arch_name[64], char model_type[32])
+{
+    QR_ASSERT(arch_name != NULL);
+    QR_ASSERT(model_type != NULL);
+    const struct qr_family *f = qr_family_of(arch);
+    snprintf(arch_name, 64, "%s", f->name[0].architecture);
+    snprintf(model_type, 32, "%s", f->name[0].model_type);
+}
+
+/* The family in a name: "Qwen3" of "Qwen3ForCausalLM". */
+static const char *stem_of(char text[64], const char *name)
+{
+    static const char *const tails[] = {"ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "Model"};
+    size_t n = strlen(name);
+    for (int i = 0; i < QR_COUNT(tails); i++) {
+        const char *tail = strstr(name, tails[i]);
+        n = tail && (size_t)(tail - name) < n ? (size_t)(tail - name) : n;
+    }
+    snprintf(text, 64, "%.*s", (int)(n < 63 ? n : 63), name);
+    return text;
+}
+
+static const char *headless_name(char text[64], const struct qr_family *f, int i)
+{
+    char stem[64];
+    if (f->name[i].headless)
+        snprintf(text, 64, "%s", f->name[i].headless);
+    else
+        snprintf(text, 64, "%.50sModel", stem_of(stem, f->name[i].architecture));
+    return text;
+}
+
+const char *qr_arch_headless_name(char text[64], enum qr_arch arch)
+{
+    QR_ASSERT(text != NULL);
+    return headless_name(text, qr_family_of(arch), 0);
+}
+
+enum qr_arch qr_arch_find(const char *name, bool by_type, bool *headless, char model[64])
+{
+    QR_ASSERT(name != NULL);
+    QR_ASSERT(headless != NULL);
+    char without[64];
+    for (int a = 0; a < QR_ARCH_COUNT; a++)
+        for (int i = 0; i < N_NAMES && families[a]->name[i].architecture; i++) {
+            const struct qr_family *f = families[a];
+            *headless = !by_type && strcmp(name, headless_name(without, f, i)) == 0;
+            if (!*headless && strcmp(name, by_type ? f->name[i].model_type : f->name[i].architecture) != 0)
+                continue;
+            if (model)
+                snprintf(model, 64, "%s", *headless ? without : f->name[0].architecture);
+            return (enum qr_arch)a;
+        }
+    return QR_ARCH_COUNT;
+}
+
+enum qr_arch qr_arch_of_type(const char *model_type)
+{
+    bool headless;
+    QR_ASSERT(model_type != NULL);
+    const enum qr_arch arch = qr_arch_find(model_type, true, &headless, NULL);
+    QR_ASSERT(arch < QR_ARCH_COUNT);
+    return arch;
+}
+
+void qr_arch_list(struct qr_buf *out)
+{
+    QR_ASSERT(out != NULL);
+    for (int a = 0; a < QR_ARCH_COUNT; a++)
+        for (int i = 0; i < N_NAMES && families[a]->name[i].architecture; i++)
+            qr_buf_printf(out, "%s%s", a + i ? ", " : "", families[a]->name[i].architecture);
+}
+
+/* One of n names that is spelt nearly like `name`, or begins it; -1: none. */
+static int32_t closest(const char *name, const char *const *known, int32_t n)
+{
+    const char *near = qr_nearest(name, known, n);
+    for (int32_t i = 0; i < n; i++)
+        if (near ? known[i] == near : strncmp(name, known[i], strlen(known[i])) == 0)
+            return i;
+    return -1;
+}
+
+const char *qr_arch_closest(const char *found)
+{
+    char stem[CLOSEST_MAX][64], own[64];
+    const char *known[CLOSEST_MAX], *name[CLOSEST_MAX];
+    int32_t n = 0;
+    QR_ASSERT(found != NULL);
+    for (int a = 0; a < QR_ARCH_COUNT; a++)
+        for (int i = 0; i < N_NAMES && families[a]->name[i].architecture; i++, n++) {
+            name[n] = families[a]->name[i].architecture;
+            known[n] = stem_of(stem[n], name[n]);
+        }
+    const int32_t near = closest(stem_of(own, found), known, n);
+    return near < 0 ? NULL : name[near];
+}
+
+struct qr_family_fields qr_family_fields(const struct qr_family *f)
+{
+    QR_ASSERT(f != NULL);
+    const struct qr_family_fields own = f->field;
+    return (struct qr_family_fields){
+        .layers = own.layers ? own.layers : "num_hidden_layers",
+        .width = own.width ? own.width : "hidden_size",
+        .heads = own.heads ? own.heads : "num_attention_heads",
+        .ffn = own.ffn ? own.ffn : "intermediate_size",
+        .ctx = own.ctx ? own.ctx : "max_position_embeddings",
+        .eps = own.eps ? own.eps : "rms_norm_eps",
+        .act = own.act ? own.act : "hidden_act",
+    };
+}
+
+void qr_family_flags(struct qr_model_config *c, const struct qr_family *f)
+{
+    QR_ASSERT(c != NULL);
+    QR_ASSERT(f != NULL);
+    c->act = f->act;
+    c->clamp = f->clamp;
+    c->sinks = f->sinks;
+    c->layer_norm = f->layer_norm;
+    c->post_norms = f->post_norms;
+    c->ungated = f->ungated;
+    c->qk_norm_rows = f->qk_norm_rows;
+    c->local_theta = f->local_theta;
+}
+
+float qr_family_embed_scale(int32_t width, bool as_bf16)
+{
+    QR_ASSERT(width > 0);
+    const float root = (float)sqrt((double)width);
+    return as_bf16 ? qr_bf16_to_f32(qr_f32_to_bf16(root)) : root;
+}
+
+/* ---- GGUF ---- */
+
+enum qr_arch qr_arch_find_gguf(const char *name, bool experts)
+{
+    QR_ASSERT(name != NULL);
+    enum qr_arch any = QR_ARCH_COUNT;
+    for (int a = 0; a < QR_ARCH_COUNT; a++) {
+        if (!families[a]->gguf || strcmp(families[a]->gguf, name) != 0)
+            continue;
+        if ((families[a]->experts != NULL) == experts)
+            return (enum qr_arch)a;
+        any = any == QR_ARCH_COUNT ? (enum qr_arch)a : any;
+    }
+    return any;
+}
+
+const struct qr_family *qr_family_in_gguf(const char *name)
+{
+    const enum qr_arch arch = qr_arch_find_gguf(name, true);
+    return arch < QR_ARCH_COUNT ? families[arch] : NULL;
+}
+
+/* The names of GGUF files, each once. Returns how many. */
+static int32_t list_gguf(const char *name[QR_ARCH_COUNT])
+{
+    int32_t n = 0;
+    for (int a = 0; a < QR_ARCH_COUNT; a++) {
+        bool known = !families[a]->gguf;
+        for (int32_t i = 0; i < n && !known; i++)
+            known = strcmp(name[i], families[a]->gguf) == 0;
+        if (!known)
+            name[n++] = families[a]->gguf;
+    }
+    return n;
+}
+
+const char *qr_gguf_arch_name(enum qr_arch arch)
+{
+    const char *name = qr_family_of(arch)->gguf;
+    QR_ASSERT(name != NULL);
+    return name;
+}
+
+void qr_gguf_arch_list(struct qr_buf *out)
+{
+    const char *name[QR_ARCH_COUNT];
+    QR_ASSERT(out != NULL);
+    const int32_t n = list_gguf(name);
+    for (int32_t i = 0; i < n; i++)
+        qr_buf_printf(out, "%s%s", i ? ", " : "", name[i]);
+}
+
+const char *qr_gguf_arch_closest(const char *found)
+{
+    const char *name[QR_ARCH_COUNT];
+    QR_ASSERT(found != NULL);
+    const int32_t near = closest(found, name, list_gguf(name));
+    return near < 0 ? NULL : name[near];
+}
+
+const char *qr_family_expert_name(const struct qr_family *f, const char *gguf_stem)
+{
+    QR_ASSERT(gguf_stem != NULL);
+    const struct qr_family_experts *e = f ? f->experts : NULL;
+    const struct qr_family_rename names[] = {{"ffn_gate_exps", e ? e->gate : NULL}, {"ffn_up_exps", e ? e->up : NULL},
+                                             {"ffn_down_exps", e ? e->down : NULL}};
+    for (int i = 0; i < QR_COUNT(names); i++)
+        if (strcmp(names[i].from, gguf_stem) == 0)
+            return names[i].to;
+    return NULL;
+}

@@ -1,0 +1,71 @@
+/* registry.h - the model families that there are, a line each: the number that a configuration has of one, and the row
+ * (family.h) in the file of that name.
+ *
+ * Numbers stay inside a process: files know families by their names. Nothing outside loader/families/ asks which
+ * family a model is of; what a family does otherwise than others are flags and numbers of struct qr_model_config.
+ */
+#ifndef QR_LOADER_FAMILIES_REGISTRY_H
+#define QR_LOADER_FAMILIES_REGISTRY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct qr_buf;
+
+#define QR_FAMILIES(ROW) \
+    ROW(LLAMA, llama) \
+    ROW(MISTRAL, mistral) \
+    ROW(QWEN2, qwen2) \
+    ROW(QWEN3, qwen3) \
+    ROW(PHI3, phi3) \
+    ROW(SMOLLM3, smollm3) \
+    ROW(GRANITE, granite) \
+    ROW(GEMMA, gemma) \
+    ROW(MIXTRAL, mixtral) \
+    ROW(QWEN2_MOE, qwen2_moe) \
+    ROW(QWEN3_MOE, qwen3_moe) \
+    ROW(GEMMA2, gemma2) \
+    ROW(GEMMA3, gemma3) \
+    ROW(STABLELM, stablelm) \
+    ROW(GPT2, gpt2) \
+    ROW(OLMO2, olmo2) \
+    ROW(OLMO3, olmo3) \
+    ROW(SEED_OSS, seed_oss) \
+    ROW(GPT_OSS, gpt_oss)
+
+#define QR_FAMILY_NUMBER(NUMBER, file) QR_ARCH_##NUMBER,
+enum qr_arch { QR_FAMILIES(QR_FAMILY_NUMBER) QR_ARCH_COUNT };
+
+/* The row of a number, and the number of a model_type ("qwen3_moe"), which must be a family's. */
+const struct qr_family *qr_family_of(enum qr_arch arch);
+enum qr_arch qr_arch_of_type(const char *model_type);
+
+/* The family that config.json calls `name` (an entry of architectures, or a model_type where by_type),
+ * QR_ARCH_COUNT: there is none. *model, when not NULL, is what the family calls the model; *headless says that it is
+ * published without a head, as embedding models are. */
+enum qr_arch qr_arch_find(const char *name, bool by_type, bool *headless, char model[64]);
+
+/* The family of a GGUF file's general.architecture, QR_ARCH_COUNT: none. Several families share one name: files of
+ * Mistral and Mixtral are called llama, and `experts` chooses between them where it can. */
+enum qr_arch qr_arch_find_gguf(const char *name, bool experts);
+
+/* The row of the one whose names of tensors include those of the others, NULL: none. */
+const struct qr_family *qr_family_in_gguf(const char *name);
+
+/* What GGUF files call an architecture: "llama" those of Mistral and Mixtral, too. */
+const char *qr_gguf_arch_name(enum qr_arch arch);
+
+/* "LlamaForCausalLM" and "llama"; and the same of a model that is published without a head: "LlamaModel". */
+void qr_arch_names(enum qr_arch arch, char arch_name[64], char model_type[32]);
+const char *qr_arch_headless_name(char text[64], enum qr_arch arch);
+
+/* Appends, for messages, "LlamaForCausalLM, MistralForCausalLM, ..." and "llama, qwen2, ...". */
+void qr_arch_list(struct qr_buf *out);
+void qr_gguf_arch_list(struct qr_buf *out);
+
+/* The architecture, and the name in GGUF files, that is most like `found`: spelt nearly so, or its beginning; NULL
+ * when none is. */
+const char *qr_arch_closest(const char *found);
+const char *qr_gguf_arch_closest(const char *found);
+
+#endif

@@ -1,0 +1,83 @@
+#include "loader/stores/expert_stacks.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "kernels/kernels.h"
+#include "loader/stores/tensor_files_parts.h"
+
+/* gpt-oss' tensors. Matrices are [E, n_in, n_out], biases [E, n_out]; outputs of several matrices take turns. */
+static const struct stack {
+    const char *name;
+    int32_t n_dims, n_parts;
+    const char *part[2];
+} stacks[] = {
+    {"gate_up_proj", 3, 2, {"gate_proj.weight", "up_proj.weight"}},
+    {"gate_up_proj_bias", 2, 2, {"gate_proj.bias", "up_proj.bias"}},
+    {"down_proj", 3, 1, {"down_proj.weight"}},
+    {"down_proj_bias", 2, 1, {"down_proj.bias"}},
+};
+
+/* The stack that a tensor is, NULL: none; *n: characters in front of its own name. */
+static const struct stack *stack_of(const struct qr_stored_tensor *t, size_t *n)
+{
+    const char *tail = strrchr(t->name, '.');
+    if (!tail || tail - t->name < 8 || strncmp(tail - 8, ".experts", 8) != 0)
+        return NULL;
+    *n = (size_t)(tail - t->name);
+    for (int i = 0; i < QR_COUNT(stacks); i++)
+        if (strcmp(tail + 1, stacks[i].name) == 0 && t->n_dims == stacks[i].n_dims && !t->type->blocks)
+            return &stacks[i];
+    return NULL;
+}
+
+/* Part `part` of expert e. */
+static int add_part(struct qr_tensor_files *st, const struct qr_stored_tensor *whole, const struct stack *s, size_t n_stem,
+                    int32_t e, int32_t part, struct qr_err *err)
+{
+    const int64_t n_in = s->n_dims == 3 ? whole->shape[1] : 1, n_out = whole->shape[s->n_dims - 1];
+    const uint64_t number = (uint64_t)whole->type->bits / 8, one = (uint64_t)(n_in * n_out) * number;
+    char name[QR_STORED_NAME_MAX];
+    if (st->made.n == QR_STORED_TENSORS_MAX)
+        return qr_err_set(err, QR_E_TOO_LARGE, "more than %d matrices of experts", QR_STORED_TENSORS_MAX);
+    struct qr_stored_tensor *t = qr_stored_list_add(&st->made);
+    *t = *whole;
+    t->part_of = whole;
+    t->n_dims = s->n_dims - 1;
+    t->shape[0] = n_out / s->n_parts, t->shape[1] = s->n_dims == 3 ? n_in : 0, t->shape[2] = 0;
+    t->row_step = s->n_parts, t->col_step = n_out;
+    t->offset = whole->offset + (uint64_t)e * one + (uint64_t)part * number;
+    t->n_bytes = one - (uint64_t)part * number;
+    snprintf(name, sizeof name, "%.200s[%d]", whole->name, e);
+    t->name = qr_stored_list_name(&st->made, name, strlen(name));
+    snprintf(name, sizeof name, "%.*s.%d.%s", (int)(n_stem < 300 ? n_stem : 300), whole->name, e, s->part[part]);
+    const char *key = qr_stored_list_name(&st->made, name, strlen(name));
+    if (qr_map_add(&st->made_by_name, key, strlen(key), st->made.n - 1))
+        return 0;
+    return qr_err_set(err, QR_E_DAMAGED, "tensor %s is there twice, by itself and in %s", key, whole->name);
+}
+
+int qr_expert_stacks_find(struct qr_tensor_files *st, struct qr_err *err)
+{
+    QR_ASSERT(st != NULL);
+    QR_ASSERT(err != NULL);
+    for (int32_t i = 0; i < st->list.n; i++) {
+        const struct qr_stored_tensor *t = &st->list.item[i];
+        size_t n_stem;
+        const struct stack *s = stack_of(t, &n_stem);
+        if (!s || !t->type->computable)
+            continue;
+        if (t->shape[0] < 1 || t->shape[0] > QR_EXPERTS_MAX || t->n_bytes == 0 || t->shape[s->n_dims - 1] % s->n_parts != 0)
+            return qr_err_set(err, QR_E_DAMAGED, "tensor %s holds matrices of %lld experts with %lld outputs, expected 1 to "
+                              "%d, and a multiple of %d outputs", t->name, (long long)t->shape[0],
+                              (long long)t->shape[s->n_dims - 1], QR_EXPERTS_MAX, s->n_parts);
+        for (int32_t e = 0; e < t->shape[0]; e++)
+            for (int32_t k = 0; k < s->n_parts; k++) {
+                const int rc = add_part(st, t, s, n_stem, e, k, err);
+                if (rc)
+                    return rc;
+            }
+    }
+    return 0;
+}

@@ -45,7 +45,7 @@ static const struct qr_family_rename gguf_names[] = {
 static int read_hf(const struct qr_hf_obj *o, struct qr_model_config *c)
 {
     struct qr_rope_config *r = &c->rope;
-    if (qr_json_is_null(qr_json_find(o->v, "rope_parameters")) && qr_json_is_null(qr_json_find(o->v, "rope_scaling"))) {
+    if (!qr_json_find(o->v, "rope_parameters") && !qr_json_find(o->v, "rope_scaling")) {
         r->type = QR_ROPE_YARN;
         r->factor = 32;
         r->original_ctx = 4096;
@@ -73,6 +73,10 @@ static void make_small(struct qr_model_config *c)
 {
     c->moe.n_ffn = c->n_ffn;
     c->qkv_bias = c->out_bias = true;
+    c->rope.type = QR_ROPE_YARN;
+    c->rope.factor = 4;
+    c->rope.original_ctx = 128;
+    c->rope.truncate = false;
     c->window = 37;
     c->unwindowed[0] = 2;
 }

@@ -130,15 +130,17 @@ Test(cuda_model, fp8_weights_and_an_fp8_cache_give_the_logits_of_the_reference)
     }
 }
 
-/* Norms of heads; norms behind halves and two rotations; caps; a table of positions, LayerNorms and units without gates; LayerNorms without. */
+/* Norms of heads; norms behind halves and two rotations; caps; a table of positions, LayerNorms and units without gates; LayerNorms without;
+ * sinks, clamped gates and biases of experts. */
 Test(cuda_model, families_with_f32_weights_give_the_logits_of_the_reference)
 {
-    static const enum qr_arch arch[] = {QR_ARCH_QWEN3, QR_ARCH_GEMMA3, QR_ARCH_GEMMA2, QR_ARCH_GPT2, QR_ARCH_STABLELM};
+    static const enum qr_arch arch[] = {QR_ARCH_QWEN3, QR_ARCH_GEMMA3,   QR_ARCH_GEMMA2,
+                                        QR_ARCH_GPT2,  QR_ARCH_STABLELM, QR_ARCH_GPT_OSS};
     use_emulated();
     for (int i = 0; i < QR_COUNT(arch); i++) {
         struct qr_model_config c = small(arch[i]);
         c.n_embd = 40;
-        c.n_ffn = 24;
+        c.n_ffn = c.moe.n_ffn = 24;
         c.n_vocab = 33;
         check_model(&c, QR_COMPUTE_F32, QR_QUANTIZE_NONE, QR_KV_CACHE_AUTO, 1e-5);
     }

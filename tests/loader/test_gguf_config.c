@@ -362,7 +362,7 @@ Test(gguf_config, stablelm_is_parallel_where_a_norm_is_missing_whatever_the_key_
 Test(gguf_config, an_architecture_that_is_not_computed_is_named)
 {
     static const char *const others[] = {"llama4", "mistral3", "granitemoe", "gemma3n", "gemma4", "qwen3next",
-                                         "deepseek2", "gpt-oss", "mamba", "t5", "clip", "bert"};
+                                         "deepseek2", "grok", "mamba", "t5", "clip", "bert"};
     for (int i = 0; i < QR_COUNT(others); i++) {
         char quoted[32];
         struct made m = heads(others[i]);

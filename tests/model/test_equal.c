@@ -19,7 +19,7 @@ static int32_t step_of(const char *isa)
     return strcmp(isa, "ref") == 0 ? 3 * STEP : STEP;
 }
 
-#define FAMILIES_MAX 14
+#define FAMILIES_MAX 15
 
 struct family {
     const char *name;
@@ -32,10 +32,10 @@ static int32_t families(struct family out[FAMILIES_MAX])
                                           {.name = "mistral"},           {.name = "qwen2"}, {.name = "qwen3"},
                                           {.name = "qwen2-moe"},         {.name = "gemma2"}, {.name = "gemma3"},
                                           {.name = "stablelm"},          {.name = "gpt2"},  {.name = "olmo2"},
-                                          {.name = "olmo3"}};
+                                          {.name = "olmo3"},             {.name = "gpt-oss"}};
     static const enum qr_arch arch[] = {QR_ARCH_LLAMA, QR_ARCH_LLAMA, QR_ARCH_LLAMA, QR_ARCH_MISTRAL, QR_ARCH_QWEN2, QR_ARCH_QWEN3,
                                         QR_ARCH_QWEN2_MOE, QR_ARCH_GEMMA2, QR_ARCH_GEMMA3, QR_ARCH_STABLELM, QR_ARCH_GPT2,
-                                        QR_ARCH_OLMO2, QR_ARCH_OLMO3};
+                                        QR_ARCH_OLMO2, QR_ARCH_OLMO3, QR_ARCH_GPT_OSS};
     for (int i = 0; i < QR_COUNT(named); i++)
         out[i] = (struct family){named[i].name, qr_model_config_small(arch[i])};
     out[0].c.qkv_bias = out[0].c.out_bias = out[0].c.mlp_bias = out[0].c.tied_head = true;

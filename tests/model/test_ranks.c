@@ -23,7 +23,7 @@
 
 #define N_TEXT 32
 #define SEED 20261121
-#define N_FAMILIES 12
+#define N_FAMILIES 13
 
 #if defined(__SANITIZE_ADDRESS__)
 #define STEP 3
@@ -49,7 +49,8 @@ static int32_t families(struct family out[N_FAMILIES])
                  {"gemma", QR_ARCH_GEMMA, 6, 2, 144, 300, {2}},                      {"mistral", QR_ARCH_MISTRAL, 4, 4, 130, 2050, {4}},
                  {"gemma2, capped", QR_ARCH_GEMMA2, 4, 2, 150, 520, {2}},            {"gemma3", QR_ARCH_GEMMA3, 6, 3, 144, 300, {3}},
                  {"stablelm", QR_ARCH_STABLELM, 4, 2, 130, 300, {2}},                {"gpt2", QR_ARCH_GPT2, 5, 5, 170, 300, {2}},
-                 {"mixtral", QR_ARCH_MIXTRAL, 4, 2, 88, 300, {2}},                   {"qwen2-moe", QR_ARCH_QWEN2_MOE, 8, 4, 88, 517, {3}}};
+                 {"mixtral", QR_ARCH_MIXTRAL, 4, 2, 88, 300, {2}},                   {"qwen2-moe", QR_ARCH_QWEN2_MOE, 8, 4, 88, 517, {3}},
+                 {"gpt-oss", QR_ARCH_GPT_OSS, 12, 4, 88, 300, {3}}};
     _Static_assert(QR_COUNT(named) == N_FAMILIES, "all of them");
     for (int i = 0; i < QR_COUNT(named); i++) {
         out[i] = (struct family){.name = named[i].name, .c = qr_model_config_small(named[i].arch)};
@@ -57,7 +58,8 @@ static int32_t families(struct family out[N_FAMILIES])
         out[i].c.n_kv_heads = named[i].kv_heads;
         out[i].c.n_ffn = named[i].ffn;
         out[i].c.n_vocab = named[i].vocab;
-        out[i].c.moe.n_ffn = named[i].arch == QR_ARCH_MIXTRAL ? named[i].ffn : out[i].c.moe.n_ffn; /* one number of its config.json */
+        if (named[i].arch == QR_ARCH_MIXTRAL || named[i].arch == QR_ARCH_GPT_OSS)
+            out[i].c.moe.n_ffn = named[i].ffn; /* one number of its config.json */
         memcpy(out[i].ranks, named[i].ranks, sizeof out[i].ranks);
     }
     out[0].c.qkv_bias = out[0].c.out_bias = out[0].c.mlp_bias = out[0].c.tied_head = true;

@@ -89,6 +89,8 @@ Test(tape, a_model_whose_norms_add_one_or_that_has_experts_is_not_trained)
     }
     const struct qr_model_config olmo2 = qr_model_config_small(QR_ARCH_OLMO2);
     check_not_trained(&olmo2, "Olmo2ForCausalLM, which has norms behind its halves");
+    const struct qr_model_config gpt_oss = qr_model_config_small(QR_ARCH_GPT_OSS);
+    check_not_trained(&gpt_oss, "GptOssForCausalLM, a mixture of experts");
 }
 
 /* ---- gradients of whole models ---- */

@@ -35,8 +35,10 @@ struct vocab {
 /* ---- patterns ---- */
 
 #define GPT2 "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)"
-#define WORDS(digits) \
-    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+#define WORDS_THEN(digits, then) \
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits "| ?[^\\s\\p{L}\\p{N}]+" then \
+    "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+#define WORDS(digits) WORDS_THEN(digits, "[\\r\\n]*")
 #define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
 #define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
 #define CASED(suffix, digits) \
@@ -76,6 +78,7 @@ static const struct pre {
     {"glm4 glm5", {WORDS("\\p{N}{1,3}")}, false, false, true, false},
     {"qwen2 stablelm2 deepseek-r1-qwen kormo f2llmv2", {WORDS("\\p{N}")}, false, true, false, false},
     {"megrez hunyuan solar-open grok-2", {WORDS("\\p{N}")}, false, false, false, false},
+    {"seed-coder", {WORDS_THEN("\\p{N}", "")}, false, false, false, false},
     {"tekken", {CASED("", "\\p{N}")}, false, false, true, true},
     {"gpt-4o llama4 kanana2 minimax-m2", {CASED(SHORT_FORMS, "\\p{N}{1,3}")}, false, false, false, false},
     {"deepseek-llm",

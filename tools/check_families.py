@@ -143,7 +143,24 @@ def stablelm(r):
         "rope_type": "default", "rope_theta": r.choice((100.0, 10000.0)), "partial_rotary_factor": r.choice((0.25, 0.5, 1.0))}}
 
 
-FAMILIES = (llama, mistral, qwen2, qwen3, phi3, smollm3, granite, gemma, gemma2, gemma3, mixtral, qwen2_moe, qwen3_moe, gpt2, stablelm)
+def olmo2(r):
+    return "Olmo2ForCausalLM", {**sizes(r, False), "attention_bias": maybe(r), "rope_parameters": rotation(r)}
+
+
+def olmo3(r):
+    """The window of some layers, whose rotation nothing scales."""
+    c, full = sizes(r, False), rotation(r)
+    c.update(window_of_layers(r, c) if maybe(r) else {"sliding_window": r.choice((5, 8))})
+    return "Olmo3ForCausalLM", {**c, "attention_bias": maybe(r), "rope_parameters": {
+        "sliding_attention": {"rope_type": "default", "rope_theta": full["rope_theta"]}, "full_attention": full}}
+
+
+def seed_oss(r):
+    return "SeedOssForCausalLM", {**sizes(r, True), "attention_bias": maybe(r), "attention_out_bias": maybe(r),
+                                  "mlp_bias": maybe(r), "rope_parameters": rotation(r)}
+
+
+FAMILIES = (llama, mistral, qwen2, qwen3, phi3, smollm3, granite, gemma, gemma2, gemma3, mixtral, qwen2_moe, qwen3_moe, gpt2, stablelm, olmo2, olmo3, seed_oss)
 
 
 def saved(architecture, config, seed, where):

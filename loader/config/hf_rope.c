@@ -202,6 +202,8 @@ int qr_hf_rope_read(const struct qr_hf_obj *o, struct qr_model_config *c)
             rc = qr_err_set(o->err, QR_E_UNSUPPORTED, "%s: %s and %s are both there and differ, expected one of them",
                             o->file, keys[0], keys[1]);
     }
+    if (!rc && c->local_theta > 0)
+        rc = qr_hf_f64(o, "rope_local_base_freq", 2, 1e15, &c->local_theta);
     if (c->local_theta < 0)
         c->local_theta = c->rope.theta;
     return rc ? rc : check_rope(o, c);
@@ -231,6 +233,8 @@ void qr_hf_rope_write(struct qr_buf *out, const struct qr_model_config *c)
     }
     if (qr_family_of(c->arch)->usual.original_ctx > 0)
         qr_buf_printf(out, "  \"original_max_position_embeddings\": %d,\n", r->original_ctx);
+    if (qr_family_of(c->arch)->local_theta > 0)
+        qr_hf_write_f64(out, "rope_local_base_freq", c->local_theta);
     qr_buf_put_str(out, "  \"rope_theta\": ");
     qr_json_put_f64(out, r->theta);
     if (r->type == QR_ROPE_DEFAULT) {

@@ -82,6 +82,7 @@ struct qr_family {
     bool transposed;                 /* Hugging Face's files have the layers' matrices as [in, out] */
     bool norm_plus_one;              /* Hugging Face's norms multiply by 1 + w; GGUF files have added the 1 */
     bool scaled_embedding;           /* embeddings times sqrt(width), rounded to bf16 where the model is stored so */
+    float attn_softcap, logits_softcap; /* where a file does not say it; 0: none */
     bool qk_norm, qkv_bias;
     const char *qkv_bias_field, *out_bias_field, *mlp_bias_field; /* NULL: none but what qkv_bias says */
 

@@ -1,16 +1,9 @@
 /* Gemma 2: norms before and behind each half of a layer, caps of scores and logits, a window in every other layer. */
-#include "loader/families/gemma2.h"
-
 #include <math.h>
 
 #include "base/json.h"
+#include "loader/families/family.h"
 #include "loader/families/rows.h"
-
-#define ATTN_CAP 50
-#define LOGITS_CAP 30
-#define WINDOW 4096
-#define WINDOW_EVERY 2
-#define LARGEST_LAYERS 46
 
 const struct qr_weight_row qr_gemma2_rows[] = {
     EMBED_ROW,
@@ -33,28 +26,22 @@ const struct qr_family_rename qr_gemma2_gguf_names[] = {
 };
 
 /* A number above 0, or null for none. */
-static int read_cap(const struct qr_hf_obj *o, const char *key, double usual, float *out)
+static int read_cap(const struct qr_hf_obj *o, const char *key, float usual, float *out)
 {
     const struct qr_json *v = qr_json_find(o->v, key);
-    double cap = v && qr_json_is_null(v) ? 0 : usual;
-    int rc = qr_hf_f64(o, key, 1e-3, 1e6, &cap);
-    *out = (float)cap;
-    return rc;
+    *out = v && qr_json_is_null(v) ? 0 : usual;
+    return qr_hf_f32(o, key, 1e-3, 1e6, out);
 }
 
-int qr_gemma2_read_hf(const struct qr_hf_obj *o, struct qr_model_config *c, double attn_cap, double logits_cap)
+int qr_gemma2_read_hf(const struct qr_hf_obj *o, struct qr_model_config *c)
 {
+    const struct qr_family *f = qr_family_of(c->arch);
     double scalar = 256;
     int rc = qr_hf_f64(o, "query_pre_attn_scalar", 1e-3, 1e9, &scalar);
-    rc = rc ? rc : read_cap(o, "attn_logit_softcapping", attn_cap, &c->attn_softcap);
-    rc = rc ? rc : read_cap(o, "final_logit_softcapping", logits_cap, &c->logits_softcap);
+    rc = rc ? rc : read_cap(o, "attn_logit_softcapping", f->attn_softcap, &c->attn_softcap);
+    rc = rc ? rc : read_cap(o, "final_logit_softcapping", f->logits_softcap, &c->logits_softcap);
     c->attn_scale = (float)(1 / sqrt(scalar));
     return rc;
-}
-
-static int read_hf(const struct qr_hf_obj *o, struct qr_model_config *c)
-{
-    return qr_gemma2_read_hf(o, c, ATTN_CAP, LOGITS_CAP);
 }
 
 static void write_cap(struct qr_buf *out, const char *key, float cap)
@@ -73,37 +60,38 @@ void qr_gemma2_write_hf(struct qr_buf *out, const struct qr_model_config *c)
     write_cap(out, "final_logit_softcapping", c->logits_softcap);
 }
 
-void qr_gemma2_scale_gguf(struct qr_model_config *c, int32_t n_layers_largest)
+/* Files do not say what scores are divided by: the largest model of each family, by its layers, differs from others. */
+int qr_gemma2_read_gguf(const struct qr_gguf_reader *r)
 {
-    c->attn_scale = c->n_layers == n_layers_largest ? (float)(1 / sqrt((double)c->n_embd / c->n_heads)) : 0;
+    struct qr_model_config *c = r->c;
+    const struct qr_family *f = qr_family_of(c->arch);
+    const bool largest = c->n_layers == 46 || c->n_layers == 62;
+    double attn_cap = (double)f->attn_softcap, logits_cap = (double)f->logits_softcap;
+    int rc = attn_cap > 0 ? qr_gguf_read_real(r, "attn_logit_softcapping", 0, 1e6, &attn_cap) : 0;
+    rc = rc ? rc : qr_gguf_read_real(r, "final_logit_softcapping", 0, 1e6, &logits_cap);
+    c->attn_softcap = (float)attn_cap;
+    c->logits_softcap = (float)logits_cap;
+    c->attn_scale = largest ? (float)(1 / sqrt((double)c->n_embd / c->n_heads)) : 0;
+    rc = rc ? rc : qr_gguf_read_windows(r, f->window_every);
+    return rc || f->local_theta == 0 ? rc : qr_gguf_read_real(r, "rope.freq_base_swa", 2, 1e15, &c->local_theta);
 }
 
 static int read_gguf(const struct qr_gguf_reader *r)
 {
-    struct qr_model_config *c = r->c;
-    double attn_cap = ATTN_CAP, logits_cap = LOGITS_CAP;
-    int rc = qr_gguf_read_real(r, "attn_logit_softcapping", 0, 1e6, &attn_cap);
-    rc = rc ? rc : qr_gguf_read_real(r, "final_logit_softcapping", 0, 1e6, &logits_cap);
-    c->attn_softcap = (float)attn_cap;
-    c->logits_softcap = (float)logits_cap;
-    c->window = c->window == 0 ? WINDOW : c->window;
-    qr_gemma2_scale_gguf(c, LARGEST_LAYERS);
-    return rc ? rc : qr_gguf_read_windows(r, WINDOW_EVERY);
+    r->c->window = r->c->window > 0 ? r->c->window : qr_family_gemma2.window;
+    return qr_gemma2_read_gguf(r);
 }
 
 void qr_gemma2_make_small(struct qr_model_config *c)
 {
+    const struct qr_family *f = qr_family_of(c->arch);
     c->embed_scale = 8;
     c->attn_scale = 0.25f;
     c->window = 37;
     c->unwindowed[0] = 2;
-}
-
-static void make_small(struct qr_model_config *c)
-{
-    qr_gemma2_make_small(c);
-    c->attn_softcap = 3;
-    c->logits_softcap = 2;
+    c->attn_softcap = f->attn_softcap > 0 ? 3 : 0;
+    c->logits_softcap = f->logits_softcap > 0 ? 2 : 0;
+    c->local_theta = f->local_theta > 0 ? 100 : 0;
 }
 
 const struct qr_family qr_family_gemma2 = {
@@ -115,16 +103,18 @@ const struct qr_family qr_family_gemma2 = {
     .post_norms = true,
     .norm_plus_one = true,
     .scaled_embedding = true,
+    .attn_softcap = 50,
+    .logits_softcap = 30,
     .qkv_bias_field = "attention_bias",
     .out_bias_field = "attention_bias",
-    .window = WINDOW,
-    .window_every = WINDOW_EVERY,
+    .window = 4096,
+    .window_every = 2,
     .window_layers = QR_WINDOW_LISTED,
     .weights = qr_gemma2_rows,
     .gguf = "gemma2",
     .gguf_names = qr_gemma2_gguf_names,
-    .read_hf = read_hf,
+    .read_hf = qr_gemma2_read_hf,
     .write_hf = qr_gemma2_write_hf,
     .read_gguf = read_gguf,
-    .make_small = make_small,
+    .make_small = qr_gemma2_make_small,
 };

@@ -1,12 +1,7 @@
-/* Gemma 3, also the text part of one that sees: Gemma 2's norms and windows, norms of heads in place of caps of
- * scores, and two rotary embeddings. */
-#include "base/json.h"
-#include "loader/families/gemma2.h"
+/* Gemma 3, also the text part of one that sees: Gemma 2's norms and windows, norms of heads in place of caps, and two
+ * rotary embeddings. */
+#include "loader/families/family.h"
 #include "loader/families/rows.h"
-
-#define LOCAL_THETA 10000
-#define WINDOW_EVERY 6
-#define LARGEST_LAYERS 62
 
 /* The text part of a model that also sees has one more name before those of its tensors. */
 static const struct qr_family_rename prefixes[] = {
@@ -16,35 +11,6 @@ static const struct qr_family_rename prefixes[] = {
     {"", "language_model."},
     {NULL, NULL},
 };
-
-static int read_hf(const struct qr_hf_obj *o, struct qr_model_config *c)
-{
-    int rc = qr_gemma2_read_hf(o, c, 0, 0);
-    return rc ? rc : qr_hf_f64(o, "rope_local_base_freq", 2, 1e15, &c->local_theta);
-}
-
-static void write_hf(struct qr_buf *out, const struct qr_model_config *c)
-{
-    qr_gemma2_write_hf(out, c);
-    qr_hf_write_f64(out, "rope_local_base_freq", c->local_theta);
-}
-
-static int read_gguf(const struct qr_gguf_reader *r)
-{
-    struct qr_model_config *c = r->c;
-    double logits_cap = 0;
-    int rc = qr_gguf_read_real(r, "final_logit_softcapping", 0, 1e6, &logits_cap);
-    rc = rc ? rc : qr_gguf_read_windows(r, WINDOW_EVERY);
-    c->logits_softcap = (float)logits_cap;
-    qr_gemma2_scale_gguf(c, LARGEST_LAYERS);
-    return rc ? rc : qr_gguf_read_real(r, "rope.freq_base_swa", 2, 1e15, &c->local_theta);
-}
-
-static void make_small(struct qr_model_config *c)
-{
-    qr_gemma2_make_small(c);
-    c->local_theta = 100;
-}
 
 const struct qr_family qr_family_gemma3 = {
     .name = {{"Gemma3ForCausalLM", "gemma3_text", "Gemma3TextModel"}, {"Gemma3ForConditionalGeneration", "gemma3"}},
@@ -61,15 +27,15 @@ const struct qr_family qr_family_gemma3 = {
     .qkv_bias_field = "attention_bias",
     .out_bias_field = "attention_bias",
     .window = 4096,
-    .window_every = WINDOW_EVERY,
+    .window_every = 6,
     .window_layers = QR_WINDOW_LISTED,
-    .local_theta = LOCAL_THETA,
+    .local_theta = 10000,
     .weights = qr_gemma2_rows,
     .prefixes = prefixes,
     .gguf = "gemma3",
     .gguf_names = qr_gemma2_gguf_names,
-    .read_hf = read_hf,
-    .write_hf = write_hf,
-    .read_gguf = read_gguf,
-    .make_small = make_small,
+    .read_hf = qr_gemma2_read_hf,
+    .write_hf = qr_gemma2_write_hf,
+    .read_gguf = qr_gemma2_read_gguf,
+    .make_small = qr_gemma2_make_small,
 };

@@ -1,6 +1,5 @@
 /* OLMo 2: norms stand behind each half of a layer only, and those of q and k are over all heads of a row at once. */
-#include "loader/families/olmo2.h"
-
+#include "loader/families/family.h"
 #include "loader/families/rows.h"
 
 const struct qr_weight_row qr_olmo2_rows[] = {

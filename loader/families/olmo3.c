@@ -1,5 +1,5 @@
 /* OLMo 3: OLMo 2 with a window in three of four layers. Rotary scaling is for the layers without one. */
-#include "loader/families/olmo2.h"
+#include "loader/families/family.h"
 #include "loader/families/rows.h"
 
 #define WINDOW_EVERY 4

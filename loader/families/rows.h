@@ -1,10 +1,12 @@
-/* rows.h - inside loader/families/ only: rows of weights (weight_table.h) as families write them, and the groups
- * that most of them share. The order of rows is that in which random models are drawn, and so part of them. */
+/* rows.h - inside loader/families/ only: rows of weights (weight_table.h) as families write them, the groups that
+ * most of them share, and what one family has of another. The order of rows is that in which random models are
+ * drawn. */
 #ifndef QR_LOADER_FAMILIES_ROWS_H
 #define QR_LOADER_FAMILIES_ROWS_H
 
 #include <stddef.h>
 
+#include "loader/families/family.h"
 #include "loader/weight_table.h"
 #include "loader/weights.h"
 
@@ -70,7 +72,17 @@
     {.name = NULL}
 
 /* Of families that differ from Llama in numbers and flags only, from Qwen2-MoE in how many experts there are, from
- * Gemma 2 in windows and caps. */
-extern const struct qr_weight_row qr_llama_rows[], qr_qwen_moe_rows[], qr_gemma2_rows[];
+ * Gemma 2 and OLMo 2 in windows. */
+extern const struct qr_weight_row qr_llama_rows[], qr_qwen_moe_rows[], qr_gemma2_rows[], qr_olmo2_rows[];
+extern const struct qr_family_rename qr_gemma2_gguf_names[], qr_olmo2_gguf_names[];
+
+/* Gemma 2's hooks, which are Gemma 3's, too: what differs is in their rows. */
+int qr_gemma2_read_hf(const struct qr_hf_obj *o, struct qr_model_config *c);
+void qr_gemma2_write_hf(struct qr_buf *out, const struct qr_model_config *c);
+int qr_gemma2_read_gguf(const struct qr_gguf_reader *r);
+void qr_gemma2_make_small(struct qr_model_config *c);
+
+/* Makes an OLMo 3 of the configuration of an OLMo 2, whose name it has in GGUF files. */
+int qr_olmo3_read_gguf(const struct qr_gguf_reader *r);
 
 #endif

@@ -49,7 +49,8 @@ static void same(const struct temp_model *t, struct rig_options o)
 Test(model, is_computed_by_a_device_that_the_host_cannot_look_into)
 {
     static const enum qr_arch arch[] = {QR_ARCH_LLAMA, QR_ARCH_MISTRAL, QR_ARCH_QWEN2, QR_ARCH_QWEN3, /* biases, norms of heads, windows, tied heads, */
-                                        QR_ARCH_GEMMA2, QR_ARCH_GEMMA3, QR_ARCH_GPT2};                    /* caps, two rotations, positions in a table */
+                                        QR_ARCH_GEMMA2, QR_ARCH_GEMMA3, QR_ARCH_GPT2,                      /* caps, two rotations, positions in a table, */
+                                        QR_ARCH_OLMO3};                                                   /* norms of whole rows */
     use_discrete("ref", NULL);
     for (int a = 0; a < QR_COUNT(arch); a++)
         for (int tied = 0; tied < 2; tied++) {

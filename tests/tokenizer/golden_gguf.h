@@ -35,7 +35,7 @@ static const struct golden_split {
       ""}},
     {"bytes", "llama",
      "smollm starcoder refact command-r codeshell exaone minerva-7b mellum2 qwen2 stablelm2 "
-     "deepseek-r1-qwen kormo f2llmv2 megrez hunyuan solar-open grok-2 viking",
+     "deepseek-r1-qwen kormo f2llmv2 megrez hunyuan solar-open grok-2 viking seed-coder",
      {"46 12 81 81 226 88 344 31 226 282 12 88 226 22 23 24 25 26 364 12 72 385 413 204 203 60 42 12 55 42 226 226 77 266 74 265",
       "44 87 133 126 133 259 74 267 90 88 226 48 133 120 81 83 17 226 146 259 147 228 146 122 146 116 146 119 147 230 226 146 126 "
        "146 122 147 228 6 226 166 127 260 167 104 127 166 122 250 169 249 240 226 333 247 165 230 247 333 110 333 100 333 113 226 "

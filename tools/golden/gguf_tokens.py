@@ -23,7 +23,7 @@ import check_gguf
 
 NAMES = ("gpt-2 phi-2 jina-es jina-de jina-v2-es jina-v2-de gigachat mpt olmo jais trillion granite-docling a.x-4.0 mellum modern-bert exaone4 smollm starcoder refact command-r codeshell exaone minerva-7b "
          "mellum2 default falcon llama3 llama-v3 llama-bpe falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano dbrx smaug-bpe chatglm-bpe glm4 glm5 qwen2 stablelm2 deepseek-r1-qwen kormo f2llmv2 megrez "
-         "hunyuan solar-open grok-2 tekken gpt-4o llama4 kanana2 minimax-m2 deepseek-llm deepseek-coder deepseek-v3 hunyuan-dense joyai-llm poro-chat bloom gpt3-finnish viking").split()
+         "hunyuan solar-open grok-2 tekken gpt-4o llama4 kanana2 minimax-m2 deepseek-llm deepseek-coder deepseek-v3 hunyuan-dense joyai-llm poro-chat bloom gpt3-finnish viking seed-coder").split()
 TEXTS = ("I'll say: it's 12345 o'clock\n\n\n\tWE'RE  here  ", "Grüße aus Köln, Привет мир! 你好世界 こんにちは 안녕 ١٢٣", "x = {'a': [1,2.50]}; // ok!!\r\nreturn x+1\n", "camelCaseWordsHTTPServer2Go ab12cd3456789",
          "-- ... ---- '''''' \"\"\" $5.00 <= 7%", "one,two.three!four?five (six)", "<s>user: hi<|end|> \nthere</s>", "")
 STRING, ARRAY, I32, U32, F32 = 8, 9, 5, 4, 6

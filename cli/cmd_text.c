@@ -1,4 +1,5 @@
-/* cmd_text.c - tokenize, detokenize, template: JSON lines in, JSON lines out, no weights needed. */
+/* cmd_text.c - tokenize, detokenize, template: JSON lines in, JSON lines out, no weights needed. Every line has one
+ * line of answer, in order. The code that encodes is the server's. Main thread. */
 #include <string.h>
 #include <time.h>
 

@@ -1,4 +1,7 @@
-/* worker.c - the engine thread: receive, plan, lower, forward, sample, commit, output. Nothing here allocates once open. */
+/* worker.c - the engine thread: receive, plan, lower, forward, sample, commit, output. Nothing here allocates once
+ * open. A step is step_at_once, or step_ahead on a device that samples. Requests come from the inbox and are owned here
+ * until their last event; a step starts only when the pool has events for all that it may say. Everything said goes out
+ * under one lock with one wake. A lost rank or a failed device ends all requests with an error. */
 #include <string.h>
 
 #include "base/assert.h"

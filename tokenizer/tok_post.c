@@ -1,4 +1,6 @@
-/* tok_post.c - the sections "added_tokens" and "post_processor", and tokenizer_config.json. */
+/* tok_post.c - the sections "added_tokens" and "post_processor", and tokenizer_config.json. Tokens that a template puts
+ * before and behind a text become two lists of ids. tokenizer_config.json may only say what tokenizer.json leaves open.
+ * Runs once, when a tokenizer is opened; errors name section and field. */
 #include <string.h>
 
 #include "base/assert.h"

@@ -1,4 +1,6 @@
-/* Before attention_hopper.cu launches: its kernels tried once beside attention.cu, and the copy engine's map of the cache. Host code only. */
+/* Before attention_hopper.cu launches: its kernels tried once beside attention.cu, and the copy engine's map of the
+ * cache. Host code only. The trial compares a small prompt and a long row both ways, and decides for all rows of the
+ * process. Maps are kept per cache layout. One thread per device, outside of graphs. */
 #include "kernels/cuda/hopper.h"
 
 #include <math.h>

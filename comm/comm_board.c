@@ -64,7 +64,7 @@ static bool all_came(const struct qr_board *b, uint64_t meeting)
     return true;
 }
 
-/* The post of rank r for the call that is under way. */
+/* The post of rank r for the call that is in flight. */
 static struct qr_board_post *post(struct qr_board_seat *s, int32_t r)
 {
     return &s->board->rank[r].post[s->n_calls & 1];

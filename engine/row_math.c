@@ -175,7 +175,7 @@ AVX2 INLINE __m256 at_least(const float *x, float v)
     return _mm256_cmp_ps(_mm256_loadu_ps(x), _mm256_set1_ps(v), _CMP_GE_OQ);
 }
 
-#define GROUP 32 /* numbers that are passed over together when none of them is meant, as a rule */
+#define GROUP 32 /* numbers that are skipped together when none of them matches, as a rule */
 
 /* The places of what is at least v in x[0..GROUP), one bit each. */
 AVX2 INLINE uint32_t group_mask(const float *x, float v)
@@ -229,7 +229,7 @@ AVX2 static int32_t first_avx2(const float *x, int32_t n, float v)
     return first_rest(x, i, n, v);
 }
 
-/* max_body with eight lanes a register. What is no number loses to either operand's place in maxps. */
+/* max_body with eight lanes a register. NaN loses to either operand's place in maxps. */
 AVX2 static float max_avx2(const float *x, int32_t n, float least)
 {
     __m256 low = _mm256_set1_ps(least), high = low;

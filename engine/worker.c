@@ -339,7 +339,7 @@ static void note_deadline(struct qr_engine *e, const struct qr_request *r)
 static void admit(struct qr_engine *e, struct qr_request *r, int64_t now)
 {
     note_deadline(e, r);
-    if (atomic_load(&r->cancelled)) /* while it was on its way */
+    if (atomic_load(&r->cancelled)) /* while it was in the inbox */
         atomic_store(&e->to_reap, true);
     int32_t group = r->n_choices > 1 ? e->next_group++ & INT32_MAX : -1;
     e->stats.n_accepted++;

@@ -4,7 +4,7 @@
  *     w = w (1 - lr decay) - lr 0.2 sqrt(max(rows, columns)) u
  *
  * The iteration drives every singular value to about 1 (0.7 to 1.2; that is near enough) by products of matrices alone: those of serving, in what the
- * model computes in, three to a round. A tall matrix is turned first. u itself is never rounded, only what products read, and is kept divided by 3.4445
+ * model computes in, three to a round. A tall matrix is transposed first. u itself is never rounded, only what products read, and is kept divided by 3.4445
  * for every round behind it, so that a round adds to it where it lies. The factor 0.2 sqrt(..) gives a step the size that AdamW's would have: both take
  * the same learning rates and decay. Momenta are the optimizer's first moments; there are no second ones. Only matrices of layers: embeddings, head and
  * vectors are AdamW's.

@@ -95,7 +95,7 @@ static void nap(int32_t *n_tries)
         usleep(n < 8 ? 20 : n < 40 ? 100 : NAP_MAX_US);
 }
 
-/* Until all messages of a batch are through. A message that MPI cannot deliver may be a matter of a letter that is under way. */
+/* Until all messages of a batch are through. A message that MPI cannot deliver may follow from a letter that is in flight. */
 static int finish(struct qr_comm *c, struct batch *b, struct qr_err *err)
 {
     int index[2 * QR_COMM_RANKS_MAX], n_done = 0, rc = 0;
@@ -189,7 +189,7 @@ struct task {
     bool scatters, gathers;
 };
 
-/* Piece k on its way to the owners of its parts: to be added, or to its place when `root` gives it away. */
+/* Sends piece k to the owners of its parts: to be added, or to its place when `root` gives it away. */
 static int begin_scatter(struct qr_comm *c, const struct task *t, int64_t k, struct qr_err *err)
 {
     struct mpi *m = c->impl;
@@ -251,7 +251,7 @@ static int begin_gather(struct qr_comm *c, const struct task *t, int64_t k, stru
     return rc;
 }
 
-/* Piece k comes in and is added while piece k + 1 is on its way and piece k - 1 goes out. */
+/* Piece k comes in and is added while piece k + 1 is in flight and piece k - 1 goes out. */
 static int move(struct qr_comm *c, const struct task *t, struct qr_err *err)
 {
     struct mpi *m = c->impl;

@@ -17,7 +17,7 @@
 
 #define THREADS 128
 #define WARPS (THREADS / QR_WARP)
-#define TILE 64 /* positions on their way at a time */
+#define TILE 64 /* positions of a copy */
 #define SMALL 16
 
 /* Blocks of a multiprocessor at a time, as shared memory and registers allow. */

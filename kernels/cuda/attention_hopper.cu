@@ -228,7 +228,7 @@ template <int D, int GROUPS> QR_DEVICE void stage_queries(const struct attention
     qr_bar_sync(BAR_QUERIES + group, threads);
 }
 
-/* s = queries x keys of the tile in a stage; under way. */
+/* s = queries x keys of the tile in a stage; in flight on return. */
 template <int D, int GROUPS>
 QR_DEVICE void multiply_keys(float (&s)[shape<D, GROUPS>::TILE / 2], const struct block<D, GROUPS> &b, const struct rows &r, int32_t n)
 {
@@ -319,7 +319,7 @@ QR_DEVICE void weigh(uint32_t (&p)[TILES * N / 8][4], float (&top)[2], float (&s
     }
 }
 
-/* fresh (+)= probabilities x values of the tile in a stage; under way. p: of the tile's steps of 16 positions. */
+/* fresh (+)= probabilities x values of the tile in a stage; in flight on return. p: of the tile's steps of 16 positions. */
 template <int D, int GROUPS>
 QR_DEVICE void multiply_values(float (&fresh)[shape<D, GROUPS>::COLS / 2], const uint32_t (*p)[4], const struct block<D, GROUPS> &b, const struct rows &r,
                                int32_t n, bool add)
@@ -338,7 +338,7 @@ QR_DEVICE bool beyond_numbers(uint32_t h)
     return (h & 0x7f80u) == 0x7f80u;
 }
 
-/* Zeros in place of what is no number; whether there was any. */
+/* Zeros in place of infinities and NaNs; whether there was any. */
 QR_DEVICE bool take_out(uint32_t *pair)
 {
     const bool low = beyond_numbers(*pair), high = beyond_numbers(*pair >> 16);

@@ -11,7 +11,7 @@
 
 /* ---- route ---- */
 
-/* Whether (a, i) comes before (b, j): larger first, what is no number last, then the lower number. */
+/* Whether (a, i) comes before (b, j): larger first, NaN last, then the lower number. */
 QR_DEVICE bool comes_before(float a, int32_t i, float b, int32_t j)
 {
     const bool a_none = a != a, b_none = b != b;

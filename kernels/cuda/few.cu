@@ -179,7 +179,7 @@ QR_DEVICE struct columns columns_of(const struct few &a, int32_t tile)
     return c;
 }
 
-/* What comes next on its way to the ring of this warp: tiles of this block one after the other, each over all inputs. */
+/* What is copied next to the ring of this warp: tiles of this block one after the other, each over all inputs. */
 struct next {
     int32_t first, n, tile, k0; /* columns, of which there are n */
 };

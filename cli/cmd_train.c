@@ -512,7 +512,8 @@ static int train(const struct train_options *o, const struct qr_train_config *c,
 
 /* ---- the command ---- */
 
-/* A run that is resumed keeps its leaves unless the settings name others, so that its bits do not depend on the number of ranks it goes on with. */
+/* A run that is resumed keeps its leaves unless the settings name others, so that its bits do not depend on the number
+ * of ranks it goes on with. */
 static void keep_leaves(struct qr_train_config *c)
 {
     char path[QR_PATH_MAX];

@@ -66,8 +66,8 @@ bool qr_adapters_send(struct qr_engine *e);
 /* And when it sends no more: loads give up. */
 void qr_adapters_end(struct qr_adapters *a);
 
-/* A request comes in, with r->adapter; and has ended. Any thread. flying (engine thread): a step is in flight, which may read its slot until
- * qr_adapters_landed. */
+/* A request comes in, with r->adapter; and has ended. Any thread. flying (engine thread): a step is in flight, which
+ * may read its slot until qr_adapters_landed. */
 int qr_adapters_take(struct qr_adapters *a, struct qr_request *r, struct qr_err *err);
 void qr_adapters_give_back(struct qr_adapters *a, const struct qr_request *r, uint64_t prompt_tokens, uint64_t output_tokens, bool flying);
 

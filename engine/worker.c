@@ -95,7 +95,8 @@ static int plan_memory(struct qr_engine *e, size_t *act_bytes, struct qr_err *er
     return qr_engine_agree(comm, &a, err);
 }
 
-/* What does not fit is refused before it is loaded. Of several ranks, some may have loaded their part by now: only this one's is counted. */
+/* What does not fit is refused before it is loaded. Of several ranks, some may have loaded their part by now: only this
+ * one's is counted. */
 static int foresee(void *user, const struct qr_model_plan *plan, struct qr_err *err)
 {
     const struct qr_engine *e = user;

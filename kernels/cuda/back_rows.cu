@@ -26,7 +26,8 @@ QR_DEVICE int64_t place(int64_t row, int64_t stride, struct norm_back a)
     return row / a.n_heads * stride + row % a.n_heads * a.n_cols;
 }
 
-/* What four places of the gradients hold already, loaded together with the row; not where a block of 1,024 has no registers for them, or rows are odd. */
+/* What four places of the gradients hold already, loaded together with the row; not where a block of 1,024 has no
+ * registers for them, or rows are odd. */
 struct old_numbers {
     float4 dx, dh, ddelta;
 };

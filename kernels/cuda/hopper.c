@@ -187,7 +187,8 @@ static bool is_captured(struct qr_queue *q)
     return status != cudaStreamCaptureStatusNone;
 }
 
-/* For good: all rows of a model are to be computed alike. The reason is a line to stderr, unless a setting switched it off. */
+/* For good: all rows of a model are to be computed alike. The reason is a line to stderr, unless a setting switched it
+ * off. */
 static bool is_wanted(struct qr_queue *q, int32_t index)
 {
     const char *wish = getenv("QUIRE_CUDA_HOPPER");

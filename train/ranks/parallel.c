@@ -93,8 +93,8 @@ void qr_parallel_close(struct qr_parallel *par)
 
 /* ---- the plan ---- */
 
-/* Gradients that are here only while units are in flight: those that collect from the head's on, and the largest neighbours in the order of the way back.
- * *first: those of its first layer. */
+/* Gradients that are here only while units are in flight: those that collect from the head's on, and the largest
+ * neighbours in the order of the way back. *first: those of its first layer. */
 static int64_t passing(const struct qr_parallel *par, const struct qr_params *p, int64_t *first)
 {
     const struct qr_shares *s = &par->shares;

@@ -149,8 +149,7 @@ static void look(const struct qr_rows *r, int32_t i, int32_t end, int32_t worker
         qr_sample_look(&r->sampler[worker], &row->logits, &row->req->sampling, row->choice, row->seq->n_ids - row->seq->n_prompt);
 }
 
-/* Rows [first, end) on one worker. What they read first is prefetched some rows ahead, and what that leads to some
- * fewer. */
+/* Rows [first, end) on one worker. What they read first is prefetched some rows ahead, and what that leads to some fewer. */
 static void compute_rows(const struct qr_rows *r, int32_t first, int32_t end, int32_t worker)
 {
     for (int32_t i = first; i < first + ROWS_AHEAD; i++)

@@ -13,9 +13,10 @@
  * delivers together; its hashes lie apart. One open-addressing table of 8-byte slots (linear probing, deletion by shifting
  * back, so there are no tombstones to collect), circular lists with sentinels.
  *
- * Blocks of the second tier are records behind those of the first and have ids from n_blocks on. An entry is one
- * block's, of either tier; when it changes the tier, record, tokens and place in the table go to the other block, and
- * it keeps its uid. A holder of the old id finds something else there and asks the table. */
+ * Blocks of the second tier are records behind those of the first and have ids from n_blocks on. An entry is one block's, of either tier; when it
+ * changes the tier, record, tokens and place in the table go to the other block, and it keeps its uid. A holder of the old id finds something else
+ * there and asks the table.
+ */
 #ifndef QR_KVCACHE_KV_INTERNAL_H
 #define QR_KVCACHE_KV_INTERNAL_H
 
@@ -121,8 +122,7 @@ void qr_kv_index_drop(struct qr_kv_pool *p, int32_t block);
 /* The entry that is block `from` becomes block `to`, which was none. Lists and references are the caller's. */
 void qr_kv_index_move(struct qr_kv_pool *p, int32_t from, int32_t to);
 
-/* A block of the second tier whose content is known elsewhere, or was given up, and that has no holder: from its list
- * to the free ones. */
+/* A block of the second tier whose content is known elsewhere, or was given up, and that has no holder: from its list to the free ones. */
 void qr_kv_host_free(struct qr_kv_pool *p, int32_t block);
 
 /* NULL, or what is wrong with the index. Part of qr_kv_pool_check. */

@@ -105,8 +105,8 @@ size_t qr_detok_piece_max(const struct qr_tokenizer *t);
  * An id outside the vocabulary adds nothing. */
 size_t qr_detok_push(struct qr_detok *d, char *out, int32_t id);
 
-/* Prefetches what a push of `id` reads: its entries in tables first, and its text when these have come. With many texts
- * to go on with a caller prefetches some tokens ahead, and waits for none. */
+/* Prefetches what a push of `id` reads: its entries in tables first, and its text when these have come. With many texts to go on with a caller prefetches
+ * some tokens ahead, and waits for none. */
 void qr_detok_ask(const struct qr_tokenizer *t, int32_t id);
 void qr_detok_ask_text(const struct qr_tokenizer *t, int32_t id);
 

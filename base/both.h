@@ -23,7 +23,7 @@
     p = 0.5f + r * p;                                    \
     p = 1.0f + r * (1.0f + r * p);
 
-/* e^x for x <= 0, within 2 ulp; 0 below -87 and for what is no number. */
+/* e^x for x <= 0, within 2 ulp; 0 below -87 and for NaN. */
 QR_BOTH float qr_exp_below_one(float x)
 {
     float y = x > -87.0f ? x : -87.0f, r, p;

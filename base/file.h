@@ -34,7 +34,8 @@ struct qr_file_out {
 int qr_file_out_open(struct qr_file_out *f, const char *path, struct qr_err *err);
 int qr_file_out_put(struct qr_file_out *f, const void *bytes, size_t n, struct qr_err *err);
 
-/* The next n bytes are the caller's to write, with qr_file_out_at at *at and behind it, by any of its threads. `hash` is then not valid. */
+/* The next n bytes are the caller's to write, with qr_file_out_at at *at and behind it, by any of its threads. `hash`
+ * is then not valid. */
 int qr_file_out_leave(struct qr_file_out *f, uint64_t *at, uint64_t n, struct qr_err *err);
 int qr_file_out_at(const struct qr_file_out *f, uint64_t at, const void *bytes, size_t n, struct qr_err *err);
 

@@ -94,7 +94,7 @@ const char *qr_json_key(const struct qr_json *v);                        /* a me
 const char *qr_json_str(const struct qr_json *v, size_t *len);           /* asserts a string; len may be NULL */
 bool qr_json_bool(const struct qr_json *v);                              /* asserts a boolean */
 double qr_json_f64(const struct qr_json *v);                             /* asserts a number */
-bool qr_json_i64(const struct qr_json *v, int64_t *out);                 /* false when no number, not integral (1.0 is), or out of range */
+bool qr_json_i64(const struct qr_json *v, int64_t *out);                 /* false when it is no number, not integral (1.0 is), or out of range */
 bool qr_json_is_integer_text(const struct qr_json *v);                   /* a number written without '.', 'e' or 'E' */
 bool qr_json_is_null(const struct qr_json *v);                           /* also true for a NULL pointer */
 

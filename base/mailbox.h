@@ -33,8 +33,8 @@ bool qr_mailbox_push_urgent(struct qr_mailbox *m, struct qr_node *node);
  * push_urgent. False: the box is closed, and the caller still owns them. */
 bool qr_mailbox_push_list(struct qr_mailbox *m, struct qr_node *list, int32_t n);
 
-/* The same without a wake: where *ring becomes true, qr_mailbox_ring has to follow soon, from any thread. Until then pushes by others do not wake
- * either. */
+/* The same without a wake: where *ring becomes true, qr_mailbox_ring has to follow soon, from any thread. Until then
+ * pushes by others do not wake either. */
 bool qr_mailbox_push_list_quietly(struct qr_mailbox *m, struct qr_node *list, int32_t n, bool *ring);
 void qr_mailbox_ring(struct qr_mailbox *m);
 

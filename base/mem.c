@@ -163,7 +163,8 @@ void qr_mem_populate(void *p, size_t n_bytes)
     size_t n = page_range(&first, p, n_bytes);
     if (madvise(first, n, MADV_POPULATE_WRITE) == 0)
         return;
-    /* Before Linux 5.14: an addition of nothing touches a page and changes no byte, also while other threads write to it. */
+    /* Before Linux 5.14: an addition of nothing touches a page and changes no byte, also while other threads write to
+     * it. */
     for (size_t i = 0; i < n_bytes; i += 4096)
         __atomic_fetch_add((uint8_t *)p + i, 0, __ATOMIC_RELAXED);
     __atomic_fetch_add((uint8_t *)p + n_bytes - 1, 0, __ATOMIC_RELAXED);
@@ -175,7 +176,8 @@ void qr_mem_drop(void *p, size_t n_bytes)
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     uint8_t *const begin = p, *const end = begin + n_bytes;
     uint8_t *const first = (uint8_t *)qr_align_up((uintptr_t)begin, page), *const last = (uint8_t *)((uintptr_t)end / page * page);
-    /* Memory that processes share is given back by the former, a process's own by the latter, which would change nothing in the other. */
+    /* MADV_REMOVE gives back memory that processes share, MADV_DONTNEED a process's own; neither changes the other
+     * kind. */
     if (first >= last || (madvise(first, (size_t)(last - first), MADV_REMOVE) != 0 && madvise(first, (size_t)(last - first), MADV_DONTNEED) != 0)) {
         memset(begin, 0, n_bytes);
         return;

@@ -18,8 +18,8 @@ void *qr_alloc(size_t n, size_t size);
 /* Grows or shrinks to n * size bytes; the added part is not initialised. p may be NULL. */
 void *qr_realloc(void *p, size_t n, size_t size);
 
-/* Zeroed, aligned to `align` (a power of two). Regions of 2 MiB and more are mapped: with huge pages where the system has them, and a page costs
- * nothing until it is touched. Free with qr_free_aligned. */
+/* Zeroed, aligned to `align` (a power of two). Regions of 2 MiB and more are mapped: with huge pages where the system
+ * has them, and a page costs nothing until it is touched. Free with qr_free_aligned. */
 void *qr_alloc_aligned(size_t n_bytes, size_t align);
 void qr_free_aligned(void *p);
 

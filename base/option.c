@@ -1,4 +1,6 @@
-/* The option set: where values come from and which source wins. */
+/* The option set: where values come from and which source wins. A value keeps its source: flag, variable, file,
+ * built-in, in this order. Unknown names are errors with the nearest known one. The set owns all texts that it hands
+ * out. One thread, at start. */
 #include "base/option.h"
 
 #include <ctype.h>

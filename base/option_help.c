@@ -1,4 +1,6 @@
-/* What the table says to people: --help, --print-config and the nearest name. */
+/* What the table says to people: --help, --print-config and the nearest name. Lines fit the terminal's columns; the
+ * brief help has at most 25 lines. Nothing about a setting is written twice: rows are the only source. Pure; any
+ * thread. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>

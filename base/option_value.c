@@ -1,4 +1,5 @@
-/* Text to values and back, one entry per option type. */
+/* Text to values and back, one entry per option type. A range is checked here, and the message names found and
+ * expected. Printing a value gives text that reads back as the same. Pure; any thread. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,5 @@
-/* svg.c - see svg.h. */
+/* svg.c - charts as text: axes, lines, marks, legends (see svg.h). Scales choose round steps from the data; values that
+ * are not finite are gaps. The output needs no script and loads nothing. Appends to a buffer; pure otherwise. */
 #include "base/svg.h"
 
 #include <math.h>

@@ -91,7 +91,8 @@ static int write_tokenizer(const char *dir, int32_t n_vocab, struct qr_err *err)
 
 static const int ends[] = {SIGHUP, SIGINT, SIGTERM};
 
-/* Signals wait until they are polled, but for a terminal's end where that is ignored, as under nohup. There is one thread. */
+/* Signals wait until they are polled, but for a terminal's end where that is ignored, as under nohup. There is one
+ * thread. */
 static void hold_signals(sigset_t *held, sigset_t *before)
 {
     struct sigaction now;

@@ -236,7 +236,8 @@ static void experts_numbers(const struct qr_model_config *m, double rows, double
     *read = wanted * expert + shared + router;
 }
 
-/* Bytes of weights that a step of so many rows reads: all, but for experts that no row wants; wanted ones are counted as if drawn by lot. */
+/* Bytes of weights that a step of so many rows reads: all, but for experts that no row wants; wanted ones are counted
+ * as if drawn by lot. */
 static double step_weight_bytes(const struct rig *r, double rows)
 {
     const struct qr_model_config *m = qr_model_config(r->model);

@@ -1,4 +1,5 @@
-/* ways.h - how a device that has several ways to compute did so in a run, for readers of the run's numbers. Inside bench/ only. */
+/* ways.h - how a device that has several ways to compute did so in a run, for readers of the run's numbers. Inside
+ * bench/ only. */
 #ifndef QR_BENCH_WAYS_H
 #define QR_BENCH_WAYS_H
 

@@ -1,4 +1,6 @@
-/* cmd_data.c - data to train on: text files to shards, and a look at what is in them. The third command is in data_tokenizer.c. */
+/* cmd_data.c - data to train on: text files to shards, and a look at what is in them. The third command is in
+ * data_tokenizer.c. A directory appears when it is complete; Ctrl-C leaves nothing. What `show` prints is read from the
+ * shards, byte by byte checked. Main thread. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

@@ -1,4 +1,6 @@
-/* cmd_generate.c - offline generation: one or many prompts through the very engine that serves, answers in the order of the prompts. */
+/* cmd_generate.c - offline generation: one or many prompts through the very engine that serves, answers in the order of
+ * the prompts. Prompts are submitted while there is room in the queue, so any number of them takes bounded memory.
+ * Answers are the server's, bit for bit. Main thread; the engine has its own. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

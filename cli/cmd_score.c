@@ -1,4 +1,6 @@
-/* cmd_score.c - log-probabilities of given tokens, straight through the model. */
+/* cmd_score.c - log-probabilities of given tokens, straight through the model. A prompt is cut into chunks of rows,
+ * which changes no number. Output is one JSON line per input, in order. There is no engine, no cache sharing, no batch.
+ * Main thread. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

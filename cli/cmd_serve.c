@@ -1,4 +1,7 @@
-/* cmd_serve.c - the server and its engine put together: listen first, open the model on a second thread, say what was decided, serve. */
+/* cmd_serve.c - the server and its engine put together: listen first, open the model on a second thread, say what was
+ * decided, serve. Ranks are made before any thread exists. The main thread becomes the server's loop thread; the second
+ * one opens the engine and tells the loop. At the end connections go first, then the engine, then ranks; the exit
+ * status is the worst of all. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>

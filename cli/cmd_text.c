@@ -1,4 +1,6 @@
-/* cmd_text.c - tokenize, detokenize, template: JSON lines in, JSON lines out, no weights needed. */
+/* cmd_text.c - tokenize, detokenize, template: JSON lines in, JSON lines out, no weights needed. Every line has one
+ * line of answer, in order; an error names its line and ends the command. The code that encodes is the server's. Main
+ * thread. */
 #include <string.h>
 #include <time.h>
 

@@ -1,4 +1,7 @@
-/* cmd_train.c - a training run: settings, plan, steps, what is written on the way, the finished model. */
+/* cmd_train.c - a training run: settings, plan, steps, what is written on the way, the finished model. The run itself
+ * is train/trainer.h; here are the loop over steps, evaluation, samples, saves and plots, each when the settings say.
+ * The first signal finishes the step and saves, the second one ends the process. A run that ends by a signal resumes to
+ * the same bytes. Main thread. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -509,7 +512,8 @@ static int train(const struct train_options *o, const struct qr_train_config *c,
 
 /* ---- the command ---- */
 
-/* A run that is resumed keeps its leaves unless the settings name others, so that its bits do not depend on the number of ranks it goes on with. */
+/* A run that is resumed keeps its leaves unless the settings name others, so that its bits do not depend on the number
+ * of ranks it goes on with. */
 static void keep_leaves(struct qr_train_config *c)
 {
     char path[QR_PATH_MAX];

@@ -64,8 +64,9 @@ static int unknown(const char *name)
     return 2;
 }
 
-/* A parent may have closed the standard files of the process. The next file or socket would get their numbers, and what is said on stderr would go there.
- * They are opened the wrong way round, so that reading or writing them fails as if they were not there. */
+/* A parent may have closed the standard files of the process. The next file or socket would get their numbers, and what
+ * is said on stderr would go there. They are opened the wrong way round, so that reading or writing them fails as if
+ * they were not there. */
 static void keep_standard_files(void)
 {
     static const int mode[] = {O_WRONLY, O_RDONLY, O_RDONLY};

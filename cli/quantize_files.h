@@ -30,12 +30,13 @@ int qr_quantize_files_replaceable(const char *dir, struct qr_err *err);
  * names. Errors: those of qr_dir_remove, where another directory is in it, which stays. */
 int qr_quantize_files_remove(const char *dir, struct qr_err *err);
 
-/* Marks `dir` as in use, also for processes to which this one's number means nothing: for as long as the file that is returned is open. -1: another one
- * says so, or the file system has no locks. */
+/* Marks `dir` as in use, also for processes to which this one's number means nothing: for as long as the file that is
+ * returned is open. -1: another one says so, or the file system has no locks. */
 int qr_quantize_files_hold(const char *dir);
 
-/* Removes what runs that were killed have left beside OUT: directories named as `spare` (".saving-OUT.PID") of processes that are no more, which no process
- * holds, which are the user's own and hold nothing that these do not write. What is removed, and what stays, is a line in the log each. */
+/* Removes what runs that were killed have left beside OUT: directories named as `spare` (".saving-OUT.PID") of
+ * processes that are no more, which no process holds, which are the user's own and hold nothing that these do not
+ * write. What is removed, and what stays, is a line in the log each. */
 void qr_quantize_files_clean(const char *spare);
 
 #endif

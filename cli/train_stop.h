@@ -18,7 +18,8 @@ struct qr_train_stop {
     _Atomic bool over;
 };
 
-/* Blocks the signals until a thread receives them, also in threads and processes that are made from now on; *before: what the mask was. */
+/* Blocks the signals until a thread receives them, also in threads and processes that are made from now on; *before:
+ * what the mask was. */
 void qr_train_stop_hold(sigset_t *before);
 void qr_train_stop_open(struct qr_train_stop *s, const char *text);
 void qr_train_stop_close(struct qr_train_stop *s);

@@ -39,7 +39,8 @@ static const struct qr_option *row_of(const struct qr_option *row, int32_t n_row
     return NULL;
 }
 
-/* Whether `name` is meant elsewhere: a variable of the program, or of another command than serve, whose variables all begin alike. */
+/* Whether `name` is meant elsewhere: a variable of the program, or of another command than serve, whose variables all
+ * begin alike. */
 static bool is_known(const char *name)
 {
     char prefix[QR_OPTION_VARIABLE_MAX];

@@ -1,4 +1,6 @@
-/* ask.c - see ask.h. */
+/* ask.c - one question and its answer (see ask.h). Sends, waits out a server that loads or is full as it says, streams,
+ * and stops when told to. Text is handed on as it comes; an error keeps what came before it. One loop, one connection,
+ * one owning thread. */
 #include "client/ask.h"
 
 #include <stdio.h>

@@ -68,7 +68,8 @@ static void keep(struct qr_line_history *h, char *line)
     h->line[h->n++] = line;
 }
 
-/* Keeps the newest lines, of the number and the bytes that there may be, or half of both (a line without room is passed over), and writes the file anew. */
+/* Keeps the newest lines, of the number and the bytes that there may be, or half of both (a line without room is
+ * skipped), and writes the file anew. */
 static void cut_back(struct qr_line_history *h, bool half)
 {
     const int32_t n_max = half ? QR_HISTORY_MAX / 2 : QR_HISTORY_MAX;

@@ -1,4 +1,6 @@
-/* repl_commands.c - the /commands of a conversation, as one table (see repl.h). */
+/* repl_commands.c - the /commands of a conversation, as one table (see repl.h). A command is a row: name, argument,
+ * help, function. Completion, /help and refusals follow from the table. Text from the server or a file is made harmless
+ * before it reaches the terminal. The chat's one thread. */
 #include <errno.h>
 #include <glob.h>
 #include <stdio.h>

@@ -1,4 +1,6 @@
-/* session.c - see session.h. */
+/* session.c - a conversation: messages, the request body, the file (see session.h). A file is written beside its name
+ * and renamed, so that an interrupted save leaves the old one. A torn last line costs that line only. Everything from a
+ * file is checked before it becomes a message. One owning thread. */
 #include "client/session.h"
 
 #include <errno.h>

@@ -24,7 +24,8 @@ struct slot {
     int64_t part[QR_COMM_RANKS_MAX + 1];
 };
 
-/* Calls between the owner, which starts them and waits, and the thread that carries them out. Numbers of calls only grow. */
+/* Calls between the owner, which starts them and waits, and the thread that carries them out. Numbers of calls only
+ * grow. */
 struct qr_comm_line {
     struct slot slot[CALLS_MAX];
     _Atomic int64_t n_started; /* written by the owner */
@@ -147,7 +148,8 @@ static void line_close(struct qr_comm_line *l)
     qr_free(l);
 }
 
-/* Signals are not for this thread, nor for those that a transport's library starts from it: it may be there before the receiver of signals is chosen. */
+/* Signals are not for this thread, nor for those that a transport's library starts from it: it may be there before the
+ * receiver of signals is chosen. */
 static void start_thread(struct qr_comm *c)
 {
     sigset_t all, before;

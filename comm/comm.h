@@ -46,7 +46,7 @@ struct qr_comm_stats {
 };
 
 struct qr_comm_ops;           /* comm_ops.h: what a transport fills */
-struct qr_comm_line;          /* comm.c: calls under way, and the thread that carries them out */
+struct qr_comm_line;          /* comm.c: calls in flight, and the thread that carries them out */
 
 struct qr_comm {
     int32_t rank, size;
@@ -88,15 +88,16 @@ void qr_comm_close(struct qr_comm *c);
 /* "single", "threads", "shm", "mpi". */
 const char *qr_comm_name(const struct qr_comm *c);
 
-/* Starts a call; *ticket names it. Waits only when 256 calls are under way. Errors: those of qr_comm_wait, of earlier calls. */
+/* Starts a call; *ticket names it. Waits only when 256 calls are in flight. Errors: those of qr_comm_wait, of earlier
+ * calls. */
 int qr_comm_start(struct qr_comm *c, const struct qr_comm_call *call, int64_t *ticket, struct qr_err *err);
 
 /* Until that call (and all before it) is done. Errors: QR_E_INVALID when ranks started different calls (names ranks, and what differs), QR_E_CLOSED when a
  * rank died, left or gave up: within two seconds, naming it. A comm that failed once fails always. */
 int qr_comm_wait(struct qr_comm *c, int64_t ticket, struct qr_err *err);
 
-/* Start and wait. Where nothing is under way, a transport that has no thread of its own to mind is run by the caller: a sum of a few numbers then costs no
- * switch between threads. */
+/* Start and wait. Where nothing is in flight, a transport that has no thread of its own to mind is run by the caller: a
+ * sum of a few numbers then costs no switch between threads. */
 int qr_comm_run(struct qr_comm *c, const struct qr_comm_call *call, struct qr_err *err);
 
 /* Everybody is here. */

@@ -1,7 +1,7 @@
 /* comm_board.c - collectives of ranks that reach each other's memory. Every rank posts where its array lies, all meet,
  * each adds its share out of all arrays, all meet again. Elements are added in comm_tree.h's order. Ranks compare what
- * they started before they touch anything, so a difference is an error on every rank. A waiting rank checks every 100 ms
- * whether a rank has died or given up. Called by the comm's thread, or by the caller of qr_comm_run. */
+ * they started before they touch anything, so a difference is an error on every rank. A waiting rank checks every 100
+ * ms whether a rank has died or given up. Called by the comm's thread, or by the caller of qr_comm_run. */
 #include "comm/comm_board.h"
 
 #include <stdio.h>
@@ -64,7 +64,7 @@ static bool all_came(const struct qr_board *b, uint64_t meeting)
     return true;
 }
 
-/* The post of rank r for the call that is under way. */
+/* The post of rank r for the call that is in flight. */
 static struct qr_board_post *post(struct qr_board_seat *s, int32_t r)
 {
     return &s->board->rank[r].post[s->n_calls & 1];
@@ -96,7 +96,8 @@ void qr_board_abort(struct qr_board_seat *s, const char *why, bool own)
     ring(s);
 }
 
-/* A rank for which a meeting waits in vain. look: whether a rank died, too, which takes a call of the system for each. */
+/* A rank for which a meeting waits in vain. look: whether a rank died, too, which takes a call of the system for each.
+ */
 static int missing(struct qr_board_seat *s, uint64_t meeting, bool look, struct qr_err *err)
 {
     struct qr_board *b = s->board;
@@ -273,7 +274,8 @@ static int staged(struct qr_board_seat *s, const struct qr_comm_call *call, stru
     return rc;
 }
 
-/* Threads: no other rank touches this rank's array any more, so that it can go away. Processes touch memory that stays. */
+/* Threads: no other rank touches this rank's array any more, so that it can go away. Processes touch memory that stays.
+ */
 static void outlast(struct qr_board_seat *s)
 {
     for (int32_t r = 0; r < s->board->size && !s->shared; r++)

@@ -13,11 +13,13 @@ struct qr_comm_ops {
     bool anywhere; /* run may be called by the owner as well, while the comm's thread has nothing to do */
     /* First of all, in the comm's thread; NULL: nothing to do. */
     int (*begin)(struct qr_comm *c, struct qr_err *err);
-    /* Carries one call out, to its end on this rank: its buffers are the caller's again, also after an error. Notices when a rank gives up. */
+    /* Carries one call out, to its end on this rank: its buffers are the caller's again, also after an error. Notices
+     * when a rank gives up. */
     int (*run)(struct qr_comm *c, const struct qr_comm_call *call, struct qr_err *err);
     /* Has the others know; the first to give up is heard, later ones change nothing. `own`: why is the rank's own word, and it is named with it. */
     void (*abort)(struct qr_comm *c, const char *why, bool own);
-    /* By the owner, between calls: whether a rank has given up or died. NULL: the launcher of the ranks ends them all. */
+    /* By the owner, between calls: whether a rank has given up or died. NULL: the launcher of the ranks ends them all.
+     */
     bool (*lost)(struct qr_comm *c, struct qr_err *err);
     /* Last of all, in the comm's thread; NULL: nothing to do. */
     void (*end)(struct qr_comm *c);

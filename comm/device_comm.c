@@ -16,7 +16,8 @@ static bool lost(void *user, char message[QR_PEERS_MESSAGE])
     return yes;
 }
 
-/* Each kind of call once: what a library takes of the device's memory it has taken before anybody asks what is free, and what does not work is known now. */
+/* Each kind of call once: a library takes its part of the device's memory before free memory is measured, and a failure
+ * is known now. */
 static int try_out(struct qr_device_comm *d, struct qr_backend *be, struct qr_err *err)
 {
     const int32_t rank = d->comm->rank, size = d->comm->size;

@@ -117,7 +117,7 @@ static void leave(struct qr_adapter *s)
     free_unused(s);
 }
 
-/* There is no slot, but will be one when the steps that are on their way have landed. */
+/* There is no slot, but will be one when the steps in flight have landed. */
 static bool soon_free(const struct qr_adapters *a)
 {
     bool soon = false;

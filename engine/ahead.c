@@ -47,7 +47,7 @@ void qr_ahead_release(struct qr_ahead *a)
     QR_ASSERT(a != NULL);
     if (!a->be)
         return;
-    a->be->mem->sync(a->be->queue); /* what is on its way still writes */
+    a->be->mem->sync(a->be->queue); /* what is in flight still writes */
     for (int32_t i = 0; i < QR_MARKS; i++) {
         qr_free(a->flight[i].row);
         qr_free(a->flight[i].dropped);

@@ -10,7 +10,7 @@
 #include "kernels/sample.h"
 #include "model/model.h"
 
-/* A step on its way. */
+/* A step in flight. */
 struct qr_flight {
     bool launched;                    /* and not landed */
     bool details;                     /* log-probabilities are among its results */
@@ -56,7 +56,7 @@ void qr_ahead_await(struct qr_ahead *a, struct qr_flight *f);
 /* Fills in the rows of a flight that was waited for as qr_rows_compute does. Those dropped are left alone. */
 void qr_ahead_land(struct qr_ahead *a, struct qr_flight *f);
 
-/* Whether a step is on its way. */
+/* Whether a step is in flight. */
 bool qr_ahead_flies(const struct qr_ahead *a);
 
 /* The sequence at this index has ended: what is in flight for it is dropped. */

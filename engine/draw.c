@@ -288,7 +288,7 @@ static int32_t draw_nucleus(struct qr_sampler *s, const float *logits, const str
     struct buckets b QR_UNINITIALIZED;
     int32_t n = collect_nucleus(s, logits, limit, p->min_p, best, inv_t);
     if (n == 0)
-        return 0; /* no number in the row */
+        return 0; /* only NaNs in the row */
     double there = fill_buckets(s, &b, n, p->min_p, best, inv_t);
     int32_t end = bucket_at(&b, limit < there ? limit : there, &kept);
     int32_t last = take_until(s, &b, end, limit < there ? limit : INFINITY, &kept);

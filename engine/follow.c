@@ -94,7 +94,7 @@ int qr_engine_follow(const char *dir, const struct qr_engine_config *config, con
         qr_comm_abort(model_options->comm, err->msg);
     qr_exec_release(&f.exec);
     if (f.kv_host) {
-        f.be->mem->sync(f.be->queue); /* a copy may be under way */
+        f.be->mem->sync(f.be->queue); /* a copy may be in flight */
         f.be->mem->host_free(f.kv_host);
     }
     if (f.kv_mem)

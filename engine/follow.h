@@ -4,8 +4,9 @@
 
 #include "engine/engine.h"
 
-/* What ranks agree on when all have their share of the weights; it is rank 0's. First, of adapters' slots, which all take before anybody looks at what is
- * free, and how many rows a step may have. Then all of it: the caches of all have the same blocks, and the same numbers name them. */
+/* What ranks agree on when all have their share of the weights; it is rank 0's. First of adapters' slots, which all
+ * ranks take before free memory is measured, and of how many rows a step may have. Then all of it: the caches of all
+ * have the same blocks, and the same numbers name them. */
 struct qr_engine_agreed {
     int64_t lora_slots, lora_rank_max, step_tokens;
     int64_t n_blocks, n_host_blocks, block_tokens, logit_rows;

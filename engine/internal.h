@@ -39,7 +39,7 @@ struct qr_adapter {
     char name[QR_ADAPTER_NAME_MAX];
     struct qr_hash128 hash;
     int32_t rank, n_inside;
-    bool flying;                  /* a request has ended while a step was on its way (ahead.h), which may have been launched for it */
+    bool flying;                  /* a request has ended while a step was in flight (ahead.h), which may have been launched for it */
     int64_t loaded_s;
     uint64_t n_requests, prompt_tokens, output_tokens;
 };
@@ -66,12 +66,12 @@ bool qr_adapters_send(struct qr_engine *e);
 /* And when it sends no more: loads give up. */
 void qr_adapters_end(struct qr_adapters *a);
 
-/* A request comes in, with r->adapter; and has ended. Any thread. flying (engine thread): a step is on its way, which may read its slot until
- * qr_adapters_landed. */
+/* A request comes in, with r->adapter; and has ended. Any thread. flying (engine thread): a step is in flight, which
+ * may read its slot until qr_adapters_landed. */
 int qr_adapters_take(struct qr_adapters *a, struct qr_request *r, struct qr_err *err);
 void qr_adapters_give_back(struct qr_adapters *a, const struct qr_request *r, uint64_t prompt_tokens, uint64_t output_tokens, bool flying);
 
-/* Engine thread: all steps that were on their way when a request ended are through. */
+/* Engine thread: all steps that were in flight when a request ended have landed. */
 void qr_adapters_landed(struct qr_adapters *a);
 
 struct qr_engine {

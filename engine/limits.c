@@ -44,7 +44,8 @@ static int check_config(const struct qr_engine_config *c, struct qr_err *err)
     return 0;
 }
 
-/* Bytes the cache may take: the configured size, or a quarter of what is left but `least` at any rate, and no more than all running sequences could fill. */
+/* Bytes the cache may take: the configured size, or a quarter of what is left but `least` at any rate, and no more than
+ * all running sequences could fill. */
 static int64_t cache_bytes(const struct qr_engine_config *c, int32_t ctx, int64_t token_bytes, int64_t least, int64_t left)
 {
     if (c->kv_bytes > 0)

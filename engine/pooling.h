@@ -12,7 +12,7 @@ const char *qr_pool_why_not(const struct qr_model *m);
  * one does. */
 void qr_pool_row(struct qr_request *r, const float *hidden, int32_t pos);
 
-/* After the last one: r->pooled is complete. False: it holds what is no number. */
+/* After the last one: r->pooled is complete. False: it holds an infinity or NaN. */
 bool qr_pool_end(struct qr_request *r);
 
 #endif

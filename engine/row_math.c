@@ -131,7 +131,8 @@ static int32_t gather_any(float *out, int32_t *id, const float *x, int32_t n, fl
 #ifdef __x86_64__
 #define AVX2 __attribute__((target("avx2")))
 
-/* The lanes that are set in a mask of eight, in their order, a byte each: matches move to the front without a branch, which would be mispredicted. */
+/* The lanes that are set in a mask of eight, in their order, a byte each: matches move to the front without a branch,
+ * which would be mispredicted. */
 #define LANE(m, b) ((uint64_t)((m) >> (b)&1) * (b) << 8 * __builtin_popcount((m) & ((1 << (b)) - 1)))
 #define FRONT(m) LANE(m, 0) | LANE(m, 1) | LANE(m, 2) | LANE(m, 3) | LANE(m, 4) | LANE(m, 5) | LANE(m, 6) | LANE(m, 7)
 #define FRONT4(m) FRONT((m)), FRONT((m) + 1), FRONT((m) + 2), FRONT((m) + 3)
@@ -149,7 +150,7 @@ AVX2 INLINE __m256 at_least(const float *x, float v)
     return _mm256_cmp_ps(_mm256_loadu_ps(x), _mm256_set1_ps(v), _CMP_GE_OQ);
 }
 
-#define GROUP 32 /* numbers that are passed over together when none of them is meant, as a rule */
+#define GROUP 32 /* numbers that are skipped together when none of them matches, as a rule */
 
 /* The places of what is at least v in x[0..GROUP), one bit each. */
 AVX2 INLINE uint32_t group_mask(const float *x, float v)
@@ -161,7 +162,8 @@ AVX2 INLINE uint32_t group_mask(const float *x, float v)
            (uint32_t)_mm256_movemask_ps(d) << 24;
 }
 
-/* Lanes written behind the last match are overwritten by the next store: there is room, as there are no more matches than numbers read. */
+/* Lanes written behind the last match are overwritten by the next store: there is room, as there are no more matches
+ * than numbers read. */
 AVX2 static int32_t find_avx2(int32_t *at, const float *x, int32_t n, float v)
 {
     int32_t n_found = 0, i = 0;
@@ -203,7 +205,7 @@ AVX2 static int32_t first_avx2(const float *x, int32_t n, float v)
     return first_rest(x, i, n, v);
 }
 
-/* max_body with eight lanes a register. What is no number loses to either operand's place in maxps. */
+/* max_body with eight lanes a register. NaN loses to either operand's place in maxps. */
 AVX2 static float max_avx2(const float *x, int32_t n, float least)
 {
     __m256 low = _mm256_set1_ps(least), high = low;

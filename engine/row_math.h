@@ -13,14 +13,15 @@
 
 struct qr_row_math {
     const char *name;
-    /* The largest of x[0..n) and `least`; what is no number is passed over. */
+    /* The largest of x[0..n) and `least`; NaNs are ignored. */
     float (*max)(const float *x, int32_t n, float least);
-    /* w[i] = exp((x[i] - best) * inv_t) within 2 ulp, for (x[i] - best) * inv_t <= 0: 0 below -87 and for what is no number. Returns the sum
-     * of w, added up in double. w may not overlap x. */
+    /* w[i] = exp((x[i] - best) * inv_t) within 2 ulp, for (x[i] - best) * inv_t <= 0: 0 below -87 and for NaN. Returns
+     * the sum of w, added up in double. w may not overlap x. */
     double (*weigh)(float *w, const float *x, int32_t n, float best, float inv_t);
     /* How many of x[0..n) are larger than v. */
     int32_t (*count_above)(const float *x, int32_t n, float v);
-    /* at[0..) = the places of what is at least v among x[0..n), in their order; returns how many. What is no number is passed over. at: n places. */
+    /* at[0..) = the places of what is at least v among x[0..n), in their order; returns how many. NaNs are ignored. at:
+     * n places. */
     int32_t (*find)(int32_t *at, const float *x, int32_t n, float v);
     /* The first of these places; n: there is none. */
     int32_t (*first)(const float *x, int32_t n, float v);

@@ -25,7 +25,7 @@ struct qr_row {
     int32_t at;                              /* row of the step's logits; HIDDEN: of its hidden rows */
     int32_t pos;                             /* of the token that the logits came from */
     bool first;                              /* DRAW, END, HIDDEN: the prompt has just been computed, for the first time */
-    bool finite;                             /* DRAW: false when what the model gave is no number */
+    bool finite;                             /* DRAW: false when the logit of the drawn id is not finite */
     const float *hidden;                     /* borrowed from the step arena, or from where a device's came [D]: HIDDEN */
     struct qr_logits logits;                 /* borrowed from the step arena; penalties are written into it */
     struct qr_token_logprob token;           /* DRAW: all but the id only when log-probabilities are wanted, else 0 as far as n_top */

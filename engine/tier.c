@@ -41,7 +41,7 @@ void qr_tier_close(struct qr_engine *e)
     if (!e->kv_host)
         return;
     QR_ASSERT(e->be != NULL);
-    e->be->mem->sync(e->be->queue); /* a copy may be under way */
+    e->be->mem->sync(e->be->queue); /* a copy may be in flight */
     e->be->mem->host_free(e->kv_host);
     e->kv_host = NULL;
 }

@@ -1,4 +1,7 @@
-/* worker.c - the engine thread: receive, plan, lower, forward, sample, commit, output. Nothing here allocates once open. */
+/* worker.c - the engine thread: receive, plan, lower, forward, sample, commit, output. Nothing here allocates once
+ * open. A step is step_at_once, or step_ahead on a device that samples. Requests come from the inbox and are owned here
+ * until their last event; a step starts only when the pool has events for all that it may say. Everything said goes out
+ * under one lock with one wake. A lost rank or a failed device ends all requests with an error. */
 #include <string.h>
 
 #include "base/assert.h"
@@ -91,7 +94,8 @@ static int plan_memory(struct qr_engine *e, size_t *act_bytes, struct qr_err *er
     return qr_engine_agree(comm, &a, err);
 }
 
-/* What does not fit is refused before it is loaded. Of several ranks, some may have loaded their part by now: only this one's is counted. */
+/* What does not fit is refused before it is loaded. Of several ranks, some may have loaded their part by now: only this
+ * one's is counted. */
 static int foresee(void *user, const struct qr_model_plan *plan, struct qr_err *err)
 {
     const struct qr_engine *e = user;
@@ -334,7 +338,7 @@ static void note_deadline(struct qr_engine *e, const struct qr_request *r)
 static void admit(struct qr_engine *e, struct qr_request *r, int64_t now)
 {
     note_deadline(e, r);
-    if (atomic_load(&r->cancelled)) /* while it was on its way */
+    if (atomic_load(&r->cancelled)) /* while it was in the inbox */
         atomic_store(&e->to_reap, true);
     int32_t group = r->n_choices > 1 ? e->next_group++ & INT32_MAX : -1;
     e->stats.n_accepted++;

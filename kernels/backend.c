@@ -1,4 +1,6 @@
-/* The choice of a device, and what is the same for all of them. */
+/* The choice of a device, and what is the same for all of them. `auto` tries a device and takes the processor
+ * otherwise, with the reason in one line. A device that lacks a kernel or a type is refused before anything is loaded.
+ * Runs at start, on the thread that will own the backend. */
 #include "kernels/backend.h"
 
 #include <stdlib.h>

@@ -1,4 +1,7 @@
-/* prefill.c - the prompt part of a step: chunks of the prompts that run, then prompts from the queue while there is room. */
+/* prefill.c - the prompt part of a step: chunks of the prompts that run, then prompts from the queue while there is
+ * room. Prompts run in order of arrival within a priority; none overtakes because it is small. A prompt is admitted
+ * when its blocks are there above the watermark, and its cached prefix is taken first. Chunks are cut to the budget and
+ * to the rows of logits that a step has. Pure, as all of scheduler/. */
 #include "kvcache/kv_prefix.h"
 #include "scheduler/sched_internal.h"
 

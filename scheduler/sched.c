@@ -147,7 +147,8 @@ int32_t qr_sched_add(struct qr_sched *s, const struct qr_sched_add *add, struct 
 
 enum { PART_DECODE = 1, PART_PREFILL = 2 };
 
-/* Running sequences in rank order over both queues: blocks are taken from the last ones, so no planned sequence is undone. */
+/* Running sequences in rank order over both queues: blocks are taken from the last ones, so no planned sequence is
+ * undone. */
 static void plan_running(struct qr_sched *s, struct qr_plan *plan, int parts, struct qr_sched_budget *left)
 {
     int32_t i = 0, j = 0;

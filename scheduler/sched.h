@@ -1,5 +1,6 @@
-/* sched.h - which sequences run in the next step, and with how many tokens. Pure: (state, call, now) -> state; no clock, no I/O, no threads,
- * no allocation after qr_sched_new. The engine, the simulator and the property tests drive this very code.
+/* sched.h - which sequences run in the next step, and with how many tokens. Pure: (state, call, now) -> state; no
+ * clock, no I/O, no threads, no allocation after qr_sched_new. The engine, the simulator and the property tests drive
+ * this very code.
  *
  * Prefill and decode are separate queues and separate modules (prefill.c, decode.c); a plan carries both parts apart, decode
  * rows are planned first, prompt chunks fill the rest of the token budget. Admission looks at a watermark of free blocks and

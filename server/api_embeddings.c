@@ -1,4 +1,7 @@
-/* POST /v1/embeddings: each input is a request of the engine that ends with its rows pooled into a vector. */
+/* POST /v1/embeddings: each input is a request of the engine that ends with its rows pooled into a vector. Room for the
+ * whole answer is reserved before the first input is submitted. At most 64 inputs are in the queue at a time; behind
+ * the first accepted one the others wait, so a call is never refused halfway. Pooling happens in the engine; Dense
+ * stages here, on libuv's pool. Loop thread otherwise. */
 #include <stdio.h>
 #include <string.h>
 

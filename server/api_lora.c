@@ -29,7 +29,8 @@ static bool has_parent_step(const char *path)
     return false;
 }
 
-/* The directory that `given` names, relative to --lora-dir or below it. Nothing outside is opened; where links lead the loader checks. */
+/* The directory that `given` names, relative to --lora-dir or below it. Nothing outside is opened; where links lead the
+ * loader checks. */
 static int resolve(char out[2 * PATH_BYTES_MAX], const char *root, const char *given, struct qr_err *err)
 {
     if (!root)

@@ -61,7 +61,8 @@ static void cancel_pieces(struct qr_call *call)
             qr_engine_cancel(call->server->model.engine, call->piece[i].req);
 }
 
-/* The server's scratch, which grows for all calls, is in no account. Whether there was memory for what was put there in between. */
+/* The server's scratch, which grows for all calls, is in no account. Whether there was memory for what was put there in
+ * between. */
 static struct qr_account *begin_scratch(struct qr_server *s)
 {
     qr_buf_clear(&s->scratch);

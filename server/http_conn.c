@@ -1,5 +1,5 @@
 /* http_conn.c - one client connection: read, hand a request up, write its answer, go idle or linger and close. Requests
- * are answered in order, one at a time. While an answer is under way only a bounded run of further bytes is kept;
+ * are answered in order, one at a time. While an answer is in progress only a bounded run of further bytes is kept;
  * beyond it reading stops. Timeouts, errors and a client that leaves end in the same close path; `gone` is called at
  * most once. Memory is the connection's account. Loop thread. */
 #include "server/http_conn.h"
@@ -25,7 +25,7 @@ enum phase {
     PHASE_READ,   /* between requests, or reading one */
     PHASE_WORK,   /* a request is with the handler */
     PHASE_STREAM, /* the handler writes a stream */
-    PHASE_FLUSH,  /* the answer is complete, bytes are on their way */
+    PHASE_FLUSH,  /* the answer is complete, bytes are being written */
     PHASE_LINGER, /* answered and shut down; what still comes is dropped */
     PHASE_CLOSED, /* waiting for libuv's close callback */
 };

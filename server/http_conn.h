@@ -73,7 +73,8 @@ bool qr_conn_evict_idle(struct qr_conn_env *env);
 void qr_conn_flush_all(struct qr_conn_env *env);              /* at the end of a loop turn */
 void qr_conn_tick_all(struct qr_conn_env *env, int64_t now_us); /* time limits and pings; every 100 ms or so */
 
-/* Draining: closes those without a request. One that has never had any stays for fresh_us after it came, as its first request may be on its way. */
+/* Draining: closes those without a request. One that has never had any stays for fresh_us after it came, as its first
+ * request may be in flight. */
 void qr_conn_close_idle(struct qr_conn_env *env, int64_t fresh_us);
 
 void qr_conn_close_all(struct qr_conn_env *env);              /* at the very end: `gone` is called for unanswered requests */

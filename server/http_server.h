@@ -28,8 +28,8 @@ struct qr_http_handler {
 
 struct qr_http; /* opaque */
 
-/* Binds and listens; nothing is accepted before run. handler and user are borrowed. Errors: QR_E_BIND with the process that holds the port, or which
- * addresses there are. */
+/* Binds and listens; nothing is accepted before run. handler and user are borrowed. Errors: QR_E_BIND with the process
+ * that holds the port, or which addresses there are. */
 int qr_http_open(struct qr_http **out, const struct qr_http_config *config, const struct qr_http_handler *handler, void *user,
                  struct qr_err *err);
 void qr_http_run(struct qr_http *h);   /* until qr_http_stop */

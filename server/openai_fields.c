@@ -1,4 +1,6 @@
-/* Readers of request fields that are more than one number or truth value. */
+/* Readers of request fields that are more than one number or truth value. Each reader checks type and bounds, and an
+ * error names the JSON path, what was found and what was expected. Arrays are bounded before memory is taken, which is
+ * charged to the request's account. Pure; on libuv's pool. */
 #include <stdio.h>
 #include <string.h>
 

@@ -267,8 +267,8 @@ static bool check_route(struct qr_conn *c, const struct qr_http_head *h, const s
     return true;
 }
 
-/* What a handler makes an answer of is small, and needs no room in the budget: an operator of a full server must see it. Without memory the connection
- * answers. */
+/* What a handler makes an answer of is small, and needs no room in the budget: an operator of a full server must see
+ * it. Without memory the connection answers. */
 struct handling {
     struct qr_server *s;
     struct qr_conn *c;

@@ -142,7 +142,8 @@ static void give_back(struct qr_server *s)
     qr_http_work(s->trim, trim_run, trim_done, s);
 }
 
-/* The drain's time is over: what runs ends with an error, and a little later clients that have not read that yet, or still send, are closed. */
+/* The drain's time is over: what runs ends with an error, and a little later clients that have not read that yet, or
+ * still send, are closed. */
 static void end_drain(struct qr_server *s, int64_t now_us)
 {
     if (now_us <= s->drain_until_us)

@@ -1,4 +1,5 @@
-/* full.h - how much a test does: all of it with QUIRE_FULL=1, else a part that has each choice with each other (docs/testing.md). */
+/* full.h - how much a test does: all of it with QUIRE_FULL=1, else a part that has each choice with each other
+ * (docs/testing.md). */
 #ifndef QR_TESTS_FULL_H
 #define QR_TESTS_FULL_H
 

@@ -1,6 +1,6 @@
-/* bpe_long.c - merges of long pieces in O(n log n), whatever the text. Pairs wait in buckets by rank, and a heap holds
- * only those that a merge makes below the rank in progress. The order of merges is exactly (rank, position), so ids
- * equal those of the short form. The work space belongs to one encode call and is kept for the next. */
+/* bpe_long.c - merges of long pieces in O(n log n), whatever the text. The next pair is the one of lowest rank, the
+ * leftmost among equals, so ids equal those of the short form. The work space belongs to one encode call and is kept
+ * for the next. */
 #include "tokenizer/bpe_long.h"
 
 #include "base/assert.h"

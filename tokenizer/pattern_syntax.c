@@ -1,4 +1,6 @@
-/* pattern_syntax.c - from Oniguruma's Ruby syntax to PCRE2's, refusing what the two read differently. */
+/* pattern_syntax.c - from Oniguruma's Ruby syntax to PCRE2's, refusing what the two read differently. The result
+ * matches what the tokenizers library matches, or there is an error. Lengths and nesting are bounded. Pure; runs once
+ * per pattern, when a tokenizer is opened. */
 #include <string.h>
 
 #include "base/assert.h"

@@ -1,4 +1,5 @@
-/* tok_decoder.c - the section "decoder" into one of the three kinds of decode.h. */
+/* tok_decoder.c - the section "decoder" into one of the three kinds of decode.h. Steps are recognized by their types
+ * and settings; a chain that fits no kind is refused by name. Runs once, when a tokenizer is opened. */
 #include <string.h>
 
 #include "base/assert.h"

@@ -1,4 +1,6 @@
-/* tok_json.c - tokenizer.json pulled apart: the model is read on the way, the small sections are remembered by place. */
+/* tok_json.c - tokenizer.json pulled apart: the model is read on the way, the small sections are remembered by place.
+ * Large sections are read by the scan without a tree, so a file of 17 MB takes its vocabulary's memory. Every id, merge
+ * and token is bounded and checked; what is not supported is refused by name. Runs once, when a tokenizer is opened. */
 #include <string.h>
 
 #include "base/assert.h"

@@ -1,4 +1,6 @@
-/* tok_post.c - the sections "added_tokens" and "post_processor", and tokenizer_config.json. */
+/* tok_post.c - the sections "added_tokens" and "post_processor", and tokenizer_config.json. Tokens that a template puts
+ * before and behind a text become two lists of ids. tokenizer_config.json may only say what tokenizer.json leaves open.
+ * Runs once, when a tokenizer is opened; errors name section and field. */
 #include <string.h>
 
 #include "base/assert.h"
@@ -301,7 +303,7 @@ int qr_tok_read_config(struct qr_tokenizer *t, const char *json, size_t len, str
     struct qr_json *doc;
     struct qr_tok_span text = {.text = json, .n = len};
     int rc = qr_tok_document(&doc, &text, "tokenizer_config.json", err);
-    if (rc == 0 && (!doc || qr_json_type(doc) != QR_JSON_T_OBJECT)) /* an empty one was cut on its way; without it BOS may be wrong */
+    if (rc == 0 && (!doc || qr_json_type(doc) != QR_JSON_T_OBJECT)) /* an empty one is a cut download; without it BOS may be wrong */
         rc = qr_err_set(err, QR_E_DAMAGED, "tokenizer_config.json: expected an object, found %s", doc ? qr_json_type_name(qr_json_type(doc)) : "an empty file");
     if (rc != 0) {
         qr_json_free(doc);

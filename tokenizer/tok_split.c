@@ -1,4 +1,6 @@
-/* tok_split.c - the sections "normalizer" and "pre_tokenizer" into flat lists of steps and stages. */
+/* tok_split.c - the sections "normalizer" and "pre_tokenizer" into flat lists of steps and stages. Nested sequences are
+ * flattened in order, with a bound on their number. Patterns are compiled here (pattern.h). What a type or setting
+ * means is Hugging Face's; unknown ones are refused by name. Runs once, when a tokenizer is opened. */
 #include <string.h>
 
 #include "base/assert.h"

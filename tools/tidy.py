@@ -186,6 +186,17 @@ def anchor(heading):
     return ''.join(c for c in re.sub(r'[`*]', '', heading).strip().lower() if c.isalnum() or c in ' -_').replace(' ', '-')
 
 
+def check_names(paths, say):
+    """Files that documents name are there, where their folder is; x and NAME stand for any."""
+    for page in paths:
+        if not page.endswith('.md') or not os.path.exists(page):
+            continue
+        for number, line in enumerate(open(page, encoding='utf-8'), 1):
+            for name in re.findall(r'`([\w./-]+/[\w-]+\.(?:cu?|h|py|sh|awk|cmake))`', line):
+                if not re.search(r'(\b|_)x\.|NAME', name) and os.path.isdir(os.path.dirname(name)) and not os.path.exists(name):
+                    say(page, number, f'names {name}, which is not there')
+
+
 def check_links(paths, say):
     """Links between documents lead to files that exist and, behind #, to a heading there."""
     pages = {p: open(p, encoding='utf-8').read() for p in paths if p.endswith('.md') and os.path.exists(p)}
@@ -221,6 +232,7 @@ def main():
     check_arrays(texts, say)
     check_folders(paths, say)
     check_links(paths, say)
+    check_names(paths, say)
     check_documents(paths, say)
     if n_lines and n_asserts * 1000 < n_lines * 15:
         say('.', 0, f'{n_asserts} assertions in {n_lines} lines of C; at least 15 per 1,000')

@@ -66,7 +66,8 @@ int qr_checkpoint_latest(const char *run_dir, char path[QR_PATH_MAX], struct qr_
 /* The same, and `passed` hears of every later one that is not complete, and why. */
 int qr_checkpoint_find(const char *run_dir, char path[QR_PATH_MAX], void (*passed)(void *user, const char *why), void *user, struct qr_err *err);
 
-/* Removes what killed saves left in run_dir; other files are left alone. For the start of a run. *n_removed may be NULL. */
+/* Removes what killed saves left in run_dir; other files are left alone. For the start of a run. *n_removed may be
+ * NULL. */
 int qr_checkpoint_clean(const char *run_dir, int32_t *n_removed, struct qr_err *err);
 
 /* The small things alone. */

@@ -96,7 +96,7 @@ static void scale(const struct qr_muon *mu, const struct qr_scale_args *a)
     mu->be->b->scale(mu->be->queue, a);
 }
 
-/* out [R, C] turned to [C, R]; half where it is to be rounded. */
+/* out [R, C] transposed to [C, R]; half where it is to be rounded. */
 static void turn(const struct qr_muon *mu, float *out, uint16_t *half, const float *x, int32_t n_rows, int32_t n_cols)
 {
     const struct qr_turn_args a = {.out = out, .half = half, .x = x, .n_rows = n_rows, .n_cols = n_cols};
@@ -113,7 +113,7 @@ static void pack(const struct qr_muon *mu, void *dst, const void *rows, enum qr_
     k->linear_pack(mu->be->queue, dst, mu->product, n_out, n_in, 0, rows, from, n_out);
 }
 
-/* out [n_rows, n_out] = x [n_rows, n_in] times the packed matrix [n_out, n_in] turned; add: += */
+/* out [n_rows, n_out] = x [n_rows, n_in] times the packed matrix [n_out, n_in] transposed; add: += */
 static void multiply(const struct qr_muon *mu, float *out, const float *x, void *packed, int32_t n_rows, int32_t n_in, int32_t n_out, bool add)
 {
     const struct qr_weight w = {.t = qr_tensor_2d(NULL, mu->product, n_out, n_in), .packed = packed, .packed_dtype = mu->product};

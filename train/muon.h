@@ -3,14 +3,14 @@
  *     m = mu m + g      u = g + mu m      u = u / |u|      5 times: u = 3.4445 u - 4.7750 (u u') u + 2.0315 (u u')^2 u
  *     w = w (1 - lr decay) - lr 0.2 sqrt(max(rows, columns)) u
  *
- * The iteration drives every singular value to about 1 (0.7 to 1.2; that is near enough) by products of matrices alone: those of serving, in what the
- * model computes in, three to a round. A tall matrix is turned first. u itself is never rounded, only what products read, and is kept divided by 3.4445
- * for every round behind it, so that a round adds to it where it lies. The factor 0.2 sqrt(..) gives a step the size that AdamW's would have: both take
- * the same learning rates and decay. Momenta are the optimizer's first moments; there are no second ones. Only matrices of layers: embeddings, head and
- * vectors are AdamW's.
- * One owning thread, that of the parameters' backend.
- * Sources: Jordan et al. 2024, "Muon: an optimizer for hidden layers in neural networks"; the factor: Liu et al. 2025 (arXiv:2502.16982).
- */
+ * The iteration drives every singular value to about 1 (0.7 to 1.2; that is near enough) by products of matrices alone:
+ * those of serving, in what the model computes in, three to a round. A tall matrix is transposed first. u itself is
+ * never rounded, only what products read, and is kept divided by 3.4445 for every round behind it, so that a round adds
+ * to it where it lies. The factor 0.2 sqrt(..) gives a step the size that AdamW's would have: both take the same
+ * learning rates and decay. Momenta are the optimizer's first moments; there are no second ones. Only matrices of
+ * layers: embeddings, head and vectors are AdamW's. One owning thread, that of the parameters' backend. Sources: Jordan
+ * et al. 2024, "Muon: an optimizer for hidden layers in neural networks"; the factor: Liu et al. 2025
+ * (arXiv:2502.16982). */
 #ifndef QR_TRAIN_MUON_H
 #define QR_TRAIN_MUON_H
 

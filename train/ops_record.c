@@ -1,6 +1,6 @@
-/* The verbs for training: each appends a node, computes with the kernels that serve, and says what its way back reads. Updating a tensor means making a
- * new one and pointing the handle at it, so that what a norm has saved stays as it was; only the rotation works in place (no verb's way back
- * reads its input, and its own is the rotation back). */
+/* The verbs for training: each appends a node, computes with the kernels that serve, and says what its way back reads.
+ * Updating a tensor means making a new one and pointing the handle at it, so that what a norm has saved stays as it
+ * was; only the rotation works in place (no verb's way back reads its input, and its own is the rotation back). */
 #include "base/assert.h"
 #include "train/record.h"
 

@@ -58,8 +58,9 @@ int qr_optim_step(struct qr_optim *o, double lr, double *norm, struct qr_err *er
 /* From now on this rank has its own part of the gradients, the moments and the values alone; steps are begun by all ranks together. Before the first step. */
 void qr_optim_share(struct qr_optim *o, struct qr_comm *comm);
 
-/* A step in pieces, for ranks that hand values on as they are ready: begin computes the norm and counts the step (errors as above, those of comm, too), then
- * every unit of o->shares is moved once, in any order. Matrices are not packed. Requires AdamW where ranks share. */
+/* A step in pieces, for ranks that hand values on as they are ready: begin computes the norm and counts the step
+ * (errors as above, those of comm, too), then every unit of o->shares is moved once, in any order. Matrices are not
+ * packed. Requires AdamW where ranks share. */
 int qr_optim_begin(struct qr_optim *o, double lr, double *norm, struct qr_err *err);
 void qr_optim_move(struct qr_optim *o, int32_t unit);
 

@@ -17,7 +17,7 @@
 
 #define ALIGN 16 /* elements between tensors that are not pieces of one matrix */
 #define PACKED_ALIGN 64
-#define FILL_MAX ((int64_t)1 << 20) /* values on their way to a device together */
+#define FILL_MAX ((int64_t)1 << 20) /* values that are copied to a device together */
 #define DRAW_NUMBERS 4096           /* that a thread draws at a time */
 #define TRIP_ROWS 16 /* of a worker at a time */
 #define LAST_NORM "model.norm.weight"

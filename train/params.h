@@ -40,7 +40,7 @@ struct qr_params_hold {
     bool layers_apart;       /* layers are packed when they are needed (qr_params_pack_layer), not by qr_params_pack */
 };
 
-/* Values that the host makes one by one, on their way to where it cannot write them. */
+/* Values that the host makes one by one, to be copied where it cannot write. */
 struct qr_params_fill {
     void *room;       /* owned, or NULL */
     int64_t first, n; /* elements of the array that are in it */

@@ -32,7 +32,7 @@ struct table {
     double last[N_COLUMNS], least[N_COLUMNS], sum[N_COLUMNS]; /* of all rows; NaN, or 0 for the sum, where every field was empty */
 };
 
-/* Rows on their way to an entry. */
+/* Rows that are being averaged to an entry. */
 struct folding {
     double step, sum[N_COLUMNS];
     int64_t n, of[N_COLUMNS];

@@ -3,9 +3,10 @@
  * A tape is an exec (model/model.h) whose table of verbs records: every verb appends a node, computes with the serving kernels, and keeps what its gradient
  * needs. The order of execution is a topological order, so the way back is the list read backwards.
  *
- * Memory. One region, planned when the tape is opened by recording the largest batch without computing; no step allocates. Values lie in two areas:
- * `keep` for the whole step, `work` for one layer at a time. The gradient of the value at keep + o lies at keep_grad + o, and so for work: views
- * and fused matrices need no code, and zeroing is one memset.
+ * Memory. One region, planned when the tape is opened by recording the largest batch without computing; no step
+ * allocates. Values lie in two areas: `keep` for the whole step, `work` for one layer at a time. The gradient of the
+ * value at keep + o lies at keep_grad + o, and so for work: views and fused matrices need no code, and zeroing is one
+ * memset.
  *
  * Recomputation. A verb's result goes to `work`, and is overwritten by the next layer, where the policy says so; on the way back a layer's nodes
  * are run again first, at the same addresses with the same kernels. So loss and gradients are the same bits under every policy.
@@ -67,8 +68,9 @@ struct qr_tape_memory qr_tape_peak(const struct qr_tape *t);
  * targets of all micro-batches) makes the mean. losses, when not NULL, receives each target's. */
 double qr_tape_loss(struct qr_tape *t, const struct qr_train_batch *b, float scale, double *losses);
 
-/* The caller's own loss in place of cross-entropy, from now on, where gradients follow: a chunk's logits become their gradient times scale, and its losses are
- * filled in; `first` is the first of these rows among the batch's targets. See kernels/backward.h, linear_cross_entropy. */
+/* The caller's own loss in place of cross-entropy, from now on, where gradients follow: a chunk's logits become their
+ * gradient times scale, and its losses are filled in; `first` is the first of these rows among the batch's targets. See
+ * kernels/backward.h, linear_cross_entropy. */
 typedef void qr_tape_loss_rows(void *user, const struct qr_cross_entropy_args *a, int32_t first);
 void qr_tape_set_loss(struct qr_tape *t, qr_tape_loss_rows *rows, void *user);
 
@@ -91,7 +93,8 @@ void qr_tape_micro(struct qr_tape *t, int32_t i);
  * was changed in place, and by which. */
 int qr_tape_backward(struct qr_tape *t, struct qr_err *err);
 
-/* A verb being computed, for a watcher: traces, the search for what is not finite. Tensors that it does not have have data NULL. */
+/* A verb being computed, for a watcher: traces, the search for what is not finite. Tensors that it does not have have
+ * data NULL. */
 enum qr_tape_pass { QR_PASS_FORWARD, QR_PASS_AGAIN, QR_PASS_BACKWARD }; /* AGAIN: on the way back, before the layer's gradients */
 struct qr_tape_op {
     const char *verb;
@@ -109,7 +112,8 @@ struct qr_tape_watch {
 /* From now on; NULL: no watcher any more. Copied. */
 void qr_tape_set_watch(struct qr_tape *t, const struct qr_tape_watch *watch);
 
-/* Called around each layer, forward and on the way back: for the code that brings its weights and takes its gradients away. Planning does not call it. */
+/* Called around each layer, forward and on the way back: for the code that brings its weights and takes its gradients
+ * away. Planning does not call it. */
 struct qr_tape_layers {
     void (*enter)(void *user, int32_t layer, bool back);
     void (*leave)(void *user, int32_t layer, bool back);
@@ -117,7 +121,8 @@ struct qr_tape_layers {
 };
 void qr_tape_set_layers(struct qr_tape *t, const struct qr_tape_layers *layers); /* copied; NULL: none any more */
 
-/* For callers that record verbs directly (tests): the exec, a fresh recording over a batch, a tensor of the kept area, and the gradient of a tensor. */
+/* For callers that record verbs directly (tests): the exec, a fresh recording over a batch, a tensor of the kept area,
+ * and the gradient of a tensor. */
 struct qr_exec *qr_tape_exec(struct qr_tape *t);
 void qr_tape_begin(struct qr_tape *t, const struct qr_batch *b);
 struct qr_tensor qr_tape_tensor(struct qr_tape *t, int64_t n_rows, int64_t n_cols);

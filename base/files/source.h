@@ -1,4 +1,5 @@
-/* source.h - where a model comes from, opened once for all of its readers: tokenizer, chat template, configuration and tensors.
+/* source.h - where a model comes from, opened once for all of its readers: tokenizer, chat template, configuration and
+ * tensors.
  *
  * A GGUF file (or the first part of one) is mapped and its container parsed; a directory of the other form is only named, and readers open its files.
  * Immutable once open; any thread may read. Counted: each owner takes a reference.

@@ -1,4 +1,6 @@
-/* source_explain.c - explains a path that is no model: what it is, and what was probably meant. */
+/* source_explain.c - explains a path that is no model: what it is, and what was probably meant. It opens nothing but
+ * directories and the first bytes of files. The result is one error message with what was found and what to do. Runs at
+ * start, when a model could not be opened; any thread. */
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>

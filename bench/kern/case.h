@@ -26,7 +26,8 @@ double qr_kern_report(struct qr_kern_case *b, const char *what);
  * x and out hold 512 * 16384 floats each; out is overwritten. */
 void qr_kern_rest(struct qr_kern_case *b, const void *memory, const float *x, float *out);
 
-/* A vocabulary's product with and without what it says of its stretches, and weights on their way into linear's order. Arguments as above. */
+/* The head's product with and without maxima of its stretches, and weights packed in linear's order. Arguments as
+ * above. */
 void qr_kern_head(struct qr_kern_case *b, const void *memory, const float *x, float *out);
 
 /* Gradients of norms, rotations and gated units, with operands spread over `memory` (b->memory_bytes of it), which is overwritten with floats. */

@@ -236,7 +236,7 @@ static void bench_head(struct qr_kern_case *b, const struct operands *o, enum qr
     }
 }
 
-/* Matrices on their way into the order linear reads, from bf16. */
+/* Matrices packed in the order that linear reads, from bf16. */
 static void bench_pack(struct qr_kern_case *b, const struct operands *o, enum qr_dtype to)
 {
     const int32_t d = o->s->n_embd;

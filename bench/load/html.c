@@ -1,4 +1,5 @@
-/* html.c - see html.h. */
+/* html.c - the report as one HTML file (see html.h): cards, curves, tables in light and dark. All text from outside is
+ * escaped. A function of the report's figures. Main thread, at the end. */
 #include "bench/load/html.h"
 
 #include <math.h>

@@ -1,4 +1,5 @@
-/* load.c - `quire bench load`: settings, set-up, run, report (see load.h). */
+/* load.c - `quire bench load`: settings, set-up, run, report (see load.h). Nothing is sent before all settings, files
+ * and the server's name have been checked. The loop, its connections and all records belong to the main thread. */
 #include "bench/load/load.h"
 
 #include <signal.h>

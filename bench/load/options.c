@@ -1,4 +1,6 @@
-/* options.c - the flags of `quire bench load`, their numbers, and the names vLLM's benchmark gives the same things. */
+/* options.c - the flags of `quire bench load`, their numbers, and the names vLLM's benchmark gives the same things.
+ * Ranges and lists are read here, and a misspelt name is refused before anything is sent. A flag of vLLM's is another
+ * name of the same row. Main thread, at start. */
 #include <math.h>
 #include <stddef.h>
 #include <stdlib.h>

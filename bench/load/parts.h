@@ -136,8 +136,9 @@ struct qr_load_target {
 /* Sends the whole plan and waits for its answers, or until a signal. */
 void qr_load_run(struct qr_load_result *out, struct qr_load_plan *plan, const struct qr_load_target *target);
 
-/* Sends n requests at `users` at once, which no figure counts, as the plan would but with other prompts: the measured ones must not find
- * themselves in a prefix cache. Returns the signal that ended it, or 0. *rate: requests answered per second; may be NULL. */
+/* Sends n requests at `users` at once, which no figure counts, as the plan would but with other prompts: the measured
+ * ones must not find themselves in a prefix cache. Returns the signal that ended it, or 0. *rate: requests answered per
+ * second; may be NULL. */
 int qr_load_warm_up(const struct qr_load_plan *plan, const struct qr_load_target *target, int64_t n, int32_t users, double *rate);
 void qr_load_result_release(struct qr_load_result *r);
 

@@ -1,4 +1,6 @@
-/* sweep.c - see sweep.h. */
+/* sweep.c - the same requests at a growing load (see sweep.h). Each step has its own uncounted requests and ends with
+ * its last answer. It stops by the rules that sweep.h lists, and finds the knee among what was measured. Main thread.
+ */
 #include "bench/load/sweep.h"
 
 #include <math.h>

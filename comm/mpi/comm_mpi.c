@@ -1,11 +1,12 @@
 /* comm_mpi.c - ranks that mpirun started, on one machine or several. The only file that reads mpi.h; it becomes libquire_mpi.so.
  *
- * All of MPI is called by the comm's thread, so the lowest level of thread support is enough. MPI's own waiting spins; here requests are tested and the thread
- * naps between tests, the longer the longer nothing comes. A part is summed by its owner: the others send theirs, it adds them along the tree; with
- * all_reduce what is added goes out while the next pieces come in.
+ * All of MPI is called by the comm's thread, so the lowest level of thread support is enough. MPI's own waiting spins;
+ * here requests are tested and the thread naps between tests, the longer the longer nothing comes. A part is summed by
+ * its owner: the others send theirs, it adds them along the tree; with all_reduce what is added goes out while the next
+ * pieces come in.
  *
- * A rank that gives up writes to all others, which look for such a letter wherever they wait. A rank that dies is noticed by mpirun, which names it and ends
- * the rest. */
+ * A rank that gives up writes to all others, which look for such a letter wherever they wait. A rank that dies is
+ * noticed by mpirun, which names it and ends the rest. */
 #include <mpi.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -95,7 +96,8 @@ static void nap(int32_t *n_tries)
         usleep(n < 8 ? 20 : n < 40 ? 100 : NAP_MAX_US);
 }
 
-/* Until all messages of a batch are through. A message that MPI cannot deliver may be a matter of a letter that is under way. */
+/* Until all messages of a batch are through. A message that MPI cannot deliver may follow from a letter that is in
+ * flight. */
 static int finish(struct qr_comm *c, struct batch *b, struct qr_err *err)
 {
     int index[2 * QR_COMM_RANKS_MAX], n_done = 0, rc = 0;
@@ -189,7 +191,7 @@ struct task {
     bool scatters, gathers;
 };
 
-/* Piece k on its way to the owners of its parts: to be added, or to its place when `root` gives it away. */
+/* Sends piece k to the owners of its parts: to be added, or to its place when `root` gives it away. */
 static int begin_scatter(struct qr_comm *c, const struct task *t, int64_t k, struct qr_err *err)
 {
     struct mpi *m = c->impl;
@@ -251,7 +253,7 @@ static int begin_gather(struct qr_comm *c, const struct task *t, int64_t k, stru
     return rc;
 }
 
-/* Piece k comes in and is added while piece k + 1 is on its way and piece k - 1 goes out. */
+/* Piece k comes in and is added while piece k + 1 is in flight and piece k - 1 goes out. */
 static int move(struct qr_comm *c, const struct task *t, struct qr_err *err)
 {
     struct mpi *m = c->impl;

@@ -1,5 +1,6 @@
-/* attend.h - what the kernels of attention over the paged cache share (attention.cu and attention_codes.cu for every architecture,
- * attention_hopper.cu): which warp does what, and how pieces of a context are joined. Names without a prefix: for those files alone.
+/* attend.h - what the kernels of attention over the paged cache share (attention.cu and attention_codes.cu for every
+ * architecture, attention_hopper.cu): which warp does what, and how pieces of a context are joined. Names without a
+ * prefix: for those files alone.
  *
  * Query rows of a sequence times the heads of one kv head are packed into tiles; a block has one tile against a run of pieces of 256 positions. What a piece
  * gives a row does not depend on tile or run, and pieces are joined in order by one function. So a row gets the same bits whatever it is packed with and

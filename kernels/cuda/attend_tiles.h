@@ -17,7 +17,7 @@
 
 #define THREADS 128
 #define WARPS (THREADS / QR_WARP)
-#define TILE 64 /* positions on their way at a time */
+#define TILE 64 /* positions of a copy */
 #define SMALL 16
 
 /* Blocks of a multiprocessor at a time, as shared memory and registers allow. */
@@ -56,9 +56,9 @@ template <int HEAD, int MT, int OF_CODES> struct shape {
     };
 };
 
-/* What is loaded next: keys of all of a piece's tiles, then their values, then the next piece. The scales of a piece's values come with its keys, since
- * probabilities are multiplied by them before the values are waited for. With at most four stages no copy of a piece's keys is issued before the
- * probabilities of the last but one are there. */
+/* What is loaded next: keys of all of a piece's tiles, then their values, then the next piece. The scales of a piece's
+ * values come with its keys, since probabilities are multiplied by them before the values are waited for. With at most
+ * four stages no copy of a piece's keys is issued before the probabilities of the last but one are there. */
 struct feed {
     int32_t piece, to, which, tile, issued, used;
 };
@@ -141,7 +141,8 @@ template <class of> QR_DEVICE void ask(struct feed *f, const struct attention &a
     qr_cp_async_commit();
 }
 
-/* Waits for the oldest tile in flight; the stage of the one before it is free from here on. All threads of the block call it. */
+/* Waits for the oldest tile in flight; the stage of the one before it is free from here on. All threads of the block
+ * call it. */
 template <class of> QR_DEVICE uint8_t *next_tile(struct feed *f, const struct attention &a, const struct item &it, uint8_t *ring, float *value_scales)
 {
     qr_cp_async_wait<of::STAGES - 2>();

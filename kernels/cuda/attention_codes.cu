@@ -2,9 +2,10 @@
  * memory and in shared memory and become bf16, which holds them exactly, in registers in front of each product. A key's scale multiplies its finished scores, a
  * value's the probabilities that meet it. Sums are of two levels: a piece's by itself in the accumulators, pieces joined in f32.
  *
- * Both kinds of code have one kernel, which asks in front of a tile's products what it has: two of each would take ptxas twice as long. E4M3 becomes bf16 by
- * shifts and a product on every architecture: the instruction that 8.9 has for it makes f16, and queries and probabilities times a scale may be larger than
- * that holds. Codes are finite: what is not has the scale NaN, so no kernel needs to look for such values among the loaded ones. */
+ * Both kinds of code have one kernel, which asks in front of a tile's products what it has: two of each would take
+ * ptxas twice as long. E4M3 becomes bf16 by shifts and a product on every architecture: the instruction that 8.9 has
+ * for it makes f16, and queries and probabilities times a scale may be larger than that holds. Codes are finite: what
+ * is not has the scale NaN, so no kernel needs to look for such values among the loaded ones. */
 #include "kernels/cuda/attend_tiles.h"
 
 /* Four codes as bf16: bytes 0 and 2 in *even, 1 and 3 in *odd. */

@@ -7,13 +7,15 @@
  * piece of 256 positions stay in registers until its maximum is known, probabilities become the next product's operand where they are. Scores of one
  * warpgroup are multiplied while the other takes exponentials: they begin a piece in turns.
  *
- * No warp only loads: eight warps may have 255 registers each, of which scores and results take 192, and a ninth would leave them 168 (ptxas 13.0 spills the
- * results even where setmaxnreg would make room). The first warp of the last warpgroup asks for a stage as soon as all have let go of it: for
- * what comes STAGES tiles later, be it of another item.
+ * No warp only loads: eight warps may have 255 registers each, of which scores and results take 192, and a ninth would
+ * leave them 168 (ptxas 13.0 spills the results even where setmaxnreg would make room). The first warp of the last
+ * warpgroup asks for a stage as soon as all have let go of it: for what comes STAGES tiles later, be it of another
+ * item.
  *
- * Numerics: attention.cu's. A score is one chain over K, a piece's weighted values one chain over its positions, in steps of 16; its denominator is a sum
- * per 16 positions modulo 64, then those four. Masks are applied where a tile of positions has some that a row does not see. What a step of 16 adds up
- * in which order is the hardware's, as it is there: where both add alike, the two give the same bits.
+ * Numerics: attention.cu's. A score is one chain over K, a piece's weighted values one chain over its positions, in
+ * steps of 16; its denominator is a sum per 16 positions modulo 64, then those four. Masks are applied where a tile of
+ * positions has some that a row does not see. What a step of 16 adds up in which order is the hardware's, as it is
+ * there: where both add alike, the two give the same bits.
  *
  * Sources: Shah et al. 2024 (arXiv:2407.08608); Milakov & Gimelshein 2018 (arXiv:1805.02867). */
 #include "kernels/cuda/attend.h"
@@ -48,7 +50,8 @@ template <int D, int GROUPS> struct shape {
     };
 };
 
-/* What the feeder has found and has copies in flight for: items up to n_found, and of item number `item` the tiles before this one, n of all. */
+/* What the feeder has found and has copies in flight for: items up to n_found, and of item number `item` the tiles
+ * before this one, n of all. */
 struct feed {
     int32_t turn, n_found, item, piece, to, tile, t1, which, n;
     bool over;
@@ -81,8 +84,8 @@ template <int D, int GROUPS> struct block {
     enum { BYTES = of::Q_BYTES + of::STAGES * of::STAGE_BYTES + sizeof(struct control) };
 };
 
-/* The tiles [*from, *to) of a piece, counted from the first position on, that go through the ring: those that some row sees where there are two in a piece,
- * else all. */
+/* The tiles [*from, *to) of a piece, counted from the first position on, that go through the ring: those that some row
+ * sees where there are two in a piece, else all. */
 template <int TILE> QR_DEVICE void tiles_of(const struct item &it, int32_t piece, int32_t *from, int32_t *to)
 {
     *from = PIECE / TILE == 2 ? max(it.begin, piece * PIECE) / TILE : piece * (PIECE / TILE);
@@ -99,7 +102,8 @@ template <int TILE> QR_DEVICE bool all_seen(const struct attention &a, const str
 
 /* ---- the warp that also finds work and asks for tiles: the feeder ---- */
 
-/* Issues copies of one tile of keys (which 0) or values into a stage that is free. Parts of the cache that no row sees are not read. */
+/* Issues copies of one tile of keys (which 0) or values into a stage that is free. Parts of the cache that no row sees
+ * are not read. */
 template <int D, int GROUPS>
 QR_DEVICE void ask(const struct work &w, const struct item &it, const struct block<D, GROUPS> &b, int32_t n, int32_t tile, int32_t which)
 {
@@ -228,7 +232,7 @@ template <int D, int GROUPS> QR_DEVICE void stage_queries(const struct attention
     qr_bar_sync(BAR_QUERIES + group, threads);
 }
 
-/* s = queries x keys of the tile in a stage; under way. */
+/* s = queries x keys of the tile in a stage; in flight on return. */
 template <int D, int GROUPS>
 QR_DEVICE void multiply_keys(float (&s)[shape<D, GROUPS>::TILE / 2], const struct block<D, GROUPS> &b, const struct rows &r, int32_t n)
 {
@@ -319,7 +323,8 @@ QR_DEVICE void weigh(uint32_t (&p)[TILES * N / 8][4], float (&top)[2], float (&s
     }
 }
 
-/* fresh (+)= probabilities x values of the tile in a stage; under way. p: of the tile's steps of 16 positions. */
+/* fresh (+)= probabilities x values of the tile in a stage; in flight on return. p: of the tile's steps of 16
+ * positions. */
 template <int D, int GROUPS>
 QR_DEVICE void multiply_values(float (&fresh)[shape<D, GROUPS>::COLS / 2], const uint32_t (*p)[4], const struct block<D, GROUPS> &b, const struct rows &r,
                                int32_t n, bool add)
@@ -331,14 +336,15 @@ QR_DEVICE void multiply_values(float (&fresh)[shape<D, GROUPS>::COLS / 2], const
         qr_wgmma_turned(fresh, p[k], qr_tile_desc(values + k * 2048, of::PANEL_BYTES), k > 0 || add);
 }
 
-/* ---- NaNs, and values never written, among those that some rows do not see: a weight of 0 would not keep them out ---- */
+/* ---- NaNs, and values never written, among those that some rows do not see: a weight of 0 would not keep them out
+ * ---- */
 
 QR_DEVICE bool beyond_numbers(uint32_t h)
 {
     return (h & 0x7f80u) == 0x7f80u;
 }
 
-/* Zeros in place of what is no number; whether there was any. */
+/* Zeros in place of infinities and NaNs; whether there was any. */
 QR_DEVICE bool take_out(uint32_t *pair)
 {
     const bool low = beyond_numbers(*pair), high = beyond_numbers(*pair >> 16);

@@ -26,7 +26,8 @@ QR_DEVICE int64_t place(int64_t row, int64_t stride, struct norm_back a)
     return row / a.n_heads * stride + row % a.n_heads * a.n_cols;
 }
 
-/* What four places of the gradients hold already, loaded together with the row; not where a block of 1,024 has no registers for them, or rows are odd. */
+/* What four places of the gradients hold already, loaded together with the row; not where a block of 1,024 has no
+ * registers for them, or rows are odd. */
 struct old_numbers {
     float4 dx, dh, ddelta;
 };
@@ -180,7 +181,7 @@ template <bool VEC, enum qr_act ACT> QR_KERNEL(QR_TILE_THREADS) glu_back(struct 
     const int32_t n = row < a.n_rows ? a.n_cols : 0, n_old = a.fresh ? 0 : n;
     const float *gate = a.gate_up + row * a.gate_up_stride, *up = gate + a.n_cols, *dout = a.dout + row * a.dout_stride;
     float *dgate = a.dgate_up + row * a.dgate_up_stride, *dup = dgate + a.n_cols;
-    for (int j = 0; j < QR_TILE_FOURS; j++) { /* five float4 a turn are enough under way */
+    for (int j = 0; j < QR_TILE_FOURS; j++) { /* five float4 a turn are enough in flight */
         const int32_t i = col + j * 4 * t.lanes;
         const float4 g = qr_load4<VEC>(gate, i, n), u = qr_load4<VEC>(up, i, n), d = qr_load4<VEC>(dout, i, n);
         float4 dg = qr_load4<VEC>(dgate, i, n_old), du = qr_load4<VEC>(dup, i, n_old);

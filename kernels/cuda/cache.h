@@ -31,7 +31,7 @@ QR_DEVICE uint8_t *qr_cache_plane(const struct qr_cache &c, int32_t slot, int32_
     return c.base + block * c.block_bytes + (which * c.n_kv_heads + head) * c.plane_bytes;
 }
 
-/* Numbers i and i + half of a head, turned; one product each, one sum. */
+/* Numbers i and i + half of a head, rotated; one product each, one sum. */
 QR_DEVICE float qr_turn_low(float low, float high, float c, float s)
 {
     return low * c - high * s;

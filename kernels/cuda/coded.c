@@ -120,7 +120,7 @@ void qr_coded_pack(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t n_ou
 
 /* ---- coded ---- */
 
-/* What up to 16 rows become, on their way to the device. */
+/* Up to 16 rows as they are copied to the device. */
 struct stored {
     void *memory; /* owned: the source's numbers */
     uint8_t *codes;

@@ -1,10 +1,11 @@
 /* coded.h - weights as integers, as they lie on the device. Inside kernels/cuda/ only, C and C++.
  *
- * Rounded ones, with a scale for each output (kernels.h: w8a16, w4a16, w4a16-gG; fp8: E4M3): codes, row by row, each row padded with zeros to 8 codes (fp8:
- * 16, in multiples of which cuBLASLt reads them); then the multiples of its groups; then scales.
- * Coded ones (kernels.h, linear_pack_coded): codes as above, those of 5 and 6 bits in a byte each as those of 8 (not packed as on processors: more room
- * than there), then what the format has of scales and offsets (f16), their steps, a factor for each output, and for 4 bits what the 16 codes stand for, for
- * every 16 outputs. Each of these begins at a multiple of 16 bytes. */
+ * Rounded ones, with a scale for each output (kernels.h: w8a16, w4a16, w4a16-gG; fp8: E4M3): codes, row by row, each
+ * row padded with zeros to 8 codes (fp8: 16, in multiples of which cuBLASLt reads them); then the multiples of its
+ * groups; then scales. Coded ones (kernels.h, linear_pack_coded): codes as above, those of 5 and 6 bits in a byte each
+ * as those of 8 (not packed as on processors: more room than there), then what the format has of scales and offsets
+ * (f16), their steps, a factor for each output, and for 4 bits what the 16 codes stand for, for every 16 outputs. Each
+ * of these begins at a multiple of 16 bytes. */
 #ifndef QR_KERNELS_CUDA_CODED_H
 #define QR_KERNELS_CUDA_CODED_H
 

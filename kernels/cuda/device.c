@@ -1,4 +1,7 @@
-/* A device opened, its memory, and the one symbol that the program reads (plugin.h). Host code only. */
+/* A device opened, its memory, and the one symbol that the program reads (plugin.h). Host code only. Sizes of scratch
+ * and workspace are fixed at opening, so that launches allocate nothing. A call that fails later means a lost device or
+ * a mistake, and ends the process with the call named (check.h). Graphs are recorded from this queue and repeated. One
+ * thread per device; the pool of the host's threads is the program's. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,7 @@
-/* Mixtures of experts. Pairs of a row and one of its experts are sorted by expert, on the device; then one launch multiplies all of them with their gates and
- * ups and one with their downs, tiles of rows of one expert each, in product.h's chains: what a row gets is linear's, to the bit, whichever rows want the same
- * expert. At last each row adds what its experts gave, in order of their numbers. No row is dropped: there are as many tiles as it takes. */
+/* Mixtures of experts. Pairs of a row and one of its experts are sorted by expert, on the device; then one launch
+ * multiplies all of them with their gates and ups and one with their downs, tiles of rows of one expert each, in
+ * product.h's chains: what a row gets is linear's, to the bit, whichever rows want the same expert. At last each row
+ * adds what its experts gave, in order of their numbers. No row is dropped: there are as many tiles as it takes. */
 #include "kernels/cuda/codes.h"
 #include "kernels/cuda/tiles.h"
 
@@ -11,7 +12,7 @@
 
 /* ---- route ---- */
 
-/* Whether (a, i) comes before (b, j): larger first, what is no number last, then the lower number. */
+/* Whether (a, i) comes before (b, j): larger first, NaN last, then the lower number. */
 QR_DEVICE bool comes_before(float a, int32_t i, float b, int32_t j)
 {
     const bool a_none = a != a, b_none = b != b;

@@ -7,9 +7,9 @@
  * bf16 of floats by itself: the sum of squares of a norm in the order of widths.h, so that rms_norm, narrow_rows and this give the same bits. Then nothing
  * but a tile's result makes one warp wait for the other. More rows come through the ring as well, in pieces for both: all blocks would read all rows twice.
  *
- * The launch begins early (launch.h): the first stages of weights are in flight, and more of them are prefetched to L2, before it waits for
- * what makes the rows. A product in a step is a chain of K / 16 steps of the matrix unit, about 33 cycles each: the operands of the next step
- * and the next stage's copies are issued between them.
+ * The launch begins early (launch.h): the first stages of weights are in flight, and more of them are prefetched to L2,
+ * before it waits for what makes the rows. A product in a step is a chain of K / 16 steps of the matrix unit, about 33
+ * cycles each: the operands of the next step and the next stage's copies are issued between them.
  *
  * A sum is the chain of product.h: steps of 16 inputs upwards from 0. */
 #include "kernels/cuda/cache.h"
@@ -180,7 +180,7 @@ QR_DEVICE struct columns columns_of(const struct few &a, int32_t tile)
     return c;
 }
 
-/* What comes next on its way to the ring of this warp: tiles of this block one after the other, each over all inputs. */
+/* What is copied next to the ring of this warp: tiles of this block one after the other, each over all inputs. */
 struct next {
     int32_t first, n, tile, k0; /* columns, of which there are n */
 };
@@ -290,7 +290,8 @@ struct operands {
     uint32_t w[4], x[4];
 };
 
-/* Where a lane finds its part of them, in even steps and in odd ones. Instead of rows that are not there it reads the last one: their sums are not used. */
+/* Where a lane finds its part of them, in even steps and in odd ones. Instead of rows that are not there it reads the
+ * last one: their sums are not used. */
 struct lanes {
     int32_t w[2], x[2];
 };

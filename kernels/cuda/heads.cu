@@ -267,7 +267,7 @@ struct qkv_rows {
     float eps;
 };
 
-/* Turns a head that lies in `whole` (shared memory of this warp), of which this thread takes its numbers. */
+/* Rotates a head that lies in `whole` (shared memory of this warp), of which this thread takes its numbers. */
 QR_DEVICE void turn_head(float4 v[FOURS], const float *whole, const float *table, int32_t first, int32_t n, int32_t half)
 {
     for (int j = 0; j < FOURS; j++) {

@@ -1,4 +1,6 @@
-/* Before attention_hopper.cu launches: its kernels tried once beside attention.cu, and the copy engine's map of the cache. Host code only. */
+/* Before attention_hopper.cu launches: its kernels tried once beside attention.cu, and the copy engine's map of the
+ * cache. Host code only. The trial compares a small prompt and a long row both ways, and decides for all rows of the
+ * process. Maps are kept per cache layout. One thread per device, outside of graphs. */
 #include "kernels/cuda/hopper.h"
 
 #include <math.h>
@@ -185,7 +187,8 @@ static bool is_captured(struct qr_queue *q)
     return status != cudaStreamCaptureStatusNone;
 }
 
-/* For good: all rows of a model are to be computed alike. The reason is a line to stderr, unless a setting switched it off. */
+/* For good: all rows of a model are to be computed alike. The reason is a line to stderr, unless a setting switched it
+ * off. */
 static bool is_wanted(struct qr_queue *q, int32_t index)
 {
     const char *wish = getenv("QUIRE_CUDA_HOPPER");

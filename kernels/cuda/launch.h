@@ -30,7 +30,8 @@
 /* QR_KERNEL(256) name(arguments) { ... }: a kernel for blocks of up to so many threads; template <...> may stand before it. */
 #define QR_KERNEL(threads_max) static __global__ void __launch_bounds__(threads_max)
 
-/* As QR_KERNEL, with no more registers than let `blocks` of them share a multiprocessor; 1: without it ptxas may spill for a second block that never runs. */
+/* As QR_KERNEL, with no more registers than let `blocks` of them share a multiprocessor; 1: without it ptxas may spill
+ * for a second block that never runs. */
 #define QR_KERNEL_CAPPED(threads_max, blocks) static __global__ void __launch_bounds__(threads_max, blocks)
 #define QR_DEVICE static __device__ __forceinline__
 #define QR_HOST_DEVICE static __host__ __device__ __forceinline__

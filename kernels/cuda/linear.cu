@@ -303,7 +303,7 @@ static struct room room_for(const struct qr_queue *q, const struct qr_linear_arg
     return room;
 }
 
-/* Rows of a product's x on their way, and where it writes. */
+/* Rows of a product's x as it reads them, and where it writes. */
 struct piece {
     const struct qr_linear_args *a;
     const struct room *room;

@@ -21,7 +21,8 @@ struct sum {
     bool fresh;
 };
 
-/* A tile of 64 rows of 64 numbers under way: rows [row0, ..) of n_rows, columns [col0, ..) of n_cols. Aligned: rows are whole chunks. */
+/* Copies a tile of 64 rows of 64 numbers: rows [row0, ..) of n_rows, columns [col0, ..) of n_cols. Aligned: rows are
+ * whole chunks. */
 template <bool ALIGNED>
 QR_DEVICE void fetch_tile(uint16_t *tile, const uint16_t *from, int64_t stride, int32_t row0, int32_t n_rows, int32_t col0, int32_t n_cols)
 {

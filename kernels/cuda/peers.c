@@ -112,7 +112,8 @@ static bool peers_id(uint8_t id[QR_PEERS_ID_BYTES], char message[QR_PEERS_MESSAG
 
 /* ---- what goes wrong ---- */
 
-/* The end of a group that was given up. Two own it: the thread that ends the group, and the one that waits a little for that. */
+/* The end of a group that was given up. Two own it: the thread that ends the group, and the one that waits a little for
+ * that. */
 struct ending {
     int (*abort)(struct qr_nccl_group *g);
     struct qr_nccl_group *group;

@@ -1,5 +1,7 @@
-/* Choices of algorithms for dense products, and the calls of cuBLASLt. Its matrices are column-major: our out [m, n] is its d [n, m], our b is its a, and our
- * a its b. */
+/* Choices of algorithms for dense products, and the calls of cuBLASLt. Its matrices are column-major: our out [m, n] is
+ * its d [n, m], our b is its a, and our a its b. A choice is made once for each kind of product, on numbers of a probe:
+ * fastest with our kernel's bits, or fastest of all. It is kept in a file and adopted by other ranks, so all processes
+ * of a machine compute alike. Nothing is chosen while a graph is recorded. One thread per device. */
 #include "kernels/cuda/plans.h"
 
 #include <inttypes.h>

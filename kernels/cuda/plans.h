@@ -1,8 +1,9 @@
 /* plans.h - dense products by cuBLASLt: for each kind of product one algorithm, chosen once and kept. Inside kernels/cuda/ only, C and C++.
  *
- * A kind is an operation and its shape with the number of rows rounded up to a bucket. What may compute it are the kernel that the caller brings (`own`) and
- * cuBLASLt's best guesses, all of which sum a product's terms in one sequence (no split over K, no atomics), so each choice gives the same bits each
- * time. Each is run on numbers of a probe, timed, and its result compared with own's bit for bit:
+ * A kind is an operation and its shape with the number of rows rounded up to a bucket. What may compute it are the
+ * kernel that the caller brings (`own`) and cuBLASLt's best guesses, all of which sum a product's terms in one sequence
+ * (no split over K, no atomics), so each choice gives the same bits each time. Each is run on numbers of a probe,
+ * timed, and its result compared with own's bit for bit:
  *
  *   - the fastest of those that equal own is `same`: with it what a row gets does not depend on how many rows there are, as own's never does;
  *   - it is taken when it is no more than 10 % slower than the fastest of all, and with `deterministic` always; else the fastest is.
@@ -45,14 +46,15 @@ struct qr_plan_product {
 /* The kernel of this library that does it, for any shape. */
 typedef void qr_plan_own(struct qr_queue *q, const struct qr_plan_product *p);
 
-/* Finds or makes the choice for p's kind. p's operands are only read: how they lie, and b of forward and dx is what the probe multiplies; a, out and bias
- * may be NULL, which counts as aligned. */
+/* Finds or makes the choice for p's kind. p's operands are only read: how they lie, and b of forward and dx is what the
+ * probe multiplies; a, out and bias may be NULL, which counts as aligned. */
 void qr_plan_prepare(struct qr_queue *q, const struct qr_plan_product *p, qr_plan_own *own);
 
 /* Multiplies by what was chosen; own where nothing was, or where the product is small. */
 void qr_plan_multiply(struct qr_queue *q, const struct qr_plan_product *p, qr_plan_own *own);
 
-/* Lines of text, one for each choice that was made in this process: which kernel multiplies, microseconds of it, of `same` and of own. Cut at the end. */
+/* Lines of text, one for each choice that was made in this process: which kernel multiplies, microseconds of it, of
+ * `same` and of own. Cut at the end. */
 void qr_plan_describe(const struct qr_queue *q, char *out, size_t size);
 
 /* backend.h, qr_backend_ways: what of it is about products. */

@@ -169,7 +169,7 @@ QR_DEVICE const uint16_t *qr_product_x(const struct qr_product &a, const struct 
     return a.x + (at.x_row ? at.x_row[row] / at.per_row : row) * a.x_stride;
 }
 
-/* Inputs [k0, k0 + BK) of the block's rows of x, under way to a stage. */
+/* Inputs [k0, k0 + BK) of the block's rows of x, copied to a stage. */
 template <int BM, int BK, int THREADS, int KIND>
 QR_DEVICE void qr_product_fetch_rows(uint16_t *stage, const struct qr_product &a, const struct qr_product_place &at, int32_t k0)
 {
@@ -186,7 +186,7 @@ QR_DEVICE void qr_product_fetch_rows(uint16_t *stage, const struct qr_product &a
     }
 }
 
-/* Eight weights of output o from input k on, under way to `to`; zeros, where they are not there. */
+/* Eight weights of output o from input k on, copied to `to`; zeros, where they are not there. */
 template <int KIND> QR_DEVICE void qr_product_fetch_weights(uint16_t *to, const struct qr_product &a, int32_t o, int32_t k, bool there)
 {
     if (KIND == QR_PRODUCT_ANY && a.coded.form != QR_CODED_NONE) {
@@ -266,7 +266,7 @@ QR_DEVICE void qr_product_sums(float (&sum)[M][N][4], uint16_t *shared, const st
     }
 }
 
-/* A warp's sums, from row m0 and column n0 of the block's tile on, on their way to `out`. */
+/* A warp's sums, from row m0 and column n0 of the block's tile on, written to `out`. */
 template <int KIND, int M, int N>
 QR_DEVICE void qr_product_put(const struct qr_product &a, const struct qr_product_place &at, int m0, int n0, const float (&sum)[M][N][4])
 {

@@ -23,7 +23,7 @@ extern "C" {
 #define QR_CUDA_MET 64
 #define QR_CUDA_SLOT_BYTES ((size_t)8 << 20)
 
-/* A piece of pinned memory on its way to the device. */
+/* A piece of pinned memory that is copied to the device. */
 struct qr_cuda_slot {
     uint8_t *data;
     size_t n_bytes;

@@ -127,7 +127,7 @@ QR_DEVICE float largest(const float v[EACH])
 {
     float most = -INFINITY;
     for (int j = 0; j < EACH; j++)
-        most = fmaxf(most, v[j]); /* passes over what is no number */
+        most = fmaxf(most, v[j]); /* ignores NaN */
     return qr_warp_max(most);
 }
 
@@ -273,7 +273,7 @@ QR_DEVICE int32_t bucket_of(const struct set &s, const struct range &in, number 
     if (in.shift >= 0)
         return key >= in.low && key <= in.high ? (int32_t)((in.high - key) >> in.shift) : -1;
     const float d = (s.best - logit_of(key)) * s.inv_t * PER_UNIT;
-    return d < BUCKETS - 1 ? (int32_t)d : BUCKETS - 1; /* no number, where the best is infinite: the last */
+    return d < BUCKETS - 1 ? (int32_t)d : BUCKETS - 1; /* NaN, where the best is infinite: the last */
 }
 
 QR_DEVICE void fill_buckets(struct room &c, const struct set &s, const struct range &in, bool weighed)

@@ -4,7 +4,7 @@
 
 #include "base/assert.h"
 
-/* Whether logit a comes before logit b where it stands behind it. What is no number comes before nothing. */
+/* Whether logit a comes before logit b where it stands behind it. NaN comes before nothing. */
 static bool QR_REF(route_before)(real a, real b)
 {
     return a > b || (!isnan(a) && isnan(b));

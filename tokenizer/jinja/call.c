@@ -1,4 +1,6 @@
-/* call.c - calling macros, filters, methods and the global functions; the global functions themselves. */
+/* call.c - calling macros, filters, methods and the global functions; the global functions themselves. Arguments are
+ * bound as in Python, by place and by name; depth of calls is bounded. Errors of a rendering are values (value.c), so a
+ * template can never end the process. The arena is the rendering's own; one thread at a time. */
 #include <stdio.h>
 #include <string.h>
 

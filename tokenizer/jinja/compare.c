@@ -1,4 +1,6 @@
-/* compare.c - equality, order, membership and sorting as Python has them. */
+/* compare.c - equality, order, membership and sorting as Python has them. Sorting is stable, and values that Python
+ * does not order are an error. Errors of a rendering are values (value.c), so a template can never end the process. The
+ * arena is the rendering's own; one thread at a time. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

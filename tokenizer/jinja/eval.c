@@ -1,4 +1,6 @@
-/* eval.c - expressions. One function per kind of node, found in a table. */
+/* eval.c - expressions. One function per kind of node, found in a table. Steps and depth are bounded (value.c). Errors
+ * of a rendering are values (value.c), so a template can never end the process. The arena is the rendering's own; one
+ * thread at a time. */
 #include <string.h>
 
 #include "base/assert.h"

@@ -1,4 +1,6 @@
-/* filters_seq.c - filters on sequences. Where the reference gives a generator, so do these; its items are computed at once. */
+/* filters_seq.c - filters on sequences. Where the reference gives a generator, so do these; its items are computed at
+ * once. Work is charged as steps (value.c), so that a filter cannot run for ever. Errors of a rendering are values
+ * (value.c), so a template can never end the process. The arena is the rendering's own; one thread at a time. */
 #include <string.h>
 
 #include "base/assert.h"

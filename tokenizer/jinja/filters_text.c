@@ -1,4 +1,6 @@
-/* filters_text.c - filters that make text. */
+/* filters_text.c - filters that make text. Trusted bytes stay trusted only where they are copied unchanged. Errors of a
+ * rendering are values (value.c), so a template can never end the process. The arena is the rendering's own; one thread
+ * at a time. */
 #include <string.h>
 
 #include "base/assert.h"

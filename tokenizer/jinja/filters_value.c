@@ -1,4 +1,6 @@
-/* filters_value.c - filters on one value: numbers, defaults, lengths, ends, conversions. Finding filters by name. */
+/* filters_value.c - filters on one value: numbers, defaults, lengths, ends, conversions. Finding filters by name. Each
+ * filter is a row: name, arguments, function. Errors of a rendering are values (value.c), so a template can never end
+ * the process. The arena is the rendering's own; one thread at a time. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>

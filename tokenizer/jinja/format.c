@@ -1,4 +1,6 @@
-/* format.c - '%s' % x and '{}'.format(x), as far as Python's numbers and strings go. */
+/* format.c - '%s' % x and '{}'.format(x), as far as Python's numbers and strings go. Widths and precisions are bounded.
+ * Errors of a rendering are values (value.c), so a template can never end the process. The arena is the rendering's
+ * own; one thread at a time. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

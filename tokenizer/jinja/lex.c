@@ -1,4 +1,5 @@
-/* lex.c - template text to tokens, with the white-space rules of trim_blocks and lstrip_blocks. */
+/* lex.c - template text to tokens, with the white-space rules of trim_blocks and lstrip_blocks. Literals are unescaped
+ * as in Python. Errors name the line. Pure; one thread, when a template is compiled. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,6 @@
-/* methods.c - methods of strings, lists, tuples, dicts and the small helper objects. What changes a value is not here. */
+/* methods.c - methods of strings, lists, tuples, dicts and the small helper objects. What changes a value is not here.
+ * A method is a row of one table: type, name, arguments, function; a host object has none. Errors of a rendering are
+ * values (value.c), so a template can never end the process. The arena is the rendering's own; one thread at a time. */
 #include <string.h>
 
 #include "base/assert.h"

@@ -1,4 +1,6 @@
-/* methods_more.c - methods of strings that look at characters, and those of lists, dicts and helper objects. */
+/* methods_more.c - methods of strings that look at characters, and those of lists, dicts and helper objects. Names and
+ * arguments are rows of methods.c's table. Errors of a rendering are values (value.c), so a template can never end the
+ * process. The arena is the rendering's own; one thread at a time. */
 #include <math.h>
 #include <string.h>
 

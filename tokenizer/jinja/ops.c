@@ -1,4 +1,6 @@
-/* ops.c - arithmetic and joining operators with Python's types, rounding and messages. */
+/* ops.c - arithmetic and joining operators with Python's types, rounding and messages. Integers have 64 bits, and a
+ * result that does not fit is an error. Errors of a rendering are values (value.c), so a template can never end the
+ * process. The arena is the rendering's own; one thread at a time. */
 #include <math.h>
 #include <string.h>
 

@@ -1,4 +1,6 @@
-/* parse.c - expressions, by recursive descent with the reference's precedence. */
+/* parse.c - expressions, by recursive descent with the reference's precedence. Depth is bounded, so a hostile template
+ * cannot exhaust the stack. Errors name the line. One thread, when a template is compiled; the tree is immutable behind
+ * that. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

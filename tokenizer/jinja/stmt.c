@@ -1,4 +1,6 @@
-/* stmt.c - statements: what stands between {% and %}, and the text around it. */
+/* stmt.c - statements: what stands between {% and %}, and the text around it. It builds the tree of a template once;
+ * nothing is executed here. Nesting is bounded, and errors name line and tag. One thread, when a template is compiled.
+ */
 #include <string.h>
 
 #include "base/assert.h"

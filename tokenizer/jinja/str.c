@@ -1,4 +1,6 @@
-/* str.c - strings that know which of their bytes are trusted: ropes, slices, a builder, captures of output. */
+/* str.c - strings that know which of their bytes are trusted: ropes, slices, a builder, captures of output. A byte of
+ * the output knows whether it was the template's own text, and no operation turns untrusted bytes into trusted ones.
+ * Ropes are flattened when a flat text is needed. One thread per rendering. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,6 @@
-/* strops.c - string operations that filters and methods share. Provenance is kept character by character. */
+/* strops.c - string operations that filters and methods share. Provenance is kept character by character. Results are
+ * what Python's str gives, for any Unicode text. Errors of a rendering are values (value.c), so a template can never
+ * end the process. The arena is the rendering's own; one thread at a time. */
 #include <string.h>
 
 #include "base/assert.h"

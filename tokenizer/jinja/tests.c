@@ -1,4 +1,6 @@
-/* tests.c - what may stand behind `is`. */
+/* tests.c - what may stand behind `is`. One table of names, arguments and functions; an unknown test is an error when
+ * the template is compiled. Errors of a rendering are values (value.c), so a template can never end the process. The
+ * arena is the rendering's own; one thread at a time. */
 #include <math.h>
 #include <string.h>
 

@@ -1,4 +1,6 @@
-/* text.c - str() and repr() of values, as Python prints them. */
+/* text.c - str() and repr() of values, as Python prints them. Numbers, escapes and nested containers have Python's
+ * spelling, which templates print. Errors of a rendering are values (value.c), so a template can never end the process.
+ * The arena is the rendering's own; one thread at a time. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

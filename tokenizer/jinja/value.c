@@ -1,4 +1,6 @@
-/* value.c - memory and errors of a rendering; lists, dicts, and what every value can do. */
+/* value.c - memory and errors of a rendering; lists, dicts, and what every value can do. All memory of a rendering
+ * comes from one arena with a limit and goes at once. The first error stays; what follows returns early. One thread per
+ * rendering. */
 #include "tokenizer/jinja/value.h"
 
 #include <stdarg.h>

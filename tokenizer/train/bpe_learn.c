@@ -1,4 +1,6 @@
-/* bpe_learn.c - learning BPE, second part: merges. */
+/* bpe_learn.c - learning BPE, second part: merges. The most frequent pair is merged first; among equals the pair of
+ * smaller ids, as in Hugging Face's trainer. So the same text gives the same merges and ids. A heap of pairs is updated
+ * where a merge changed counts. Memory follows the number of different words. One thread. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -25,7 +25,7 @@ enum qr_bpe_cut {
     QR_BPE_CUT_GPT2,
 };
 
-#define QR_BPE_TRAIN_TOKEN_MAX 128 /* bytes of a token; a pair that would make a longer one is passed over */
+#define QR_BPE_TRAIN_TOKEN_MAX 128 /* bytes of a token; a pair that would make a longer one is skipped */
 
 struct qr_bpe_train_options {
     enum qr_bpe_cut cut;

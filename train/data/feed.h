@@ -34,7 +34,7 @@ int64_t qr_feed_n_pieces(const struct qr_feed *f);
 double qr_feed_n_micros(struct qr_feed *f);
 
 /* Clears b and fills it with the next pieces, as many as fit into micro_tokens rows and n_seqs_max sequences; moves *position behind them. A piece of which
- * no target counts is passed over, so a batch always has something to learn from. b NULL: only the position moves.
+ * no target counts is skipped, so a batch always has something to learn from. b NULL: only the position moves.
  * False at the end of data that is not shuffled; b is then empty. Requires room in b for the feed's options. */
 bool qr_feed_next(struct qr_feed *f, int64_t *position, struct qr_train_batch *b);
 

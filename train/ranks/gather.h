@@ -1,10 +1,10 @@
 /* gather.h - parameters that are cut into parts, brought together where they are needed.
  *
- * What a rank keeps of them (enum qr_shard): masters, its own part, where the model computes with their rounded copies, and whole where they are what is
- * computed with; what is computed with, whole, or with QR_SHARD_FULL its own part of each layer, which is gathered before the layer's use, packed, and
- * dropped behind it. Embedding, head and vectors are whole always: every pass needs the former at both of its ends, the latter are small.
- * The next layer travels while one is computed. One owning thread, that of the parameters' backend.
- */
+ * What a rank keeps of them (enum qr_shard): masters, its own part, where the model computes with their rounded copies,
+ * and whole where they are what is computed with; what is computed with, whole, or with QR_SHARD_FULL its own part of
+ * each layer, which is gathered before the layer's use, packed, and dropped behind it. Embedding, head and vectors are
+ * whole always: every pass needs embedding and head at both of its ends, and vectors are small. The next layer travels
+ * while one is computed. One owning thread, that of the parameters' backend. */
 #ifndef QR_TRAIN_RANKS_GATHER_H
 #define QR_TRAIN_RANKS_GATHER_H
 
@@ -22,7 +22,7 @@ struct qr_gather {
     bool packs_again;                /* products of a layer are computed again on the way back */
     int64_t *ticket;                 /* owned [n_units] */
     bool *held, *packed;             /* owned [n_layers]: a layer is whole here; and packed */
-    int32_t coming;                  /* the layer that is under way, or -1 */
+    int32_t coming;                  /* the layer that is in flight, or -1 */
     float *vectors;                  /* owned: all vectors, rank by rank */
     int64_t n_vectors, *vectors_part; /* owned [ranks + 1] */
 };

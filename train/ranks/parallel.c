@@ -93,8 +93,8 @@ void qr_parallel_close(struct qr_parallel *par)
 
 /* ---- the plan ---- */
 
-/* Gradients that are here only while units are under way: those that collect from the head's on, and the largest neighbours in the order of the way back.
- * *first: those of its first layer. */
+/* Gradients that are here only while units are in flight: those that collect from the head's on, and the largest
+ * neighbours in the order of the way back. *first: those of its first layer. */
 static int64_t passing(const struct qr_parallel *par, const struct qr_params *p, int64_t *first)
 {
     const struct qr_shares *s = &par->shares;
@@ -126,7 +126,7 @@ static int64_t visiting(const struct qr_parallel *par)
 }
 
 /* Elements that are computed with, and bytes of packed matrices. A layer is packed on the way there; on the way back, where products are not computed again,
- * the last one alone still is, at a time when fewer gradients than later are under way: `later` of them. */
+ * the last one alone still is, at a time when fewer gradients than later are in flight: `later` of them. */
 static int64_t computed(const struct qr_parallel *par, const struct qr_params *p, size_t later, size_t *packed)
 {
     size_t layer;

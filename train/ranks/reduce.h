@@ -23,7 +23,7 @@
 #include "train/ranks/shares.h"
 
 #define QR_REDUCE_LEVELS_MAX 16
-#define QR_REDUCE_FLIGHT 2 /* units under way before the oldest is waited for, where they cost memory */
+#define QR_REDUCE_FLIGHT 2 /* units in flight before the oldest is waited for, where they cost memory */
 
 struct qr_reduce {
     struct qr_link *link;            /* borrowed, as what follows */
@@ -33,7 +33,7 @@ struct qr_reduce {
     int32_t n_units;                 /* of the model: tensors behind it get no gradients from a tape */
     int32_t n_leaves, n_levels;      /* of this rank */
     float *level[QR_REDUCE_LEVELS_MAX]; /* owned [p->n]: sums that wait for their neighbours */
-    int32_t *flight;                 /* owned [n_units]: units under way, the oldest first */
+    int32_t *flight;                 /* owned [n_units]: units in flight, the oldest first */
     int64_t *ticket;                 /* owned [n_units] */
     int32_t n_flight;
     int32_t leaf;                    /* of this rank's, being computed */

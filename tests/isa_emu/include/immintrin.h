@@ -1,5 +1,6 @@
-/* immintrin.h - stands in front of the compiler's own in files of the levels avx512 and amx where QUIRE_EMULATE_LEVELS is on: 512-bit vectors on a processor
- * that has AVX2 and nothing more. Tests only. tests/isa_emu/names.h says what is emulated, docs/testing.md how it is used.
+/* immintrin.h - stands in front of the compiler's own in files of the levels avx512 and amx where QUIRE_EMULATE_LEVELS
+ * is on: 512-bit vectors on a processor that has AVX2 and nothing more. Tests only. tests/isa_emu/names.h says what is
+ * emulated, docs/testing.md how it is used.
  *
  * An intrinsic that is used and not emulated is a compiler's error ("target specific option mismatch"): it needs a line in names.h and a function in
  * halves.h (the same operation on both halves) or lanes.h (what crosses them, what is new), and a row in test_isa_emu.c. */

@@ -1,20 +1,15 @@
-/* ahead.h - what decode at level avx2, and at amx over bf16, asks memory for before it is read. Included by parts.h and amx/attn_lone.h only.
+/* attn_ahead.h - what decode at level amx over a bf16 cache prefetches. Included by attn_lone.h only.
  *
- * Keys and values take memory all of the time, products take it in turns with softmax. So lines are asked for at the pace of the work, not of what is
- * being read: an item's keys of a piece, then its values, then what comes next, run by run, and of each run all heads of the item, which lie side by
- * side. Each part of the work asks for its share of a piece's lines; how far that is ahead of the reading is kept small, because the rows of all blocks
- * may meet in the same few sets of the caches: where a block of all layers takes a power of two of bytes, they do.
+ * Keys and values take memory all of the time, products take it in turns with softmax. So lines are prefetched at the pace of the work:
+ * an item's keys of a piece, then its values, then what comes next, run by run, and of each run all heads of the item, which lie side
+ * by side. Each part of the work prefetches its share of a piece's lines. How far that is ahead of the reading is kept small, because
+ * the rows of all blocks may meet in the same few sets of the caches: where a block of all layers takes a power of two of bytes, they do.
  */
-#ifndef QR_KERNELS_CPU_ISA_ATTENTION_AHEAD_H
-#define QR_KERNELS_CPU_ISA_ATTENTION_AHEAD_H
+#ifndef QR_KERNELS_CPU_AMX_ATTN_AHEAD_H
+#define QR_KERNELS_CPU_AMX_ATTN_AHEAD_H
 
-#include "kernels/cpu/isa/attention/int8.h"
 #include "kernels/cpu/isa/attention/tile.h"
 
-/* Sixteenths of a piece's lines that are asked for while its scores, its softmaxes and its weighted values are formed: about their shares of the time. */
-#define SHARE_SCORES 9
-#define SHARE_SOFTMAX 1
-#define SHARE_VALUES 6
 #define FEW_STEP 32   /* positions that the heads of an item take in turns */
 #define AHEAD_MIN 128 /* lines, beyond such a step */
 
@@ -29,12 +24,6 @@ struct ahead {
     const char *at, *run_end;
 };
 
-static int32_t run_shift(const struct tile *t)
-{
-    const int32_t whole = __builtin_ctz(PIECE);
-    return t->block_shift < whole ? t->block_shift : whole;
-}
-
 /* Heads of the item that t is the first tile of, as far as they lie side by side. */
 static int32_t heads_of(const struct tile *t)
 {
@@ -42,24 +31,10 @@ static int32_t heads_of(const struct tile *t)
     return t->plan->head_parts > 1 ? 1 : t->seq->width < rest ? t->seq->width : rest;
 }
 
-/* Asks for the scales of the run's keys, and of its values, which softmax needs before them. */
-static void ask_for_run_scales(const struct ahead *h)
-{
-    const struct tile *t = h->t;
-    const size_t in = (size_t)(h->pos & (t->a->kv->block_tokens - 1)), behind = (size_t)t->a->kv->block_tokens - in;
-    const char *key = h->at + behind * t->row_bytes + in * sizeof(float), *value = key + (t->plane[1] - t->plane[0]);
-    for (size_t b = 0; b * t->row_bytes < h->run_bytes * sizeof(float); b += 64) {
-        _mm_prefetch(key + b, _MM_HINT_T1);
-        _mm_prefetch(value + b, _MM_HINT_T1);
-    }
-}
-
 static void begin_head(struct ahead *h)
 {
     h->at = h->row + (size_t)h->head * h->t->plane_bytes;
     h->run_end = h->at + h->run_bytes;
-    if (h->which == 0 && is_int8(h->t))
-        ask_for_run_scales(h);
 }
 
 static void begin_run(struct ahead *h)
@@ -107,19 +82,6 @@ static void next_run(struct ahead *h)
     h->end = h->after->base + PIECE < h->t->see_max ? h->after->base + PIECE : h->t->see_max;
     h->after = NULL;
     begin_positions(h);
-}
-
-/* The next n lines, or what is known of them, to `line`; returns how many. */
-static inline int32_t take_lines(struct ahead *h, const char **line, int32_t n)
-{
-    int32_t i = 0;
-    while (i < n && h->t) {
-        for (; i < n && h->at < h->run_end; h->at += 64)
-            line[i++] = h->at;
-        if (h->at >= h->run_end)
-            next_run(h);
-    }
-    return i;
 }
 
 static void ask_lines(struct ahead *h, int32_t n)

@@ -590,11 +590,6 @@ static void check_rows(struct check *c)
     }
 }
 
-static bool wanted(const char *only, const char *what)
-{
-    return !only || strcmp(only, what) == 0;
-}
-
 int qr_bench_kern_check(const char *device, const char *only, int32_t *n_wrong, struct qr_err *err)
 {
     QR_ASSERT(device != NULL && n_wrong != NULL);
@@ -606,11 +601,11 @@ int qr_bench_kern_check(const char *device, const char *only, int32_t *n_wrong, 
         rc = qr_backend_open(&c.ref, &plain, err);
     if (rc == 0) {
         printf("%s beside the reference's kernels: largest difference, in units of the largest number or 1\n", c.device->title);
-        if (wanted(only, "linear"))
+        if (qr_kern_wanted(only, "linear"))
             check_products(&c);
-        if (wanted(only, "attention"))
+        if (qr_kern_wanted(only, "attention"))
             check_attention(&c);
-        if (wanted(only, "rows"))
+        if (qr_kern_wanted(only, "rows"))
             check_rows(&c);
         printf("%d cases, %d wrong, %d of entries that are not there\n", (int)c.n_cases, (int)c.n_bad, (int)c.n_absent);
         *n_wrong = c.n_bad;

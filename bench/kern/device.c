@@ -316,11 +316,6 @@ static void bench_train(struct bench *b)
         one_attention(b, 1, 4096, 4096, 32, 8, 128, QR_BF16, true);
 }
 
-static bool wanted(const char *only, const char *what)
-{
-    return !only || strcmp(only, what) == 0;
-}
-
 static void probe(struct bench *b)
 {
     const size_t n = b->small ? SMALL_BYTES / 4 : (size_t)1 << 30;
@@ -339,13 +334,13 @@ static void run(struct bench *b, const char *only)
 {
     const struct qr_kernels *k = b->be->k;
     probe(b);
-    for (int w = 0; w < QR_COUNT(weights) && wanted(only, "linear") && k->linear; w++)
+    for (int w = 0; w < QR_COUNT(weights) && qr_kern_wanted(only, "linear") && k->linear; w++)
         bench_linear(b, w);
-    if (wanted(only, "attention") && k->attention)
+    if (qr_kern_wanted(only, "attention") && k->attention)
         bench_attention(b);
-    if (wanted(only, "rows"))
+    if (qr_kern_wanted(only, "rows"))
         bench_rows(b);
-    if (wanted(only, "back")) {
+    if (qr_kern_wanted(only, "back")) {
         bench_back(b);
         bench_train(b);
     }

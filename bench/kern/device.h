@@ -3,9 +3,16 @@
 #define QR_BENCH_KERN_DEVICE_H
 
 #include <stdbool.h>
+#include <string.h>
 
 #include "base/err.h"
 #include "bench/kern/rows.h"
+
+/* Whether --only, which may be NULL, leaves this part in. */
+static inline bool qr_kern_wanted(const char *only, const char *part)
+{
+    return !only || strcmp(only, part) == 0;
+}
 
 /* Measures and prints, each row also into `rows`. only: as of kern ("linear", "attention", "rows", "back") or NULL. small: everything cut down, for a device
  * of tests. A kernel that the device does not have is left out, and said so. Errors: those of opening the device. */

@@ -306,11 +306,6 @@ static void bench_rows(struct qr_kern_case *b, const struct qr_rows_case *c, flo
     qr_kern_report(b, what);
 }
 
-static bool wanted(const struct options *o, const char *kernel)
-{
-    return !o->only || strcmp(o->only, kernel) == 0;
-}
-
 /* Weights and caches hold whatever these bytes mean as numbers: finite, of moderate size, both as f32 and as bf16. */
 static void fill(char *memory, size_t n_bytes)
 {
@@ -334,22 +329,22 @@ static void bench_level(const struct options *o, const char *isa, int32_t n_thre
         return;
     }
     run_probes(&b, memory);
-    for (int i = 0; i < QR_COUNT(qr_linear_cases) && wanted(o, "linear"); i++)
+    for (int i = 0; i < QR_COUNT(qr_linear_cases) && qr_kern_wanted(o->only, "linear"); i++)
         if (qr_linear_cases[i].use & QR_CASE_SPEED)
             bench_linear(&b, &qr_linear_cases[i], memory, x, out);
-    for (int i = 0; i < QR_COUNT(qr_attention_cases) && wanted(o, "attention"); i++)
+    for (int i = 0; i < QR_COUNT(qr_attention_cases) && qr_kern_wanted(o->only, "attention"); i++)
         if (qr_attention_cases[i].use & QR_CASE_SPEED)
             bench_attention(&b, &qr_attention_cases[i], memory, x, out);
-    for (int i = 0; i < QR_COUNT(qr_rows_cases) && wanted(o, "rows"); i++)
+    for (int i = 0; i < QR_COUNT(qr_rows_cases) && qr_kern_wanted(o->only, "rows"); i++)
         if (qr_rows_cases[i].use & QR_CASE_SPEED)
             bench_rows(&b, &qr_rows_cases[i], x, out);
-    if (wanted(o, "rows"))
+    if (qr_kern_wanted(o->only, "rows"))
         qr_kern_rest(&b, memory, x, out);
-    if (wanted(o, "head"))
+    if (qr_kern_wanted(o->only, "head"))
         qr_kern_head(&b, memory, x, out);
-    if (wanted(o, "fused"))
+    if (qr_kern_wanted(o->only, "fused"))
         qr_bench_fused(b.be, o->time_us, memory, (size_t)o->memory_bytes, x, X_FLOATS, rows);
-    if (wanted(o, "back")) {
+    if (qr_kern_wanted(o->only, "back")) {
         qr_kern_back(&b, memory);
         fill(memory, (size_t)o->memory_bytes);
     }
@@ -412,6 +407,22 @@ static int write_json(const char *path, const struct qr_kern_rows *rows, struct 
     return rc ? qr_err_prefix(err, "--json: ") : 0;
 }
 
+/* --only names a part of what will run. */
+static int check_only(const struct options *o, struct qr_err *err)
+{
+    static const char *const parts[] = {"linear", "attention", "rows", "read", "back", "head", "fused"};
+    const bool cpu = strcmp(o->device, "cpu") == 0;
+    const int n = o->large ? 2 : o->check ? 3 : cpu ? QR_COUNT(parts) : 5;
+    char list[80] = "";
+    for (int i = 0; i < n; i++) {
+        if (qr_kern_wanted(o->only, parts[i]))
+            return 0;
+        snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", i == 0 ? "" : i + 1 < n ? ", " : " or ", parts[i]);
+    }
+    return qr_err_set(err, QR_E_USAGE, "--only: '%.60s' is no part of %s; use %s", o->only,
+                      o->check ? "a comparison" : cpu ? "what is measured" : "what is measured of a device", list);
+}
+
 /* Measures, writes, compares. The baseline is read before anything is measured: it may be the file that --json writes. */
 static int run(const void *options, int *status, struct qr_err *err)
 {
@@ -422,6 +433,8 @@ static int run(const void *options, int *status, struct qr_err *err)
     int32_t n_wrong = 0;
     if (o->large && !o->check)
         return qr_err_set(err, QR_E_USAGE, "--large is for --check");
+    if (check_only(o, err) != 0)
+        return QR_E_USAGE;
     if (o->check) {
         const struct qr_kern_large_options large = {.device = o->device, .only = o->only, .json = o->json, .scale = (int32_t)o->scale};
         int32_t n_compared = 1;

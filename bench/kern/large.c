@@ -351,11 +351,6 @@ static void make_patterns(struct large *l)
     }
 }
 
-static bool wanted(const char *only, const char *what)
-{
-    return !only || strcmp(only, what) == 0;
-}
-
 /* Twice the same device: with all that it has, and with what every device has. */
 static int open_both(struct large *l, const char *device, struct qr_err *err)
 {
@@ -380,9 +375,9 @@ int qr_bench_kern_large(const struct qr_kern_large_options *o, int32_t *n_wrong,
         make_patterns(&l);
         if (l.text)
             printf("%s: its own ways beside the plain ones; largest difference\n", l.fast->title);
-        for (int i = 0; i < QR_COUNT(attention_shapes) && wanted(o->only, "attention"); i++)
+        for (int i = 0; i < QR_COUNT(attention_shapes) && qr_kern_wanted(o->only, "attention"); i++)
             attend(&l, attention_shapes[i]);
-        if (wanted(o->only, "linear"))
+        if (qr_kern_wanted(o->only, "linear"))
             multiply_all(&l);
         if (l.text)
             printf("%d cases, %d wrong, %d with nothing to compare, %d skipped for want of memory\n", (int)l.n_cases, (int)l.n_wrong, (int)l.n_alone,

@@ -223,6 +223,8 @@ Test(kern, wrong_usage_ends_before_anything_is_measured)
     if (!SANITIZED) /* this one measures */
         cr_expect_eq(run("--json /nonexistent/x.json"), 4);
     cr_expect_eq(run("--help"), 0);
+    cr_expect_eq(run("--only linaer"), 2);
+    cr_expect_eq(run("--check --only head"), 2, "it is measured, not compared");
     cr_expect_eq(run("--large"), 2);
     cr_expect_eq(run("--check --large"), 2, "the processor has one way");
 }

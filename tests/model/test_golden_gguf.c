@@ -7,39 +7,20 @@
  * 1 to 3. */
 #include "tests/model/rig.h"
 
-#include "base/file.h"
 #include "model/lora.h"
-#include "tests/golden_bytes.h"
 #include "tests/model/golden_gguf.h"
 #include "tests/model/golden_gguf_lora.h"
-#include "tests/temp.h"
 
+#define FILES QUIRE_SOURCE_DIR "/tests/model/gguf"
 #define TOLERANCE 1e-5
 
-static void write_file(const char *dir, const char *name, const char *const *lines)
-{
-    char path[512];
-    struct qr_err err = {0};
-    struct qr_buf bytes = {0};
-    golden_bytes_put(&bytes, lines);
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    cr_assert_eq(qr_file_put(path, bytes.data, bytes.len, &err), 0, "%s", err.msg);
-    qr_buf_release(&bytes);
-}
-
-static void write_files(const struct golden_gguf *g, const char *dir)
-{
-    for (int i = 0; i < GOLDEN_PARTS && g->file[i].name; i++)
-        write_file(dir, g->file[i].name, g->file[i].lines);
-}
-
-static double worst_difference(const struct golden_gguf *g, int32_t which, const char *dir, const char *isa)
+static double worst_difference(const struct golden_gguf *g, int32_t which, const char *isa)
 {
     struct rig r;
     int32_t ids[GOLDEN_IDS];
     char path[512];
     double worst = 0;
-    snprintf(path, sizeof path, "%s/%s", dir, g->file[0].name);
+    snprintf(path, sizeof path, FILES "/%s", g->file);
     rig_open(&r, path, (struct rig_options){.isa = isa, .compute = QR_COMPUTE_F32});
     cr_assert_eq(rig_vocab(&r), GOLDEN_VOCAB);
     for (int32_t i = 0; i < GOLDEN_IDS; i++)
@@ -59,19 +40,14 @@ Test(golden_gguf, files_of_another_converter_give_the_logits_of_what_was_convert
 {
     const char *names[8];
     const int32_t n_levels = levels(names);
-    char dir[64];
-    struct qr_err err = {0};
-    temp_dir_make(dir, "gguf");
     for (int32_t i = 0; i < QR_COUNT(golden); i++) {
-        write_files(&golden[i], dir);
         for (int32_t l = 0; l < n_levels; l++) {
-            const char *name = golden[i].file[0].name;
-            const double worst = worst_difference(&golden[i], i, dir, names[l]);
+            const char *name = golden[i].file;
+            const double worst = worst_difference(&golden[i], i, names[l]);
             printf("%-7s %s: worst difference %.2e\n", names[l], name, worst);
             cr_expect_leq(worst, TOLERANCE, "%s, %s: %.3e", names[l], name, worst);
         }
     }
-    cr_assert_eq(qr_dir_remove(dir, &err), 0, "%s", err.msg);
 }
 
 /* ---- adapters ---- */
@@ -80,18 +56,19 @@ static int32_t model_of(const struct golden_lora *g)
 {
     const size_t n = strlen(g->model);
     for (int32_t i = 0; i < QR_COUNT(golden); i++)
-        if (strncmp(golden[i].file[0].name, g->model, n) == 0 && strchr(".-", golden[i].file[0].name[n]))
+        if (strncmp(golden[i].file, g->model, n) == 0 && strchr(".-", golden[i].file[n]))
             return i;
     cr_assert_fail("no model %s", g->model);
     return -1;
 }
 
 /* Both forms of it. */
-static struct qr_lora *open_adapters(const struct rig *r, const char *dir)
+static struct qr_lora *open_adapters(const struct rig *r, const char *name)
 {
     struct qr_err err = {0};
     struct qr_lora *l;
-    char file[128];
+    char dir[512], file[600];
+    snprintf(dir, sizeof dir, FILES "/lora/%s", name);
     snprintf(file, sizeof file, "%s/adapter.gguf", dir);
     const char *const path[] = {file, dir};
     cr_assert_eq(qr_lora_open(&l, r->model, r->be, path, 2, GOLDEN_IDS, &err), 0, "%s", err.msg);
@@ -110,16 +87,16 @@ static float *run_adapter(struct rig *r, int32_t adapter, int32_t which)
     return all;
 }
 
-static void check_adapter(const struct golden_lora *g, const char *dir, const char *isa)
+static void check_adapter(const struct golden_lora *g, const char *isa)
 {
     struct rig r;
     char path[512];
     double worst = 0;
     const int32_t which = model_of(g);
     const size_t n_bytes = (size_t)GOLDEN_IDS * GOLDEN_VOCAB * sizeof(float);
-    snprintf(path, sizeof path, "%s/%s", dir, golden[which].file[0].name);
+    snprintf(path, sizeof path, FILES "/%s", golden[which].file);
     rig_open(&r, path, (struct rig_options){.isa = isa, .compute = QR_COMPUTE_F32});
-    struct qr_lora *lora = open_adapters(&r, dir);
+    struct qr_lora *lora = open_adapters(&r, g->model);
     r.exec.lora = lora;
     float *gguf = run_adapter(&r, 1, which), *peft = run_adapter(&r, 2, which), *bare = run_adapter(&r, 0, which);
     for (int k = 0; k < 2; k++)
@@ -140,16 +117,7 @@ Test(golden_gguf, adapters_of_llama_cpp_give_its_logits_and_the_bits_of_what_the
 {
     const char *names[8];
     const int32_t n_levels = levels(names);
-    char dir[64];
-    struct qr_err err = {0};
-    for (int32_t i = 0; i < QR_COUNT(golden_lora); i++) {
-        temp_dir_make(dir, "gguf");
-        write_files(&golden[model_of(&golden_lora[i])], dir);
-        write_file(dir, "adapter.gguf", golden_lora[i].gguf);
-        write_file(dir, QR_LORA_CONFIG, golden_lora[i].config);
-        write_file(dir, QR_LORA_WEIGHTS, golden_lora[i].weights);
+    for (int32_t i = 0; i < QR_COUNT(golden_lora); i++)
         for (int32_t l = 0; l < n_levels; l++)
-            check_adapter(&golden_lora[i], dir, names[l]);
-        cr_assert_eq(qr_dir_remove(dir, &err), 0, "%s", err.msg);
-    }
+            check_adapter(&golden_lora[i], names[l]);
 }

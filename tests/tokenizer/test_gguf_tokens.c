@@ -2,27 +2,29 @@
  * say whether a text begins with a token, nor, those of pieces, which it is: what stands around texts is llama.cpp's own rule. */
 #include "tests/tokenizer/tok_test.h"
 
-#include "tests/golden_bytes.h"
+#include "base/files/map_file.h"
 #include "tests/gguf_make.h"
 #include "tests/temp.h"
 #include "tests/tokenizer/golden_gguf.h"
-#include "tests/tokenizer/golden_gguf_keys.h"
 
 static struct qr_tokenizer *open_with(const struct golden_split *g, const char *name, const char *path)
 {
-    struct qr_buf keys = {0}, file = {0};
+    struct qr_buf file = {0};
+    struct qr_map_file keys;
+    char from[512];
     struct qr_tokenizer *t = NULL;
     struct qr_err err = {0};
     const bool bytes = strcmp(g->keys, "bytes") == 0;
-    golden_bytes_put(&keys, bytes ? keys_of_bytes : keys_of_pieces);
+    snprintf(from, sizeof from, QUIRE_SOURCE_DIR "/tests/tokenizer/gguf_keys/%s.bin", g->keys);
+    cr_assert_eq(qr_map_file_open(&keys, from, 1 << 20, &err), 0, "%s", err.msg);
     gguf_begin(&file, 3, 0, GOLDEN_KEYS + 2 + bytes);
     gguf_key_text(&file, "general.architecture", g->arch);
     gguf_key_text(&file, "tokenizer.ggml.pre", name);
-    qr_buf_put(&file, keys.data, keys.len);
+    qr_buf_put(&file, keys.data, keys.n_bytes);
     FILE *f = fopen(path, "wb");
     cr_assert(f && fwrite(file.data, 1, file.len, f) == file.len && fclose(f) == 0);
     cr_assert_eq(qr_tokenizer_open(&t, path, &err), 0, "%s: %s", name, err.msg);
-    qr_buf_release(&keys);
+    qr_map_file_close(&keys);
     qr_buf_release(&file);
     return t;
 }

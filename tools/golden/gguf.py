@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tiny GGUF files as llama.cpp's own converter writes them, and the logits that transformers computes in double for what they were converted from.
 
-Writes tests/model/gguf/NAME.h, the files as text, and tests/model/golden_gguf.h. Needs what tools/check_gguf.py needs (commit 0c1e570 of llama.cpp, PyTorch 2.15 and transformers 5.23 were used):
+Writes the files, tests/model/gguf/NAME.gguf, and tests/model/golden_gguf.h. Needs what tools/check_gguf.py needs (commit 0c1e570 of llama.cpp, PyTorch 2.15 and transformers 5.23 were used):
     /tmp/peers/bin/python tools/golden/gguf.py LLAMA_CPP
 
 Weights are random, and rounded to the file's type before transformers computes with them. The files have no vocabulary: tokens are held against llama.cpp's by tools/check_gguf.py and in
@@ -12,13 +12,11 @@ import os
 import shutil
 import sys
 import tempfile
-from pathlib import Path
 
 import torch
 import transformers
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-import as_text
 import check_gguf
 
 IDS = 40
@@ -65,17 +63,12 @@ def packed(numbers):
     return "\n      ".join(lines)[:-1]
 
 
-def name_of(file):
-    return "gguf_" + file[: -len(".gguf")].replace("-", "_")
-
-
 def main():
     here = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tests", "model")
     transformers.utils.logging.disable_progress_bar()
     llama = check_gguf.Llama(sys.argv[1], None)
     torch.set_num_threads(1)
-    shutil.rmtree(os.path.join(here, "gguf"), ignore_errors=True)
-    os.mkdir(os.path.join(here, "gguf"))
+    os.makedirs(os.path.join(here, "gguf"), exist_ok=True)
     rows = []
     for k, (name, cls, more, kind, options) in enumerate(FILES):
         config = {**(SMALL if cls != "GPT2LMHeadModel" else {}), **more}
@@ -89,20 +82,17 @@ def main():
                 json.dump({"model": {"vocab": {str(i): i for i in range(SMALL["vocab_size"])}}, "added_tokens": []}, f)
             llama.convert(where, os.path.join(written, name + ".gguf"), kind, options, vocabulary=False)
             files = sorted(f for f in os.listdir(written) if ("-of-" in f) == ("split_max_tensors" in options))
-            with open(os.path.join(here, "gguf", name + ".h"), "w", encoding="utf-8") as f:
-                f.write("/* Made by tools/golden/gguf.py; see there. */\n")
-                for file in files:
-                    f.write("\n" + as_text.lines_of(name_of(file), Path(written, file).read_bytes()))
+            for file in files:
+                shutil.copy(os.path.join(written, file), os.path.join(here, "gguf"))
         rows.append((files, logits))
         print(name, "spread", float(logits.std()), file=sys.stderr)
     with open(os.path.join(here, "golden_gguf.h"), "w", encoding="utf-8") as f:
         f.write(f"/* Made by tools/golden/gguf.py with transformers {transformers.__version__} and PyTorch {torch.__version__.split('+')[0]}; see there. */\n")
-        f.writelines(f'#include "tests/model/gguf/{name}.h"\n' for name in sorted(row[0] for row in FILES))
-        f.write(f"\n#define GOLDEN_IDS {IDS}\n#define GOLDEN_VOCAB {SMALL['vocab_size']}\n#define GOLDEN_PARTS {max(len(files) for files, _ in rows)}\n\nstatic const struct golden_gguf {{\n"
-                "    struct golden_file {\n        const char *name;\n        const char *const *lines;\n    } file[GOLDEN_PARTS]; /* the first is opened */\n"
+        f.write(f"#define GOLDEN_IDS {IDS}\n#define GOLDEN_VOCAB {SMALL['vocab_size']}\n\nstatic const struct golden_gguf {{\n"
+                "    const char *file; /* in tests/model/gguf, the first of its parts */\n"
                 "    double logit[2][GOLDEN_VOCAB]; /* behind positions GOLDEN_IDS / 2 and GOLDEN_IDS - 1 */\n} golden[] = {\n")
         for files, logits in rows:
-            f.write("    {{" + ",\n      ".join(f'{{"{file}", {name_of(file)}}}' for file in files) + "},\n")
+            f.write(f'    {{"{files[0]}",\n')
             f.write("     {{%s},\n      {%s}}},\n" % (packed(logits[IDS // 2].tolist()), packed(logits[IDS - 1].tolist())))
         f.write("};\n")
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tiny LoRA adapters as llama.cpp's own converter writes them from PEFT's form, and the logits that llama.cpp computes with them.
 
-Writes tests/model/golden_gguf_lora.h: for some of the models of gguf.py (whose files are there already) an adapter in both forms as text, and llama.cpp's logits behind two positions. Needs what
+Writes tests/model/golden_gguf_lora.h: for some of the models of gguf.py (whose files are there already) an adapter in both forms (tests/model/gguf/lora), and llama.cpp's logits behind two positions. Needs what
 gguf.py needs, and tools/peers/llama_says.c beside it:
     /tmp/peers/bin/python tools/golden/gguf_lora.py LLAMA_CPP LLAMA_SAYS
 
@@ -12,6 +12,7 @@ import importlib.util
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,7 +20,6 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
-import as_text
 import check_gguf
 import safetensors.torch
 import torch
@@ -113,10 +113,11 @@ def make(llama_cpp, says, golden, llama, row, folder):
     off = float((got - want).abs().max())
     print(name, "llama.cpp and transformers differ by", off, "the adapter makes", float((got - bare).abs().max()), file=sys.stderr)
     assert off < BOUND and float((got - bare).abs().max()) > 0.02, name
-    label = "lora_" + name
-    parts = [(f"{label}_{what}", Path(path).read_bytes()) for what, path in (("gguf", file), ("config", os.path.join(adapter, "adapter_config.json")), ("weights", os.path.join(adapter, "adapter_model.safetensors")))]
-    text = "".join("\n" + as_text.lines_of(n, data) for n, data in parts)
-    return text, "    {\"%s\", %s,\n     {{%s},\n      {%s}}},\n" % (name, ", ".join(n for n, _ in parts), golden.packed(got[0].tolist()), golden.packed(got[1].tolist()))
+    to = HERE.parent.parent / "tests" / "model" / "gguf" / "lora" / name
+    to.mkdir(parents=True, exist_ok=True)
+    for path in (file, os.path.join(adapter, "adapter_config.json"), os.path.join(adapter, "adapter_model.safetensors")):
+        shutil.copy(path, to)
+    return "    {\"%s\",\n     {{%s},\n      {%s}}},\n" % (name, golden.packed(got[0].tolist()), golden.packed(got[1].tolist()))
 
 
 def main():
@@ -127,15 +128,13 @@ def main():
     PUT_MODEL = llama.gguf.GGUFWriter.add_tokenizer_model
     torch.set_num_threads(1)
     transformers.utils.logging.disable_progress_bar()
-    texts, rows = [], []
+    rows = []
     for row in ADAPTERS:
         with tempfile.TemporaryDirectory() as folder:
-            text, entry = make(llama_cpp, says, golden, llama, row, folder)
-            texts.append(text)
-            rows.append(entry)
+            rows.append(make(llama_cpp, says, golden, llama, row, folder))
     with open(HERE.parent.parent / "tests" / "model" / "golden_gguf_lora.h", "w", encoding="utf-8") as f:
-        f.write("/* Made by tools/golden/gguf_lora.py with llama.cpp; see there. Adapters in both forms, and llama.cpp's logits with them beside the files of golden_gguf.h. */\n" + "".join(texts))
-        f.write("\nstatic const struct golden_lora {\n    const char *model;\n    const char *const *gguf, *const *config, *const *weights;\n"
+        f.write("/* Made by tools/golden/gguf_lora.py with llama.cpp; see there. llama.cpp's logits with the adapters of tests/model/gguf/lora. */\n")
+        f.write("static const struct golden_lora {\n    const char *model; /* of tests/model/gguf, and the adapter's directory there, in both forms: lora/MODEL */\n"
                 "    double logit[2][GOLDEN_VOCAB]; /* behind positions GOLDEN_IDS / 2 and GOLDEN_IDS - 1 */\n} golden_lora[] = {\n" + "".join(rows) + "};\n")
 
 

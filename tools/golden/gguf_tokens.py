@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tokens that llama.cpp finds in texts with small vocabularies, for every name of a way to split that this program knows too.
 
-Writes tests/tokenizer/golden_gguf_keys.h (metadata of a GGUF file, without what a test puts before it, as text) and tests/tokenizer/golden_gguf.h. Needs a built llama.cpp and what
+Writes tests/tokenizer/gguf_keys (metadata of a GGUF file, without what a test puts before it) and tests/tokenizer/golden_gguf.h. Needs a built llama.cpp and what
 tools/check_gguf.py needs:
     /tmp/peers/bin/python tools/golden/gguf_tokens.py LLAMA_CPP llama_says
 
@@ -18,7 +18,6 @@ import sentencepiece
 import tokenizers
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-import as_text
 import check_gguf
 
 NAMES = ("gpt-2 phi-2 jina-es jina-de jina-v2-es jina-v2-de gigachat mpt olmo jais trillion granite-docling a.x-4.0 mellum modern-bert exaone4 smollm starcoder refact command-r codeshell exaone minerva-7b "
@@ -103,10 +102,9 @@ def main():
     rows = {}
     with tempfile.TemporaryDirectory() as folder:
         bytes_, pieces = of_bytes(), of_pieces(folder)
-        with open(f"{here}/golden_gguf_keys.h", "w", encoding="utf-8") as f:
-            f.write("/* Made by tools/golden/gguf_tokens.py; see there. */\n")
-            for name, keys in (("bytes", bytes_), ("pieces", pieces)):
-                f.write("\n" + as_text.lines_of("keys_of_" + name, keys[1]))
+        for name, keys in (("bytes", bytes_), ("pieces", pieces)):
+            with open(f"{here}/gguf_keys/{name}.bin", "wb") as f:
+                f.write(keys[1])
         for name in NAMES:
             before = (3, key("general.architecture", "llama") + key("general.name", "x") + key("tokenizer.ggml.pre", name))
             rows.setdefault(("bytes", "llama", ids_of(sys.argv[2], folder, before, bytes_)), []).append(name)

@@ -4,13 +4,13 @@
  * they lie in the cache, and the queries are the columns, of which a tile has as many as are needed. An element's chain of products is the same
  * either way (tile.h). Values become pairs of positions, 64 at a time, by one exchange of halves: columns come out in an order of their
  * own, which is put right once a piece. The heads of an item take turns, so that memory is read in the order in which it lies, and all along what comes
- * next is asked for (isa/attn_ahead.h).
+ * next is asked for (attn_ahead.h).
  */
 #ifndef QR_KERNELS_CPU_AMX_ATTN_LONE_H
 #define QR_KERNELS_CPU_AMX_ATTN_LONE_H
 
 #include "kernels/cpu/amx/attn_tiles.h"
-#include "kernels/cpu/isa/attention/ahead.h"
+#include "kernels/cpu/amx/attn_ahead.h"
 
 #define LONE_POSITIONS 64 /* whose values are staged at once */
 

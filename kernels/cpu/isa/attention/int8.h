@@ -3,7 +3,7 @@
  *
  * An integer of 8 bits is a number of f32, so staging loses nothing and the products are an f32 cache's. A key's scale (times what scores are
  * multiplied with) multiplies the finished sum, a value's the probability; both come from the two rows of scales that stage_scales leaves
- * in scratch. On tiles (amx/attn_bytes.h), and at level avx2 (words.h), the integers themselves are multiplied.
+ * in scratch. On tiles (amx/attn_bytes.h) the integers themselves are multiplied.
  */
 #ifndef QR_KERNELS_CPU_ISA_ATTENTION_INT8_H
 #define QR_KERNELS_CPU_ISA_ATTENTION_INT8_H

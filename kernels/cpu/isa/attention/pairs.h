@@ -1,16 +1,23 @@
-/* pairs.h - few queries over a bf16 cache at level avx2: register blocks that read keys and values as they lie. Included by blocks.h only.
+/* pairs.h - decode over a bf16 cache at level avx2: register blocks that read keys and values as they lie. Included by vectors.h only.
  *
- * Eight positions' keys, eight numbers of each, become four registers of pairs (one unit of 32 bits of all positions in each), and these meet the queries
- * at once: nothing is stored in between. What a lane adds is one position's products in the order of K, as where keys are staged, so the bits are the same.
- * A product takes its number of the query from memory, eight times side by side: that is an operation less than a broadcast for each, and the queries of an
- * item's heads stay in the first-level cache. 16 or 32 positions at a time keep sums enough going for two multipliers. What is asked for meanwhile comes
- * with the rows that are read, a line for a line (find_asked).
+ * Eight positions' keys, eight numbers of each, become four registers of pairs (32 bits of all positions in each), and these meet the queries
+ * at once: nothing is stored in between. What a lane adds is one position's products in the order of K, as where keys are staged, so the bits
+ * are the same. A product takes its number of the query from memory, eight times side by side: that is an operation less than a broadcast
+ * for each, and the queries of an item's heads stay in L1. 16 or 32 positions at a time keep sums enough going for two multipliers.
+ *
+ * Neighbouring kv heads are tiles of one item, which take turns every PAIR_STEP keys and VALUES_STEP values: so memory is read in its order.
+ * What is prefetched meanwhile comes with the rows that are read, a line for a line (find_asked).
  */
 #ifndef QR_KERNELS_CPU_ISA_ATTENTION_PAIRS_H
 #define QR_KERNELS_CPU_ISA_ATTENTION_PAIRS_H
 
-#include "kernels/cpu/isa/attention/parts.h"
+#include "kernels/cpu/isa/attention/tile.h"
 
+#define FEW 12         /* queries of a tile, at most: two blocks widen its values twice */
+#define ROWS_MAX 6     /* queries of a block of values */
+#define ASK 64         /* positions that are prefetched ahead */
+#define PAIR_STEP 32   /* positions whose keys the heads of an item take in turns */
+#define VALUES_STEP 64 /* positions whose values they do */
 #define PAIR_ROWS 4   /* queries of a block of scores */
 #define PAIR_SHIFT 3  /* runs of 8 positions at least */
 #define PAIR_GROUPS 4 /* times 8 positions at once, at most */
@@ -47,6 +54,20 @@ static int32_t pair_blocks(const struct tile *t)
 static int32_t pair_block(const struct tile *t, int32_t b)
 {
     return t->n_queries * b / pair_blocks(t);
+}
+
+/* Whether a tile goes this way: one row, so that all its queries see the same. */
+static bool takes_pairs(const struct tile *t)
+{
+    return t->a->kv->dtype == QR_BF16 && t->n_rows == 1 && t->n_queries <= FEW;
+}
+
+/* Tiles of few queries share an item where their keys and values lie side by side: 8 KiB of bf16 together. */
+static void pairs_room(struct qr_attn_room *room, const struct qr_kv_view *kv)
+{
+    const int32_t together = K_MAX / ((kv->head_dim + 31) / 32 * 32);
+    room->few_queries = kv->dtype == QR_BF16 ? FEW : 0;
+    room->few_tiles = together < TILES_MAX ? together : TILES_MAX;
 }
 
 static void begin_pairs(const struct tile *t)
@@ -197,16 +218,23 @@ static size_t gather_keys(const struct tile *t, int32_t n_tiles, int32_t base, i
     return offset;
 }
 
+/* From the keys and values of an item's first tile to another's. */
+static size_t plane_offset(const struct tile *first, const struct tile *t)
+{
+    return (size_t)(t->plane[0] - first->plane[0]);
+}
+
 /* Scores of an item's tiles for positions [begin, end) of the piece, the tiles in turns. */
-static void score_few_pairs(const struct few *few, int32_t n_tiles, int32_t base, int32_t begin, int32_t end, int32_t shift)
+static void score_pairs(const struct tile *t, int32_t n_tiles, int32_t base, int32_t begin, int32_t end, int32_t shift)
 {
     const bool gathers = shift < PAIR_SHIFT;
-    const size_t offset = gathers ? gather_keys(few->t, n_tiles, base, begin, end) : 0;
+    const size_t gathered = gathers ? gather_keys(t, n_tiles, base, begin, end) : 0;
     const int32_t last = (end + VF_LEN - 1) / VF_LEN * VF_LEN;
     for (int32_t from = begin / VF_LEN * VF_LEN, to; from < last; from = to) {
-        to = lower(from / FEW_STEP * FEW_STEP + FEW_STEP, last);
+        to = from / PAIR_STEP * PAIR_STEP + PAIR_STEP;
+        to = to < last ? to : last;
         for (int32_t i = 0; i < n_tiles; i++)
-            score_tile_pairs(few[i].t, gathers ? (size_t)i * offset : few[i].offset, from, to, gathers ? __builtin_ctz(PIECE) : shift);
+            score_tile_pairs(t + i, gathers ? (size_t)i * gathered : plane_offset(t, t + i), from, to, gathers ? __builtin_ctz(PIECE) : shift);
     }
 }
 
@@ -354,6 +382,77 @@ static void weigh_pairs(struct pair_values *a, int32_t mr, int32_t n)
         a->c += nv * VF_LEN;
         a->column += (size_t)nv * VF_LEN * sizeof(uint16_t);
     }
+}
+
+/* piece_out (+)= p v for one tile over positions [from, end), which lie `column` bytes behind those that s->run names. */
+static void weigh_tile(const struct tile *t, size_t column, int32_t from, int32_t end, int32_t shift, bool onto)
+{
+    struct scratch *s = t->s;
+    const int32_t n_blocks = (t->n_queries + ROWS_MAX - 1) / ROWS_MAX;
+    for (int32_t b = 0; b < n_blocks; b++) {
+        const int32_t first = t->n_queries * b / n_blocks, mr = t->n_queries * (b + 1) / n_blocks - first, q0 = t->q0 + first;
+        struct pair_values a = {.c = s->piece_out + q0 * t->k_pad, .x = s->p + q0 * QR_X_ROW, .run = s->run[1], .ask = b == 0 ? s->ask[1] : NULL,
+                                .c_stride = t->k_pad, .row_bytes = t->row_bytes, .column = column, .shift = shift, .from = from, .end = end, .onto = onto};
+        weigh_pairs(&a, mr, t->k / VF_LEN);
+    }
+}
+
+/* piece_out = p v for an item's tiles, in turns. */
+static void weigh_item(const struct tile *t, int32_t n_tiles, int32_t begin, int32_t end, int32_t shift)
+{
+    for (const struct tile *one = t; t->k_pad != t->k && one < t + n_tiles; one++)
+        memset(t->s->piece_out + one->q0 * t->k_pad, 0, (size_t)one->n_queries * (size_t)t->k_pad * sizeof(float));
+    for (int32_t from = begin, to; from < end; from = to) {
+        to = from / VALUES_STEP * VALUES_STEP + VALUES_STEP;
+        to = to < end ? to : end;
+        for (const struct tile *one = t; one < t + n_tiles; one++)
+            weigh_tile(one, plane_offset(t, one), from, to, shift, from > begin);
+    }
+}
+
+/* ---- a piece ---- */
+
+/* Where the cache's rows of the piece lie, [begin, end) of it; in runs of 2^shift. */
+static void find_runs(const char **run, const struct tile *t, int32_t which, int32_t base, int32_t begin, int32_t end, int32_t shift)
+{
+    for (int32_t i = begin >> shift; i << shift < end; i++)
+        run[i] = cache_row(t, which, base + (i << shift));
+}
+
+/* What to prefetch while keys (which 0) or values (1) of positions [begin, end) of the piece are read: those ASK positions further, and at the
+ * end the first values of the piece, or the first keys of what comes next. It is prefetched shortly before it is read, because the rows of all
+ * blocks may meet in the same few sets of the caches: where a block of all layers takes a power of two of bytes, they do. */
+static void find_asked(const struct tile *t, int32_t which, const struct after *after, int32_t begin, int32_t end, int32_t shift)
+{
+    struct scratch *s = t->s;
+    const struct tile *next = after->t && run_shift(after->t) == shift ? after->t : NULL;
+    const int32_t first = begin >> shift, n = ((end - 1) >> shift) + 1, far = ASK >> shift > 0 ? ASK >> shift : 1;
+    for (int32_t i = first; i < n; i++) {
+        const int32_t then = i + far - n;
+        s->ask[which][i] = NULL;
+        if (then < 0)
+            s->ask[which][i] = s->run[which][i + far];
+        else if (which == 0 && first + then < n)
+            s->ask[which][i] = s->run[1][first + then];
+        else if (which == 1 && next && after->base + (then << shift) < next->see_max)
+            s->ask[which][i] = cache_row(next, 0, after->base + (then << shift));
+    }
+}
+
+/* attend_piece of an item's tiles: the results are left in piece_out. */
+static void attend_pairs(const struct tile *t, int32_t n_tiles, int32_t base, int32_t begin, int32_t end, const struct after *after)
+{
+    struct scratch *s = t->s;
+    const int32_t shift = run_shift(t);
+    for (int32_t which = 0; which < 2; which++)
+        find_runs(s->run[which], t, which, base, begin, end, shift);
+    for (int32_t which = 0; which < 2; which++)
+        find_asked(t, which, after, begin, end, shift);
+    score_pairs(t, n_tiles, base, begin, end, shift);
+    for (const struct tile *one = t; one < t + n_tiles; one++)
+        for (int32_t i = one->q0; i < query_end(one); i++)
+            softmax(one, i);
+    weigh_item(t, n_tiles, begin, end, shift);
 }
 
 #endif

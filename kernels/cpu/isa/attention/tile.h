@@ -31,7 +31,7 @@
 #define BLOCK QUERIES
 #define KV_BYTES 4
 #ifdef QR_ISA_avx2
-#define TILES_MAX (QUERIES / QR_PANEL) /* of few queries each, see blocks.h */
+#define TILES_MAX (QUERIES / QR_PANEL) /* of few queries each, see pairs.h */
 #else
 #define TILES_MAX 1
 #endif
@@ -53,9 +53,7 @@ struct scratch {
     float q[QUERIES * QR_X_ROW];         /* rounded to bf16 where the cache is */
 #endif
 #ifdef QR_ISA_avx2
-    const char *run[2][PIECE], *ask[2][PIECE]; /* where stretches of a piece's keys and values lie, and what is asked for meanwhile; see blocks.h */
-    const char *line[K_MAX];
-    float q_scale[QUERIES], p_scale[QUERIES]; /* int8 cache: of what is integers of 16 bits, see words.h */
+    const char *run[2][PIECE], *ask[2][PIECE]; /* where runs of a piece's keys and values lie, and what is prefetched meanwhile (pairs.h) */
 #endif
     float key_scale[PIECE], value_scale[PIECE]; /* int8 cache: of the piece's positions; a key's times what scores are multiplied with */
     float max[QUERIES], sum[QUERIES];              /* of the pieces so far; sum 0: none yet */
@@ -146,6 +144,13 @@ static const char *cache_row(const struct tile *t, int32_t which, int32_t pos)
     int32_t block = t->blocks[pos >> t->block_shift];
     QR_ASSERT(block >= 0 && block < t->a->kv->n_blocks);
     return t->plane[which] + (size_t)block * t->block_bytes + (size_t)(pos & (t->a->kv->block_tokens - 1)) * t->row_bytes;
+}
+
+/* Runs of 2^this positions lie behind one another in memory, within a piece. */
+static inline int32_t run_shift(const struct tile *t)
+{
+    const int32_t whole = __builtin_ctz(PIECE);
+    return t->block_shift < whole ? t->block_shift : whole;
 }
 
 /* Positions from pos on that lie behind one another in memory, at most n. */

@@ -1,5 +1,6 @@
 /* vectors.h - the two products of a query tile by vectors: keys and values are staged as f32 and go through micro.c. Included by
- * attention.c only. A query adds up its own range of positions; the tile's never decides. Level avx2 has register blocks of its own (blocks.h).
+ * attention.c only. A query adds up its own range of positions; the tile's never decides. At level avx2 a lone row over a bf16 cache has
+ * register blocks of its own (pairs.h).
  */
 #ifndef QR_KERNELS_CPU_ISA_ATTENTION_VECTORS_H
 #define QR_KERNELS_CPU_ISA_ATTENTION_VECTORS_H
@@ -9,13 +10,12 @@
 
 _Static_assert(QR_X_ROW >= K_MAX, "a row of queries");
 
-#ifndef QR_ISA_avx2
 #define BLOCK_ROWS QR_ISA_NAME(micro_rows_max)
 
 /* The first query of register block b of n: blocks of nearly equal height. */
 static int32_t block_first(const struct tile *t, int32_t b, int32_t n)
 {
-    return t->n_queries * b / n;
+    return t->q0 + t->n_queries * b / n;
 }
 
 /* Whether values are copied, so that short runs of positions need not be visited one by one. */
@@ -23,14 +23,12 @@ static bool stages_values(const struct tile *t)
 {
     return t->k_pad != t->k || is_int8(t) || (t->a->kv->dtype == QR_BF16 && t->n_queries > BLOCK_ROWS);
 }
-#endif
 
-#ifndef QR_ISA_avx2
-static void begin_products(const struct tile *t)
+static void begin_rows(const struct tile *t)
 {
     const struct qr_attention_args *a = t->a;
-    QR_ASSERT(t->n_queries <= QUERIES);
-    for (int32_t i = 0; i < t->n_queries; i++) {
+    QR_ASSERT(query_end(t) <= QUERIES);
+    for (int32_t i = t->q0; i < query_end(t); i++) {
         const float *q = query(t, place_of(t, i));
         for (int32_t k = 0; k < t->k; k += VF_LEN) {
             vf v = vf_load_n(q + k, vf_min_len(t->k - k));
@@ -38,7 +36,6 @@ static void begin_products(const struct tile *t)
         }
     }
 }
-#endif
 
 static void end_products(const struct tile *t)
 {
@@ -91,7 +88,6 @@ VF_FN void columns_of(float *dst, const char *const row[VF_LEN], int32_t first, 
             store_unit(dst + i * step, r[i], in_unit);
 }
 
-#ifndef QR_ISA_avx2
 /* Keys of positions [begin, end) of the piece at `base` to scratch, from the group of 16 on in which they begin; what else those groups
  * hold becomes zero. */
 VF_FN void stage_keys_of(const struct tile *t, int32_t base, int32_t begin, int32_t end, const int in_unit)
@@ -250,24 +246,11 @@ static void softmax(const struct tile *t, int32_t i)
     else
         softmax_of(t, i, false, false, NULL);
 }
-#endif
-
-#ifdef QR_ISA_avx2
-#include "kernels/cpu/isa/attention/blocks.h" /* its own way to form them */
-#else
-static struct qr_attn_room room_of(const struct qr_kv_view *kv)
+/* attend_piece of a tile: its queries' results are left in piece_out. */
+static void attend_tile(const struct tile *t, int32_t base, int32_t begin, int32_t end)
 {
-    (void)kv;
-    return (struct qr_attn_room){.queries = QUERIES, .few_tiles = TILES_MAX};
-}
-
-/* All queries' results for the piece, of which some query sees [begin, end). An item is one tile. */
-static void attend_piece(struct tile *t, int32_t n_tiles, int32_t piece, int32_t begin, int32_t end, const struct after *after)
-{
-    (void)after; /* it asks for its own next piece */
     struct scratch *s = t->s;
-    QR_ASSERT(n_tiles == TILES_MAX && t->q0 == 0);
-    const int32_t base = piece * PIECE, n = (t->n_queries + BLOCK_ROWS - 1) / BLOCK_ROWS;
+    const int32_t n = (t->n_queries + BLOCK_ROWS - 1) / BLOCK_ROWS;
     if (is_int8(t))
         stage_scales(t, base, begin, end);
     score_piece(t, n, base, begin, end);
@@ -282,8 +265,52 @@ static void attend_piece(struct tile *t, int32_t n_tiles, int32_t piece, int32_t
         }
         weigh_block(t, q0, q1 - q0, base);
     }
-    take_piece(t, piece, 0, t->n_queries, s->piece_out);
 }
+
+#ifdef QR_ISA_avx2
+#include "kernels/cpu/isa/attention/pairs.h"
 #endif
+
+static void begin_products(const struct tile *t)
+{
+#ifdef QR_ISA_avx2
+    if (takes_pairs(t)) {
+        begin_pairs(t);
+        return;
+    }
+#endif
+    begin_rows(t);
+}
+
+static struct qr_attn_room room_of(const struct qr_kv_view *kv)
+{
+    struct qr_attn_room room = {.queries = QUERIES, .few_tiles = TILES_MAX};
+#ifdef QR_ISA_avx2
+    pairs_room(&room, kv);
+#else
+    (void)kv;
+#endif
+    return room;
+}
+
+/* All queries' results for the piece, of which some query sees [begin, end). An item is one tile, or several of few queries. */
+static void attend_piece(struct tile *t, int32_t n_tiles, int32_t piece, int32_t begin, int32_t end, const struct after *after)
+{
+    const int32_t base = piece * PIECE;
+    QR_ASSERT(n_tiles >= 1 && n_tiles <= TILES_MAX && t->q0 == 0);
+#ifdef QR_ISA_avx2
+    const bool pairs = takes_pairs(t);
+    if (pairs)
+        attend_pairs(t, n_tiles, base, begin, end, after);
+#else
+    const bool pairs = false;
+    (void)after; /* it prefetches its own next piece */
+#endif
+    for (const struct tile *one = t; one < t + n_tiles; one++) {
+        if (!pairs)
+            attend_tile(one, base, begin, end);
+        take_piece(one, piece, one->q0, one->n_queries, one->s->piece_out + one->q0 * one->k_pad);
+    }
+}
 
 #endif

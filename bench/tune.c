@@ -47,30 +47,25 @@ struct report {
     int32_t n, n_faster;
 };
 
-static void shape_name(char *out, size_t size, const struct qr_tune_key *k)
-{
-    const char *type = qr_dtype_name((enum qr_dtype)k->type);
-    if (k->op == QR_TUNE_ATTENTION)
-        snprintf(out, size, "attention %s %d/%d heads of %d", type, (int)k->a, (int)k->b, (int)k->c);
-    else if (k->op == QR_TUNE_CHAIN)
-        snprintf(out, size, "chain of %d%s from %s %d -> %d", (int)k->c, k->c == 1 ? " and attention" : "", type, (int)k->a, (int)k->b);
-    else
-        snprintf(out, size, "linear %s %d -> %d", type, (int)k->a, (int)k->b);
-}
-
 static void print_one(void *user, const struct qr_model_tuned *r)
 {
     struct report *all = user;
-    char shape[96], words[400];
-    shape_name(shape, sizeof shape, &r->key);
-    qr_tune_describe(words, sizeof words, &r->best);
+    static const char *const sizes[QR_TUNE_SIZES] = {"2^19", "2^21", "2^23", "more"};
+    char shape[64], words[32] = "";
+    const char *type = qr_dtype_name((enum qr_dtype)r->kind.type);
+    if (r->kind.op == QR_TUNE_ATTENTION)
+        snprintf(shape, sizeof shape, "attention %s", type);
+    else
+        snprintf(shape, sizeof shape, "linear %s to %s weights", type, sizes[r->kind.size]);
+    if (r->items)
+        snprintf(words, sizeof words, "items_per_thread=%d", (int)r->items);
     all->n++;
-    all->n_faster += words[0] != '\0';
+    all->n_faster += r->items > 0;
     if (all->json)
         printf("{\"shape\":\"%s\",\"rows\":%d,\"own_us\":%.2f,\"best_us\":%.2f,\"ratio\":%.3f,\"tunables\":\"%s\"}\n", shape, (int)r->n_rows, r->own_s * 1e6,
                r->best_s * 1e6, r->own_s / r->best_s, words);
     else
-        printf("%-43s %5d %10.1f %10.1f %6.2fx  %s\n", shape, (int)r->n_rows, r->own_s * 1e6, r->best_s * 1e6, r->own_s / r->best_s,
+        printf("%-30s %5d %10.1f %10.1f %6.2fx  %s\n", shape, (int)r->n_rows, r->own_s * 1e6, r->best_s * 1e6, r->own_s / r->best_s,
                words[0] ? words : "-");
     fflush(stdout);
 }
@@ -108,7 +103,7 @@ static int measure(const struct tune_options *o, struct qr_backend *be, const st
     const struct qr_model_tune_options mo = {.rows_max = (int32_t)o->chunk, .buckets = buckets, .each = print_one, .user = &all};
     const int64_t began = qr_clock_ns();
     if (!o->json)
-        printf("%s, %s, %d threads, us of a call\n%-43s %5s %10s %10s %7s  %s\n", o->model, be->k->name, (int)be->n_threads, "shape", "rows", "own", "best",
+        printf("%s, %s, %d threads, us of a step\n%-30s %5s %10s %10s %7s  %s\n", o->model, be->k->name, (int)be->n_threads, "shape", "rows", "own", "best",
                "ratio", "tunables");
     qr_model_tune(m, be, &mo);
     if (!o->json)
@@ -122,7 +117,7 @@ static int run(const void *options, int *status, struct qr_err *err)
     (void)status;
     const struct tune_options *o = options;
     const struct qr_backend_options bo = {.device = "cpu", .isa = o->isa, .cpus = o->cpus, .n_threads = (int32_t)o->threads, .pin = true,
-                                          .step_rows_max = (int32_t)o->chunk};
+                                          .tune = QR_TUNE_CACHED, .step_rows_max = (int32_t)o->chunk};
     const struct qr_model_options mo = {.compute = (enum qr_compute)o->dtype, .quantize = (enum qr_quantize)o->quantize,
                                         .kv_cache = (enum qr_kv_cache)o->kv_cache};
     struct qr_backend *be = NULL;

@@ -110,15 +110,6 @@ struct qr_ops {
 
 extern const struct qr_ops qr_ops_serve;
 
-/* What serving's attend and feed consist of, for who times the parts (tune.c): the bits are the same. attend_from goes on from the product with the fused
- * q, k, v matrix, which is used up. */
-struct qr_tensor qr_serve_norm_linear(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *norm, float eps, const struct qr_weight *w,
-                                      const struct qr_weight *bias);
-struct qr_tensor qr_serve_norm_gated(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *norm, float eps, const struct qr_weight *w,
-                                     const struct qr_weight *bias, enum qr_act act);
-void qr_serve_linear_onto(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *in, const struct qr_weight *w, const struct qr_weight *bias);
-struct qr_tensor qr_serve_attend_from(struct qr_exec *x, struct qr_tensor *qkv, const struct qr_attend_weights *w, float eps, const struct qr_attn_spec *spec);
-
 /* The verbs that are several in one, in terms of x->ops. */
 struct qr_tensor qr_plain_attend(struct qr_exec *x, const struct qr_tensor *h, const struct qr_attend_weights *w, float eps,
                                  const struct qr_attn_spec *spec);
@@ -127,11 +118,5 @@ void qr_plain_feed(struct qr_exec *x, struct qr_tensor *h, const struct qr_tenso
  * Returns the rows of h that are the head's. */
 struct qr_tensor qr_hidden_rows_out(struct qr_exec *x, const struct qr_tensor *h, const struct qr_head_weights *w, float eps);
 struct qr_tensor qr_plain_norm_logits(struct qr_exec *x, const struct qr_tensor *h, const struct qr_head_weights *w, float eps);
-
-/* Whether feed is three products, of which the second has norm and gates. */
-static inline bool qr_feed_is_chain(const struct qr_feed_weights *w)
-{
-    return w->norm && !w->norm_bias && !w->out_norm && !w->down_norm && !w->ungated;
-}
 
 #endif

@@ -263,7 +263,8 @@ static void serve_feed(struct qr_exec *x, struct qr_tensor *h, const struct qr_t
                                      .glu = !w->ungated, .act = act},
                                     {.w = w->down, .bias = w->down_bias}};
     const bool picks = w->out->inputs.data || w->gate_up->inputs.data || w->down->inputs.data;
-    if (!x->unfused && !picks && qr_feed_is_chain(w)) {
+    const bool whole = w->norm && !w->norm_bias && !w->out_norm && !w->down_norm && !w->ungated;
+    if (!x->unfused && !picks && whole) {
         feed_chained(x, h, mixed, p);
         return;
     }
@@ -511,30 +512,6 @@ static void serve_scope_end(struct qr_exec *x, struct qr_tensor *h, size_t mark)
     QR_ASSERT(x != NULL && h != NULL);
     QR_ASSERT((uintptr_t)h->data < (uintptr_t)x->act->base + mark || mark == 0);
     qr_arena_rewind(x->act, mark);
-}
-
-struct qr_tensor qr_serve_norm_linear(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *norm, float eps, const struct qr_weight *w,
-                                      const struct qr_weight *bias)
-{
-    return project(x, &(struct projection){.w = w, .bias = bias, .norm = norm, .eps = eps}, h, NULL);
-}
-
-struct qr_tensor qr_serve_norm_gated(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *norm, float eps, const struct qr_weight *w,
-                                     const struct qr_weight *bias, enum qr_act act)
-{
-    return project(x, &(struct projection){.w = w, .bias = bias, .norm = norm, .eps = eps, .glu = true, .act = act}, h, NULL);
-}
-
-void qr_serve_linear_onto(struct qr_exec *x, struct qr_tensor *h, const struct qr_tensor *in, const struct qr_weight *w, const struct qr_weight *bias)
-{
-    project(x, &(struct projection){.w = w, .bias = bias}, in, h);
-}
-
-struct qr_tensor qr_serve_attend_from(struct qr_exec *x, struct qr_tensor *qkv, const struct qr_attend_weights *w, float eps, const struct qr_attn_spec *spec)
-{
-    const struct qr_qkv_args heads = heads_of(x, qkv, w, eps, spec);
-    x->be->k->qkv(x->be->queue, &heads);
-    return attend(x, qkv->data, qkv->stride[0], heads.q_bf16, qkv->shape[0], spec, NULL);
 }
 
 const struct qr_ops qr_ops_serve = {

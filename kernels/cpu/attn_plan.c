@@ -84,7 +84,8 @@ static int64_t widen(struct qr_attn_plan *plan, int64_t n_pieces, struct qr_attn
 /* Splits the contexts that are long against the work that a thread should get, as far as partial results find room. */
 static void split(struct qr_attn_plan *plan, int64_t n_pieces, int64_t partials_max)
 {
-    int64_t chunk = n_pieces / ((int64_t)plan->queue->n_threads * qr_tuned(plan->tuned->items_per_thread, ITEMS_PER_THREAD)) + 1, used = 0;
+    const int32_t measured = qr_tuned_attention(plan->queue, plan->a->kv, plan->a->batch->n_tokens);
+    int64_t chunk = n_pieces / ((int64_t)plan->queue->n_threads * (measured ? measured : ITEMS_PER_THREAD)) + 1, used = 0;
     for (int32_t i = 0; i < plan->n_seqs; i++) {
         struct qr_attn_seq *p = &plan->seq[i];
         p->chunk_pieces = p->n_pieces;
@@ -105,8 +106,7 @@ void qr_attn_plan(struct qr_attn_plan *plan, struct qr_queue *q, const struct qr
     QR_ASSERT(room.queries >= 1 && room.few_queries <= room.queries && room.few_tiles >= 1);
     QR_ASSERT(first_seq >= 0 && first_seq < a->batch->n_seqs);
     *plan = (struct qr_attn_plan){.a = a, .queue = q, .seq = (struct qr_attn_seq *)q->shared};
-    plan->tuned = qr_tuned_attention(q, a->kv, a->n_heads, a->batch->n_tokens);
-    plan_tiles(plan, qr_tuned_most(plan->tuned->queries, room.queries, room.queries));
+    plan_tiles(plan, room.queries);
     size_t fit = q->shared_bytes / 2 / sizeof *plan->seq;
     plan->n_seqs = a->batch->n_seqs - first_seq < (int64_t)fit ? a->batch->n_seqs - first_seq : (int32_t)fit;
     plan->end_seq = first_seq + plan->n_seqs;

@@ -10,7 +10,6 @@
 
 #define QR_ATTN_PIECE 256   /* positions; kernels.h names it */
 
-struct qr_tunables;
 
 /* One sequence's share of the items: n_chunks times (row tiles times head items), chunk by chunk. */
 struct qr_attn_seq {
@@ -26,7 +25,6 @@ struct qr_attn_seq {
 struct qr_attn_plan {
     const struct qr_attention_args *a; /* borrowed */
     struct qr_queue *queue;            /* borrowed */
-    const struct qr_tunables *tuned;   /* borrowed from its table */
     struct qr_attn_seq *seq;           /* in shared scratch [n_seqs] */
     float *partials;                   /* in shared scratch, behind seq */
     int32_t n_seqs, end_seq, n_items;

@@ -198,7 +198,7 @@ static void load_tune(struct qr_tune *t)
     if (qr_tune_load(t, dir, &err) != 0)
         qr_log(QR_LOG_WARN, "kernels", "tuning ignored: %s", err.msg);
     else if (qr_tune_count(t) > 0)
-        qr_log(QR_LOG_DEBUG, "kernels", "tuning shapes=%d level=%s threads=%d", (int)qr_tune_count(t), qr_tune_level(t), (int)qr_tune_threads(t));
+        qr_log(QR_LOG_DEBUG, "kernels", "tuning shapes=%d", (int)qr_tune_count(t));
 }
 
 int qr_device_open_pool(struct qr_backend *be, const struct qr_backend_options *o, size_t shared_bytes, size_t own_bytes, struct qr_err *err)

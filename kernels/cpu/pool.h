@@ -79,6 +79,14 @@ static inline void qr_queue_run_here(qr_job *fn, const void *arg, int64_t n_item
         fn(arg, (int32_t)i, 0);
 }
 
+static inline void qr_queue_run_if(struct qr_queue *q, bool together, qr_job *fn, const void *arg, int64_t n_items)
+{
+    if (together)
+        qr_queue_run(q, fn, arg, n_items);
+    else
+        qr_queue_run_here(fn, arg, n_items);
+}
+
 /* Has fn(arg) called once, by a worker that is looking for work at this moment, else by the caller, here. For what costs the caller more than it costs to
  * say so, like waking a thread. Worker 0's thread only; fn may be called until qr_queue_free returns, beside launches. Until qr_queue_errand_end or the
  * next launch it may not have begun. */

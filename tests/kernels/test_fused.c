@@ -3,7 +3,7 @@
 #define QR_ISA avx512 /* for names in that header */
 #include "kernels/cpu/isa/quant/quant.h"
 #include "tests/kernels/product.h"
-#include "tests/kernels/random_tunables.h"
+#include "tests/kernels/random_cuts.h"
 
 #define SEED 771
 
@@ -311,13 +311,12 @@ static void check_chain(struct qr_backend *be, struct qr_rng *r, enum qr_dtype t
         be->k->linear(be->queue, &l.a[i]);
     qr_free(l.gated);
     for (int tuned = 0; tuned < (be->tune ? 2 : 1); tuned++) { /* by the kernels' own choices, and by any others */
-        const struct qr_tunables own = {0};
         begin_half(&l, be);
         uint16_t *tiles = tuned == 0 ? tiles_of(be, &l.a[0]) : NULL;
         l.a[0].x_tiles = tiles;
         const struct qr_chain_args chain = {.linear = l.a, .n = 3};
         if (be->tune)
-            set_chain(be->tune, &chain, tuned ? NULL : &own, r);
+            random_cuts(be->tune, tuned ? r : NULL);
         be->k->chain(be->queue, &chain);
         cr_assert(same_bits(want, l.h, l.out.n_rows * l.out.out_stride),
                   "%s, %s, %d rows, %d -> %d -> %d, form %d, %d threads, %s tunables: differs from product by product", be->k->name, qr_dtype_name(type), s[0],
@@ -328,7 +327,7 @@ static void check_chain(struct qr_backend *be, struct qr_rng *r, enum qr_dtype t
         qr_free_aligned(tiles);
         l.a[0].x_tiles = NULL;
         if (be->tune)
-            set_chain(be->tune, &chain, &own, r);
+            random_cuts(be->tune, NULL);
     }
     qr_free(want);
     drop(&l.out);

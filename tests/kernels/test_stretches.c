@@ -1,5 +1,5 @@
 /* What a product says of stretches of its outputs: the largest and the sum of exponentials, at every level, in every format, however it is cut. */
-#include "tests/kernels/random_tunables.h"
+#include "tests/kernels/random_cuts.h"
 #include "tests/kernels/util.h"
 
 #define SEED 977
@@ -151,8 +151,7 @@ Test(stretches, are_the_same_bits_however_a_product_is_cut)
             compute(&p, be, true);
             for (int round = 0; round < 2; round++) {
                 struct product other = p;
-                const struct qr_linear_args a = {.w = &p.w, .n_rows = p.s.n_rows, .n_in = p.s.n_in, .n_out = p.s.n_out};
-                set_chain(be->tune, &(struct qr_chain_args){.linear = &a, .n = 1}, NULL, &r);
+                random_cuts(be->tune, &r);
                 compute(&other, be, true);
                 cr_assert(same_bits(p.out, other.out, p.s.n_rows * p.out_stride), "%s, shape %d", names[l], i);
                 cr_assert(same_bits(p.largest, other.largest, p.s.n_rows * p.stride) && same_bits(p.sum, other.sum, p.s.n_rows * p.stride),

@@ -3,16 +3,11 @@
 
 #include "tests/kernels/attn_world.h"
 #include "tests/kernels/product.h"
-#include "tests/kernels/random_tunables.h"
+#include "tests/kernels/random_cuts.h"
 
 #define SEED 4177
 
-static void say(char out[400], const struct qr_tunables *t)
-{
-    qr_tune_describe(out, 400, t);
-}
-
-/* One product in a random form, by default and with some tunables. */
+/* One product in a random form, by default and cut at random. */
 static void check_product(struct qr_backend *be, const struct data *d, struct qr_rng *r)
 {
     const uint32_t bits = qr_rng_below(r, 16);
@@ -22,16 +17,13 @@ static void check_product(struct qr_backend *be, const struct data *d, struct qr
     const int64_t n = d->n_rows * d->out_stride;
     float *want = NULL;
     for (int i = 0; i < 5; i++) {
-        const struct qr_tunables t = i == 0 ? (struct qr_tunables){0} : random_tunables(r);
         float *got = f.add ? copy_floats(d->old, n) : poisoned(n);
         const struct qr_linear_args a = args_of(d, f, got);
-        const struct qr_chain_args alone = {.linear = &a, .n = 1};
-        char words[400];
-        say(words, &t);
-        set_chain(be->tune, &alone, &t, r);
+        random_cuts(be->tune, i == 0 ? NULL : r);
+        const int items = (int)qr_tune_find(be->tune, qr_tune_linear(d->w.packed_dtype, d->n_rows, d->n_in, d->n_out));
         be->k->linear(be->queue, &a);
-        cr_assert(!want || same_bits(want, got, n), "%s, %s, %d rows, %d -> %d, form %u, %d threads: %s changes the result", be->k->name,
-                  qr_dtype_name(d->w.packed_dtype), d->n_rows, d->n_in, d->n_out, bits, be->n_threads, words);
+        cr_assert(!want || same_bits(want, got, n), "%s, %s, %d rows, %d -> %d, form %u, %d threads: %d items for each changes the result", be->k->name,
+                  qr_dtype_name(d->w.packed_dtype), d->n_rows, d->n_in, d->n_out, bits, be->n_threads, items);
         if (want)
             qr_free(got);
         else
@@ -71,16 +63,12 @@ static void check_attention(struct qr_backend *be, const struct world *w, const 
     const int64_t n = st->batch.n_tokens * (st->q_stride + w->c.n_heads);
     float *want = NULL;
     for (int i = 0; i < 4; i++) {
-        const struct qr_tunables t = i == 0 ? (struct qr_tunables){0} : random_tunables(r);
-        const struct qr_tune_key key = {.op = QR_TUNE_ATTENTION, .type = (uint8_t)w->c.kv, .bucket = (uint8_t)qr_tune_bucket(st->batch.n_tokens),
-                                        .a = w->c.n_heads, .b = w->c.n_kv_heads, .c = w->c.head_dim};
-        char words[400];
-        say(words, &t);
-        cr_assert(qr_tune_set(be->tune, key, &t));
+        random_cuts(be->tune, i == 0 ? NULL : r);
+        const int items = (int)qr_tune_find(be->tune, qr_tune_attention(w->c.kv, st->batch.n_tokens));
         float *got = step_run(be, w, st);
-        cr_assert(!want || same_bits(want, got, n), "%s, %s cache, %d rows of %d sequences, %d/%d heads of %d, %d threads: %s changes attention",
+        cr_assert(!want || same_bits(want, got, n), "%s, %s cache, %d rows of %d sequences, %d/%d heads of %d, %d threads: %d items for each changes attention",
                   be->k->name, qr_dtype_name(w->c.kv), st->batch.n_tokens, st->batch.n_seqs, w->c.n_heads, w->c.n_kv_heads, w->c.head_dim,
-                  be->n_threads, words);
+                  be->n_threads, items);
         if (want)
             qr_free(got);
         else
@@ -114,45 +102,4 @@ Test(tune, no_tunable_changes_attention_at_any_level_with_any_cache)
         }
         qr_backend_close(be);
     }
-}
-
-/* The way of q, k, v: x and the whole cache. */
-Test(tune, no_tunable_changes_what_is_written_to_the_cache)
-{
-    const char *names[8];
-    const int32_t n_levels = levels_above_ref(names), n_rows = 37, heads = 9, kv_heads = 3, dim = 64;
-    const int64_t row = (int64_t)(heads + 2 * kv_heads) * dim;
-    struct qr_rng r = {.seed = SEED + 3};
-    int32_t slot[37];
-    for (int32_t i = 0; i < n_rows; i++)
-        slot[i] = n_rows - 1 - i;
-    float *x = random_floats(&r, n_rows * row), *cos_sin = random_floats(&r, (int64_t)n_rows * dim);
-    for (int32_t l = 1; l < n_levels; l++) {
-        struct qr_backend *be = open_level(names[l], 2, 0);
-        struct qr_kv_view kv = {.dtype = QR_BF16, .n_blocks = 3, .n_layers = 1, .n_kv_heads = kv_heads, .block_tokens = 16, .head_dim = dim};
-        const size_t bytes = 3 * qr_kv_block_bytes(&kv);
-        char *first = qr_alloc_aligned(bytes, 64), *cache = qr_alloc_aligned(bytes, 64);
-        float *first_x = NULL;
-        for (int i = 0; i < 8; i++) {
-            const struct qr_tunables t = i == 0 ? (struct qr_tunables){0} : random_tunables(&r);
-            float *got = copy_floats(x, n_rows * row);
-            kv.base = i == 0 ? first : cache;
-            const struct qr_qkv_args a = {.x = got, .cos_sin = cos_sin, .kv = &kv, .slot = slot, .stride = row, .n_rows = n_rows, .n_heads = heads,
-                                          .n_rot = dim, .eps = 1e-5f};
-            cr_assert(qr_tune_set(be->tune, (struct qr_tune_key){.op = QR_TUNE_ATTENTION, .type = QR_BF16, .bucket = (uint8_t)qr_tune_bucket(n_rows),
-                                                                 .a = heads, .b = kv_heads, .c = dim}, &t));
-            be->k->qkv(be->queue, &a);
-            cr_assert(!first_x || (same_bits(first_x, got, n_rows * row) && memcmp(first, cache, bytes) == 0), "%s", names[l]);
-            if (first_x)
-                qr_free(got);
-            else
-                first_x = got;
-        }
-        qr_free(first_x);
-        qr_free_aligned(first);
-        qr_free_aligned(cache);
-        qr_backend_close(be);
-    }
-    qr_free(x);
-    qr_free(cos_sin);
 }

@@ -1,10 +1,9 @@
-/* The table of tunables: looking up, and its file, which may be damaged, foreign, in the way or written by two at once. */
+/* The table of tunables: looking up, and its file, which may be damaged, foreign or in the way. */
 #include <criterion/criterion.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -15,76 +14,46 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "kernels/backend.h"
-#include "tests/kernels/random_tunables.h"
+#include "tests/kernels/random_cuts.h"
 #include "tests/run_main.h"
 #include "tests/temp.h"
 
 #define SEED 90125
 #define PROCESSOR "GenuineTest 1 L1=48K Some (R) Processor"
 
-static struct qr_tune_key random_key(struct qr_rng *r)
-{
-    static const uint8_t weights[] = {QR_F32, QR_BF16, QR_Q8, QR_Q4_G128, QR_W4}, caches[] = {QR_F32, QR_BF16, QR_I8};
-    const bool attention = qr_rng_below(r, 4) == 0;
-    return (struct qr_tune_key){.op = attention ? QR_TUNE_ATTENTION : QR_TUNE_LINEAR,
-                                .type = attention ? caches[qr_rng_below(r, 3)] : weights[qr_rng_below(r, 5)],
-                                .bucket = (uint8_t)qr_rng_below(r, QR_TUNE_BUCKETS), .a = 1 + (int32_t)qr_rng_below(r, 100000),
-                                .b = 1 + (int32_t)qr_rng_below(r, INT32_MAX), .c = attention ? 8 + (int32_t)qr_rng_below(r, 249) : 0};
-}
-
-static struct qr_tune *random_table(int32_t n, uint64_t seed)
+static struct qr_tune *random_table(uint64_t seed)
 {
     struct qr_rng r = {.seed = seed};
     struct qr_tune *t = qr_tune_new("amx", 2);
-    while (qr_tune_count(t) < n) {
-        const struct qr_tunables v = random_tunables(&r);
-        cr_assert(qr_tune_set(t, random_key(&r), &v));
-    }
+    random_cuts(t, &r);
     return t;
 }
 
 static bool same_tables(const struct qr_tune *x, const struct qr_tune *y)
 {
-    struct qr_tune_shape *a = qr_tune_sorted(x), *b = qr_tune_sorted(y);
-    bool same = qr_tune_count(x) == qr_tune_count(y);
-    for (int32_t i = 0; same && i < qr_tune_count(x); i++)
-        same = qr_tune_same_key(&a[i].key, &b[i].key) && memcmp(&a[i].value, &b[i].value, sizeof a[i].value) == 0;
-    qr_free(a);
-    qr_free(b);
+    struct qr_buf a = {0}, b = {0};
+    qr_tune_format(&a, x, PROCESSOR);
+    qr_tune_format(&b, y, PROCESSOR);
+    const bool same = qr_tune_count(x) == qr_tune_count(y) && a.len == b.len && memcmp(a.data, b.data, a.len) == 0;
+    qr_buf_release(&a);
+    qr_buf_release(&b);
     return same;
 }
 
-Test(tune_file, a_table_finds_what_was_set_and_defaults_for_everything_else)
+Test(tune_file, a_table_finds_what_was_set_and_the_kernels_rule_for_everything_else)
 {
-    struct qr_rng r = {.seed = SEED};
     struct qr_tune *t = qr_tune_new("amx", 2);
-    struct qr_tune_shape shape[300];
-    const struct qr_tunables none = {0};
-    printf("seed %d\n", SEED);
-    for (int i = 0; i < QR_COUNT(shape); i++) {
-        shape[i] = (struct qr_tune_shape){random_key(&r), random_tunables(&r)};
-        cr_assert(memcmp(qr_tune_find(t, shape[i].key), &none, sizeof none) == 0);
-        cr_assert(qr_tune_set(t, shape[i].key, &shape[i].value));
-    }
-    cr_expect_eq(qr_tune_count(t), QR_COUNT(shape));
-    for (int i = 0; i < QR_COUNT(shape); i++)
-        cr_assert(memcmp(qr_tune_find(t, shape[i].key), &shape[i].value, sizeof none) == 0, "shape %d", i);
-    cr_expect(memcmp(qr_tune_find(NULL, shape[0].key), &none, sizeof none) == 0, "no table has nothing but defaults");
-    cr_assert(qr_tune_set(t, shape[7].key, &none));
-    cr_expect_eq(qr_tune_count(t), QR_COUNT(shape), "setting again replaces");
-    qr_tune_free(t);
-}
-
-Test(tune_file, a_full_table_takes_no_more_shapes_and_still_replaces)
-{
-    struct qr_rng r = {.seed = SEED + 1};
-    struct qr_tune *t = random_table(QR_TUNE_SHAPES_MAX, SEED + 2);
-    const struct qr_tunables v = random_tunables(&r);
-    struct qr_tune_shape *all = qr_tune_sorted(t);
-    cr_expect(!qr_tune_set(t, (struct qr_tune_key){.op = QR_TUNE_LINEAR, .type = QR_Q4_G64, .a = 1, .b = 1}, &v));
-    cr_expect(qr_tune_set(t, all[17].key, &v));
-    cr_expect_eq(qr_tune_count(t), QR_TUNE_SHAPES_MAX);
-    qr_free(all);
+    const struct qr_tune_kind k = qr_tune_linear(QR_BF16, 32, 576, 1536), other = qr_tune_linear(QR_BF16, 33, 576, 1536);
+    cr_expect_eq(qr_tune_find(NULL, k), 0);
+    cr_expect_eq(qr_tune_find(t, k), 0);
+    qr_tune_set(t, k, 3);
+    cr_expect_eq(qr_tune_find(t, k), 3);
+    cr_expect_eq(qr_tune_find(t, other), 0);
+    cr_expect_eq(qr_tune_find(t, qr_tune_attention(QR_BF16, 32)), 0);
+    cr_expect_eq(qr_tune_find(t, qr_tune_linear(QR_BF16, 20, 1024, 1024)), 3, "launches of a kind are cut alike");
+    cr_expect_eq(qr_tune_count(t), 1);
+    qr_tune_set(t, k, 0);
+    cr_expect_eq(qr_tune_count(t), 0);
     qr_tune_free(t);
 }
 
@@ -97,14 +66,13 @@ Test(tune_file, rows_fall_into_the_bucket_that_ends_at_or_behind_them)
 
 Test(tune_file, text_gives_the_table_back)
 {
-    const int32_t sizes[] = {0, 1, 40, 500};
-    for (int i = 0; i < QR_COUNT(sizes); i++) {
+    for (int i = 0; i < 4; i++) {
         struct qr_buf text = {0};
         struct qr_err err = {0};
-        struct qr_tune *t = random_table(sizes[i], SEED + 3 + (uint64_t)i), *back = qr_tune_new("amx", 2);
+        struct qr_tune *t = i ? random_table(SEED + (uint64_t)i) : qr_tune_new("amx", 2), *back = qr_tune_new("amx", 2);
         qr_tune_format(&text, t, PROCESSOR);
         cr_assert_eq(qr_tune_parse(back, text.data, text.len, PROCESSOR, &err), 0, "%s", err.msg);
-        cr_expect(same_tables(t, back), "%d shapes", sizes[i]);
+        cr_expect(same_tables(t, back));
         qr_buf_release(&text);
         qr_tune_free(t);
         qr_tune_free(back);
@@ -123,8 +91,10 @@ static void expect_refused(const char *text, size_t n, const char *what, size_t 
 
 Test(tune_file, a_changed_missing_or_added_byte_anywhere_is_noticed)
 {
-    struct qr_tune *t = random_table(6, SEED + 10);
+    struct qr_tune *t = qr_tune_new("amx", 2);
     struct qr_buf text = {0};
+    for (int32_t i = 1; i <= 6; i++)
+        qr_tune_set(t, i % 2 ? qr_tune_linear(QR_BF16, i * i, 576, 400 * i * i) : qr_tune_attention(QR_I8, i * i), 10 * i);
     qr_tune_format(&text, t, PROCESSOR);
     char *copy = qr_alloc(text.len + 1, 1);
     for (size_t at = 0; at < text.len; at++) {
@@ -165,13 +135,11 @@ static void with_lines(struct qr_buf *out, const char *lines)
 Test(tune_file, sealed_nonsense_is_refused_and_sense_is_not)
 {
     static const char *const bad[] = {
-        "linear bf16 576 960 0 rows 1", "\n", "linear bf16 576 960 rows 1\n", "linear i32 576 960 0 rows 1\n", "linear f64 576 960 0 rows 1\n",
-        "linear bf16 0 960 0 rows 1\n", "linear bf16 576 960 1 rows 1\n", "linear bf16 -1 960 0 rows 1\n", "linear bf16 576 2147483648 0 rows 1\n",
-        "linear bf16 576 99999999999999999999 0 rows 1\n", "linear bf16 576 0960 0 rows 1\n", "linear bf16 576 960 0 rows 3\n",
-        "linear bf16 576 960 0 rows 1 x=1\n",
-        "linear bf16 576 960 0 rows 1 queries\n", "linear bf16 576 960 0 rows 1 queries=\n", "linear bf16 576 960 0 rows 1 queries=257\n",
-        "linear bf16 576 960 0 rows 1 queries=1 queries=2\n", "linear bf16 576 960 0 rows 1 chunk_rows=15\n", "attention bf16 9 3 0 rows 1\n",
-        "attention 9 3 64 rows 1 1\n", "convolve bf16 9 3 64 rows 1\n", "linear bf16 576 960 0 rows 1 queries=1 x\n"};
+        "linear bf16 size 0 rows 1 items 3", "\n", "linear bf16 rows 1 items 3\n", "linear no16 size 0 rows 1 items 3\n", "linear bf16 size 4 rows 1 items 3\n",
+        "linear bf16 size -1 rows 1 items 3\n", "linear bf16 size 0 rows 3 items 3\n", "linear bf16 size 0 rows 1 items 0\n",
+        "linear bf16 size 0 rows 1 items 65\n", "linear bf16 size 0 rows 1 items 03\n", "linear bf16 size 0 rows 1 items 99999999999999999999\n",
+        "linear bf16 size 0  rows 1 items 3\n", "linear bf16 size 0 rows 1 items 3 x\n", "convolve bf16 size 0 rows 1 items 3\n",
+        "linear bf16 size 0 rows 1 items 3\nlinear bf16 size 0 rows 1 items 4\n"};
     for (int i = 0; i < QR_COUNT(bad); i++) {
         struct qr_buf text = {0};
         with_lines(&text, bad[i]);
@@ -181,10 +149,9 @@ Test(tune_file, sealed_nonsense_is_refused_and_sense_is_not)
     struct qr_tune *t = qr_tune_new("amx", 2);
     struct qr_buf text = {0};
     struct qr_err err = {0};
-    with_lines(&text, "linear int8 576 960 0 rows 129 chunk_rows=16\nattention int8 9 3 64 rows 17\n");
+    with_lines(&text, "linear int8 size 1 rows 0 items 16\nattention int8 size 0 rows 32 items 2\n");
     cr_assert_eq(qr_tune_parse(t, text.data, text.len, PROCESSOR, &err), 0, "%s", err.msg);
-    const struct qr_tune_key key = {.op = QR_TUNE_LINEAR, .type = QR_Q8, .bucket = 5, .a = 576, .b = 960};
-    cr_expect_eq(qr_tune_find(t, key)->chunk_rows, 16);
+    cr_expect_eq(qr_tune_find(t, qr_tune_linear(QR_Q8, 129, 576, 960)), 16);
     cr_expect_eq(qr_tune_count(t), 2);
     qr_buf_release(&text);
     qr_tune_free(t);
@@ -192,7 +159,7 @@ Test(tune_file, sealed_nonsense_is_refused_and_sense_is_not)
 
 Test(tune_file, a_table_of_another_processor_level_or_number_of_threads_is_not_taken)
 {
-    struct qr_tune *t = random_table(3, SEED + 11), *avx2 = qr_tune_new("avx2", 2), *three = qr_tune_new("amx", 3);
+    struct qr_tune *t = random_table(SEED + 11), *avx2 = qr_tune_new("avx2", 2), *three = qr_tune_new("amx", 3);
     struct qr_buf text = {0};
     struct qr_err err;
     qr_tune_format(&text, t, PROCESSOR);
@@ -201,7 +168,7 @@ Test(tune_file, a_table_of_another_processor_level_or_number_of_threads_is_not_t
     cr_expect_eq(qr_tune_parse(avx2, text.data, text.len, PROCESSOR, &err), QR_E_UNSUPPORTED);
     cr_expect_eq(qr_tune_parse(three, text.data, text.len, PROCESSOR, &err), QR_E_UNSUPPORTED);
     cr_expect_eq(qr_tune_count(avx2) + qr_tune_count(three), 0);
-    text.data[strlen("quire-tune ")] = '2';
+    text.data[strlen("quire-tune ")] = '3';
     cr_expect_eq(qr_tune_parse(t, text.data, text.len, PROCESSOR, &err), QR_E_UNSUPPORTED, "another version of the format");
     qr_buf_release(&text);
     qr_tune_free(t);
@@ -230,11 +197,11 @@ static void put_file(const char *path, const char *bytes, size_t n)
     cr_assert(f && fwrite(bytes, 1, n, f) == n && fclose(f) == 0, "%s", path);
 }
 
-Test(tune_file, what_is_saved_is_loaded_by_the_next_process_and_shapes_add_up)
+Test(tune_file, what_is_saved_is_loaded_by_the_next_process)
 {
     char dir[64], deep[100];
     struct qr_err err = {0};
-    struct qr_tune *a = random_table(20, SEED + 20), *b = random_table(30, SEED + 21), *got = qr_tune_new("amx", 2);
+    struct qr_tune *a = random_table(SEED + 20), *b = random_table(SEED + 21), *got = qr_tune_new("amx", 2);
     new_dir(dir);
     snprintf(deep, sizeof deep, "%s/not/there/yet", dir);
     cr_assert_eq(qr_tune_load(got, deep, &err), 0, "no file is no error: %s", err.msg);
@@ -244,8 +211,7 @@ Test(tune_file, what_is_saved_is_loaded_by_the_next_process_and_shapes_add_up)
     cr_expect(same_tables(a, got));
     cr_assert_eq(qr_tune_save(b, deep, &err), 0, "%s", err.msg);
     cr_assert_eq(qr_tune_load(got, deep, &err), 0, "%s", err.msg);
-    qr_tune_merge(a, b);
-    cr_expect(same_tables(a, got), "both tables are in the file");
+    cr_expect(same_tables(b, got), "a file is replaced as a whole");
     remove_dir(dir);
     qr_tune_free(a);
     qr_tune_free(b);
@@ -257,20 +223,20 @@ Test(tune_file, whatever_lies_in_the_files_place_is_an_error_and_no_more, .timeo
 {
     char dir[64], path[400];
     struct qr_err err;
-    struct qr_tune *t = random_table(5, SEED + 22), *got = qr_tune_new("amx", 2);
+    struct qr_tune *t = random_table(SEED + 22), *got = qr_tune_new("amx", 2);
     new_dir(dir);
     qr_tune_path(path, sizeof path, dir, t);
     cr_assert_eq(mkdir(path, 0700), 0);
-    cr_expect_eq(qr_tune_load(got, dir, &err), QR_E_DAMAGED, "a folder");
+    cr_expect_eq(qr_tune_load(got, dir, &err), QR_E_IO, "a folder");
     cr_expect_eq(qr_tune_save(t, dir, &err), QR_E_IO, "a folder cannot be replaced");
     cr_expect(strstr(err.msg, path), "%s", err.msg);
     cr_assert(rmdir(path) == 0 && mkfifo(path, 0600) == 0);
-    cr_expect_eq(qr_tune_load(got, dir, &err), QR_E_DAMAGED, "a pipe");
+    cr_expect_eq(qr_tune_load(got, dir, &err), QR_E_IO, "a pipe");
     cr_expect_eq(qr_tune_save(t, dir, &err), 0);
     cr_expect_eq(qr_tune_load(got, dir, &err), 0);
     cr_expect(same_tables(t, got));
     cr_assert_eq(truncate(path, (off_t)1 << 30), 0);
-    cr_expect_eq(qr_tune_load(got, dir, &err), QR_E_DAMAGED, "a gigabyte");
+    cr_expect_eq(qr_tune_load(got, dir, &err), QR_E_TOO_LARGE, "a gigabyte");
     put_file(path, "", 0);
     cr_expect_eq(qr_tune_load(got, dir, &err), QR_E_DAMAGED, "nothing");
     cr_expect_eq(qr_tune_save(t, dir, &err), 0);
@@ -283,7 +249,7 @@ Test(tune_file, whatever_lies_in_the_files_place_is_an_error_and_no_more, .timeo
 Test(tune_file, a_directory_that_cannot_be_written_is_an_error_that_names_it)
 {
     static const char *const dirs[] = {"/dev/null/quire", "/proc/quire", "/dev/null"};
-    struct qr_tune *t = random_table(5, SEED + 23);
+    struct qr_tune *t = random_table(SEED + 23);
     for (int i = 0; i < QR_COUNT(dirs); i++) {
         struct qr_err err = {0};
         cr_expect_eq(qr_tune_save(t, dirs[i], &err), QR_E_IO, "%s", dirs[i]);
@@ -293,98 +259,29 @@ Test(tune_file, a_directory_that_cannot_be_written_is_an_error_that_names_it)
     qr_tune_free(t);
 }
 
-/* Two children save, shape by shape, while the parent reads: every read is whole, and in the end nothing is lost. */
-Test(tune_file, two_processes_that_save_at_once_lose_nothing_and_readers_see_whole_tables, .timeout = 120)
-{
-    enum { SAVES = 12 };
-    char dir[64];
-    pid_t child[2];
-    new_dir(dir);
-    for (int c = 0; c < 2; c++) {
-        child[c] = fork();
-        cr_assert_geq(child[c], 0);
-        for (int i = 0; child[c] == 0 && i < SAVES; i++) {
-            struct qr_tune *one = qr_tune_new("amx", 2);
-            struct qr_err err;
-            const struct qr_tunables v = {.item_panels = 1 + i};
-            qr_tune_set(one, (struct qr_tune_key){.op = QR_TUNE_LINEAR, .type = QR_BF16, .a = 1 + c, .b = 1 + i}, &v);
-            int rc; /* who is refused for a second because the other has the lock (a disk may be slow) comes again */
-            for (int tries = 0; (rc = qr_tune_save(one, dir, &err)) == QR_E_BUSY && tries < 60; tries++) {
-            }
-            if (rc != 0)
-                _exit(1);
-            qr_tune_free(one);
-        }
-        if (child[c] == 0)
-            _exit(0);
-    }
-    int n_open = 2, n_reads = 0, last = 0;
-    while (n_open > 0) {
-        struct qr_tune *got = qr_tune_new("amx", 2);
-        struct qr_err err = {0};
-        cr_assert_eq(qr_tune_load(got, dir, &err), 0, "%s", err.msg);
-        cr_assert_geq(qr_tune_count(got), last);
-        last = qr_tune_count(got);
-        n_reads++;
-        qr_tune_free(got);
-        for (int c = 0, status; c < 2; c++)
-            if (child[c] && waitpid(child[c], &status, WNOHANG) == child[c]) {
-                cr_assert_eq(status, 0);
-                child[c] = 0;
-                n_open--;
-            }
-        usleep(200);
-    }
-    struct qr_tune *all = qr_tune_new("amx", 2);
-    struct qr_err err = {0};
-    cr_assert_eq(qr_tune_load(all, dir, &err), 0, "%s", err.msg);
-    cr_expect_eq(qr_tune_count(all), 2 * SAVES, "after %d reads", n_reads);
-    remove_dir(dir);
-    qr_tune_free(all);
-}
-
-Test(tune_file, a_directory_locked_by_somebody_else_is_left_alone_and_said_so)
-{
-    char dir[64];
-    struct qr_err err = {0};
-    struct qr_tune *t = random_table(3, SEED + 29);
-    new_dir(dir);
-    const int held = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    cr_assert(held >= 0 && flock(held, LOCK_EX | LOCK_NB) == 0);
-    cr_expect_eq(qr_tune_save(t, dir, &err), QR_E_BUSY);
-    cr_expect(strstr(err.msg, "another process holds its lock") != NULL, "%s", err.msg);
-    close(held);
-    cr_expect_eq(qr_tune_save(t, dir, &err), 0, "%s", err.msg);
-    remove_dir(dir);
-    qr_tune_free(t);
-}
-
-/* 5 ms are promised for a few models (some 40 shapes each); the fullest table takes less as well. Best of several: the machine may be busy. */
+/* A table of everything takes about 2 ms; the machine may be busy: the best of 5 or, if need be, 100. */
 Test(tune_file, loading_takes_milliseconds)
 {
-    const int32_t sizes[] = {160, QR_TUNE_SHAPES_MAX};
-    const double limit_ms[] = {20, 200}; /* 0.3 and 4 are usual; the best of 5 or, if need be, 100 */
-    for (int i = 0; i < QR_COUNT(sizes); i++) {
-        char dir[64];
-        struct qr_err err = {0};
-        struct qr_tune *t = random_table(sizes[i], SEED + 30);
-        double best = 1e9;
-        new_dir(dir);
-        cr_assert_eq(qr_tune_save(t, dir, &err), 0, "%s", err.msg);
-        for (int k = 0; k < 5 || (k < 100 && best >= limit_ms[i]); k++) {
-            struct qr_tune *got = qr_tune_new("amx", 2);
-            const int64_t began = qr_clock_ns();
-            cr_assert_eq(qr_tune_load(got, dir, &err), 0, "%s", err.msg);
-            const double ms = (double)(qr_clock_ns() - began) * 1e-6;
-            cr_assert(same_tables(t, got));
-            best = ms < best ? ms : best;
-            qr_tune_free(got);
-        }
-        printf("%d shapes: %.3f ms\n", (int)sizes[i], best);
-        cr_expect_lt(best, limit_ms[i], "%d shapes", sizes[i]);
-        remove_dir(dir);
-        qr_tune_free(t);
+    const double limit_ms = 20;
+    char dir[64];
+    struct qr_err err = {0};
+    struct qr_tune *t = random_table(SEED + 30);
+    double best = 1e9;
+    new_dir(dir);
+    cr_assert_eq(qr_tune_save(t, dir, &err), 0, "%s", err.msg);
+    for (int k = 0; k < 5 || (k < 100 && best >= limit_ms); k++) {
+        struct qr_tune *got = qr_tune_new("amx", 2);
+        const int64_t began = qr_clock_ns();
+        cr_assert_eq(qr_tune_load(got, dir, &err), 0, "%s", err.msg);
+        const double ms = (double)(qr_clock_ns() - began) * 1e-6;
+        cr_assert(same_tables(t, got));
+        best = ms < best ? ms : best;
+        qr_tune_free(got);
     }
+    printf("%d kinds: %.3f ms\n", (int)qr_tune_count(t), best);
+    cr_expect_lt(best, limit_ms);
+    remove_dir(dir);
+    qr_tune_free(t);
 }
 
 /* ---- the backend ---- */
@@ -420,15 +317,14 @@ Test(tune_file, a_backend_uses_its_file_ignores_a_damaged_one_with_one_line_and_
     struct qr_backend *be;
     const struct qr_backend_options o = {.n_threads = 1};
     cr_assert_eq(qr_backend_open(&be, &o, &err), 0, "%s", err.msg);
-    const struct qr_tunables v = {.item_panels = 8};
-    qr_tune_set(be->tune, (struct qr_tune_key){.op = QR_TUNE_LINEAR, .type = QR_BF16, .a = 64, .b = 64}, &v);
+    qr_tune_set(be->tune, qr_tune_linear(QR_BF16, 1, 64, 64), 8);
     snprintf(quire, sizeof quire, "%s/quire", dir);
     cr_assert_eq(qr_tune_save(be->tune, quire, &err), 0, "%s", err.msg);
     qr_tune_path(path, sizeof path, quire, be->tune);
     qr_backend_close(be);
     cr_expect_eq(shapes_at_open(dir, QR_TUNE_CACHED, &said), 1);
     cr_expect_eq(shapes_at_open(dir, QR_TUNE_OFF, &said), 0);
-    put_file(path, "quire-tune 1 0000000000000000\nrubbish\n", 38);
+    put_file(path, "quire-tune 2 0000000000000000\nrubbish\n", 38);
     cr_expect_eq(shapes_at_open(dir, QR_TUNE_CACHED, &said), 0);
     cr_assert_gt(said.len, 0);
     cr_expect(strstr(said.data, "tuning ignored") && strstr(said.data, path) && strchr(said.data, '\n') == said.data + said.len - 1, "%s", said.data);

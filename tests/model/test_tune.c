@@ -1,31 +1,11 @@
-/* A tuned model: measuring fills the table with shapes that are its own, and no table, measured or random, changes a logit. */
+/* A tuned model: measuring fills the table with kinds of launches that are the model's, and no table, measured or random, changes a logit. */
 #include "model/tune.h"
 
-#include "tests/kernels/random_tunables.h"
+#include "tests/kernels/random_cuts.h"
 #include "tests/model/rig.h"
 
 #define N_TEXT 70
 #define SEED 20261123
-
-/* The shapes of the model's launches, one bucket after the other; returns their number. */
-static int32_t list_keys(struct qr_tune_key out[64], const struct qr_model *m)
-{
-    const struct qr_model_config *c = qr_model_config(m);
-    const int32_t heads = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim;
-    const int32_t shape[][2] = {{c->n_embd, heads + 2 * kv}, {heads, c->n_embd}, {c->n_embd, 2 * c->n_ffn}, {c->n_ffn, c->n_embd}, {c->n_embd, c->n_vocab}};
-    int32_t n = 0;
-    for (int32_t b = 0; b < QR_TUNE_BUCKETS; b++) {
-        for (int i = 0; i < QR_COUNT(shape); i++)
-            out[n++] = (struct qr_tune_key){.op = QR_TUNE_LINEAR, .type = (uint8_t)qr_model_weight_dtype(m), .bucket = (uint8_t)b, .a = shape[i][0],
-                                            .b = shape[i][1]};
-        for (int32_t k = 1; k <= 3; k += 2)
-            out[n++] = (struct qr_tune_key){.op = QR_TUNE_CHAIN, .type = (uint8_t)qr_model_weight_dtype(m), .bucket = (uint8_t)b, .a = shape[k / 3][0],
-                                            .b = shape[k / 3][1], .c = k};
-        out[n++] = (struct qr_tune_key){.op = QR_TUNE_ATTENTION, .type = (uint8_t)qr_model_kv_dtype(m), .bucket = (uint8_t)b, .a = c->n_heads,
-                                        .b = c->n_kv_heads, .c = c->head_dim};
-    }
-    return n;
-}
 
 static float *logits_of(struct rig *r, const int32_t *ids, int32_t chunk)
 {
@@ -43,7 +23,7 @@ static void expect_same(struct rig *r, const float *want, const int32_t *ids, in
     qr_free(got);
 }
 
-Test(tune, random_tunables_for_every_launch_of_a_model_change_no_logit)
+Test(tune, random_cuts_of_every_launch_of_a_model_change_no_logit)
 {
     static const enum qr_quantize formats[] = {QR_QUANTIZE_NONE, QR_QUANTIZE_INT8, QR_QUANTIZE_INT4, QR_QUANTIZE_W8A16};
     struct qr_rng rng = {.seed = SEED};
@@ -57,14 +37,9 @@ Test(tune, random_tunables_for_every_launch_of_a_model_change_no_logit)
         for (int i = 0; i < QR_COUNT(formats); i++) {
             struct rig r;
             rig_open(&r, t.dir, (struct rig_options){.isa = names[l], .n_threads = 3, .quantize = formats[i]});
-            struct qr_tune_key key[64];
-            const int32_t n = list_keys(key, r.model);
             float *want = logits_of(&r, ids, N_TEXT);
             for (int k = 0; k < 3; k++) {
-                for (int32_t j = 0; j < n; j++) {
-                    const struct qr_tunables v = random_tunables(&rng);
-                    cr_assert(qr_tune_set(r.be->tune, key[j], &v));
-                }
+                random_cuts(r.be->tune, &rng);
                 expect_same(&r, want, ids, k == 0 ? N_TEXT : k == 1 ? 9 : 1, "a random table");
             }
             qr_free(want);
@@ -75,29 +50,28 @@ Test(tune, random_tunables_for_every_launch_of_a_model_change_no_logit)
 }
 
 struct found {
-    const struct qr_model *model;
-    int32_t n, n_known;
+    const struct qr_backend *be;
+    enum qr_dtype type, kv;
+    int32_t n, n_faster;
 };
 
 static void take(void *user, const struct qr_model_tuned *r)
 {
-    static const struct qr_tunables own;
     struct found *f = user;
-    struct qr_tune_key key[64];
-    const int32_t n = list_keys(key, f->model);
     f->n++;
-    for (int32_t i = 0; i < n; i++)
-        f->n_known += qr_tune_same_key(&key[i], &r->key);
-    cr_expect_eq(qr_tune_bucket(r->n_rows), r->key.bucket);
+    f->n_faster += r->items > 0;
+    cr_expect_eq(r->kind.type, r->kind.op == QR_TUNE_ATTENTION ? f->kv : f->type);
+    cr_expect_eq(qr_tune_bucket(r->n_rows), r->kind.bucket);
+    cr_expect_eq(qr_tune_find(f->be->tune, r->kind), r->items);
     cr_expect(r->own_s > 0 && r->best_s > 0 && r->own_s < 1);
-    if (memcmp(&r->best, &own, sizeof own) == 0)
+    if (r->items == 0)
         cr_expect_eq(r->own_s, r->best_s);
     else
         cr_expect_gt(r->own_s, r->best_s, "what is kept is faster");
 }
 
-/* Six shapes of a step of one row and six of 32: q k v, out, gate and up, down, head, attention. */
-Test(tune, measuring_a_model_finds_its_shapes_and_changes_no_logit)
+/* Two kinds of a step of one row and of one of 32: attention, and products with small matrices. */
+Test(tune, measuring_a_model_finds_its_kinds_and_changes_no_logit)
 {
     struct qr_rng rng = {.seed = SEED + 1};
     const char *names[8];
@@ -109,12 +83,11 @@ Test(tune, measuring_a_model_finds_its_shapes_and_changes_no_logit)
         struct rig r;
         rig_open(&r, t.dir, (struct rig_options){.isa = names[l], .n_threads = 2});
         float *want = logits_of(&r, ids, N_TEXT);
-        struct found f = {.model = r.model};
+        struct found f = {.be = r.be, .type = qr_model_weight_dtype(r.model), .kv = qr_model_kv_dtype(r.model)};
         const struct qr_model_tune_options o = {.rows_max = 64, .buckets = 1 | 8, .each = take, .user = &f};
         qr_model_tune(r.model, r.be, &o);
-        cr_expect_eq(f.n, l == 0 ? 0 : 12, "%s: %d shapes", names[l], f.n);
-        cr_expect_eq(f.n_known, f.n);
-        cr_expect_eq(qr_tune_count(r.be->tune), f.n);
+        cr_expect_eq(f.n, l == 0 ? 0 : 4, "%s: %d kinds", names[l], f.n);
+        cr_expect_eq(qr_tune_count(r.be->tune), f.n_faster);
         expect_same(&r, want, ids, N_TEXT, "what was measured");
         expect_same(&r, want, ids, 1, "what was measured");
         qr_free(want);

@@ -73,7 +73,7 @@ static void plan_ahead(const struct strip *s, int32_t t, struct block *b)
         return;
     b->ahead_panels = s->n_parts;
     b->ahead_lines = (QR_TILE_BYTES / 64 + n_blocks - 1) / n_blocks;
-    b->ahead = n_blocks == 1 ? b->w + qr_tuned_ahead(s->p->t->ahead_lines, s->p->panels_per_item * (s->p->up ? 2 : 1) * s->p->panel_bytes)
+    b->ahead = n_blocks == 1 ? b->w + qr_stream_ahead(s->p->panels_per_item * (s->p->up ? 2 : 1) * s->p->panel_bytes)
                              : s->next + (int64_t)(t / s->p->height) * s->n_steps * b->ahead_lines * 64;
 }
 
@@ -146,7 +146,7 @@ static void strip_weights(struct strip *s, char *scratch, int32_t next_panel, in
 static void multiply_coded(const struct product *p, int32_t first, int32_t end, char *scratch)
 {
     const int32_t h = tile_rows(p, 0);
-    const int64_t ahead = qr_tuned_ahead(p->t->ahead_lines, p->panels_per_item * (p->up ? 2 : 1) * p->panel_bytes);
+    const int64_t ahead = qr_stream_ahead(p->panels_per_item * (p->up ? 2 : 1) * p->panel_bytes);
     if (p->turned)
         qr_amx_configure_turned(h);
     else
@@ -170,7 +170,7 @@ static void multiply_coded(const struct product *p, int32_t first, int32_t end, 
 /* Panels [first, end) of coded weights with up to CODED_TILES_MAX row tiles; results follow while the next panel is computed. */
 static void multiply_coded_many(const struct product *p, int32_t first, int32_t end, char *scratch)
 {
-    const int64_t ahead = qr_tuned_ahead(p->t->ahead_lines, p->panels_per_item * (p->up ? 2 : 1) * p->panel_bytes);
+    const int64_t ahead = qr_stream_ahead(p->panels_per_item * (p->up ? 2 : 1) * p->panel_bytes);
     float *most = (float *)(void *)(scratch + p->q->own_bytes - MOST_BYTES);
     struct leaving leaving = {0};
     struct coded_block b = {.type = p->type, .shape = &p->coded, .room = scratch, .below = p->each * QR_TILE_BYTES, .leaving = &leaving, .ahead = ahead,
@@ -254,16 +254,16 @@ static int32_t sums_fit(const struct product *p)
 static void plan_items(struct product *p)
 {
     const bool many = p->n_tiles > 2 && !streams(p);
-    int32_t per_thread = qr_tuned(p->t->items_per_thread, many ? 4 : 3), fair = p->n_panels / (p->q->n_threads * per_thread);
+    const int32_t per_thread = p->items ? p->items : many ? 4 : 3, fair = p->n_panels / (p->q->n_threads * per_thread);
     int32_t cached = qr_nearly_stretches(p->a, (int32_t)((int64_t)ITEM_BYTES / p->panel_bytes)), most = (many ? ITEM_PANELS_MANY : ITEM_PANELS_MAX) / p->each;
-    most = qr_tuned(p->t->item_panels, cached < most && !many ? cached : most);
+    most = cached < most && !many ? cached : most;
     most = sums_fit(p) < most ? sums_fit(p) : most;
     int32_t n = (fair < most ? fair : most) / GROUP * GROUP;
     p->panels_per_item = qr_item_panels(p->a, n > GROUP ? n : GROUP);
-    p->height = p->n_tiles == 1 ? 1 : qr_tuned(p->t->block_rows, many && p->n_steps > SLICE_STEPS_MAX ? 16 : 32) <= QR_TILE_ROWS ? 1 : 2;
+    p->height = p->n_tiles == 1 || (many && p->n_steps > SLICE_STEPS_MAX) ? 1 : 2;
     p->width = p->height == 1 ? PANELS_MAX : 2;
     int32_t strip_max = STRIP_BYTES / QR_TILE_BYTES / p->width;
-    int32_t steps_max = qr_tuned_most(p->t->slice_steps, many || p->unpack ? strip_max : p->n_steps, p->unpack ? strip_max : p->n_steps);
+    int32_t steps_max = many || p->unpack ? strip_max : p->n_steps;
     int32_t n_slices = (p->n_steps + steps_max - 1) / steps_max;
     p->slice_steps = (p->n_steps + n_slices - 1) / n_slices;
 }
@@ -292,14 +292,14 @@ static void pack_chunk(struct product *p)
         return;
     }
     const bool small = (int64_t)p->n_rows * p->a->n_in < (p->integers ? ROUND_ALONE : PACK_ALONE);
-    qr_tuned_run(p->q, p->t->pack_spread, small, qr_amx_pack_tile, p, p->n_tiles);
+    qr_queue_run_if(p->q, !small, qr_amx_pack_tile, p, p->n_tiles);
 }
 
 static void multiply_chunk(struct product *p)
 {
     plan_items(p);
     const int32_t n_items = (p->n_panels + p->panels_per_item - 1) / p->panels_per_item;
-    qr_tuned_run(p->q, p->t->spread, (int64_t)p->n_rows * p->a->n_in * p->a->n_out < WORK_ALONE, multiply, p, n_items);
+    qr_queue_run_if(p->q, (int64_t)p->n_rows * p->a->n_in * p->a->n_out >= WORK_ALONE, multiply, p, n_items);
 }
 
 /* Products in a row of which one thread does all for some rows, from packing to results: these stay in its second-level cache, weights pass by. */
@@ -314,12 +314,12 @@ struct chain {
 static void plan_owned(struct product *p)
 {
     p->n_tiles = (p->n_rows + QR_TILE_ROWS - 1) / QR_TILE_ROWS;
-    p->panels_per_item = qr_tuned_most(p->t->item_panels, ITEM_PANELS_MANY / p->each, sums_fit(p));
-    p->height = p->n_tiles > 1 && qr_tuned(p->t->block_rows, 2 * QR_TILE_ROWS) > QR_TILE_ROWS ? 2 : 1;
+    p->panels_per_item = ITEM_PANELS_MANY / p->each;
+    p->height = p->n_tiles > 1 ? 2 : 1;
     p->width = p->height == 1 ? PANELS_MAX : 2;
     const int32_t cached = OWNED_BYTES / QR_TILE_BYTES / p->n_tiles;
     const int32_t strip_max = STRIP_BYTES / QR_TILE_BYTES / p->width;
-    const int32_t steps_max = qr_tuned_most(p->t->slice_steps, p->unpack ? strip_max : cached, p->unpack ? strip_max : p->n_steps);
+    const int32_t steps_max = p->unpack ? strip_max : cached;
     const int32_t n_slices = (p->n_steps + steps_max - 1) / steps_max;
     p->slice_steps = (p->n_steps + n_slices - 1) / n_slices;
 }
@@ -401,7 +401,7 @@ static void pass_chunk(struct product p[2])
     multiply_chunk(&p[0]);
     p[1].turned = turns(&p[1]);
     if (p[1].turned)
-        qr_tuned_run(p[1].q, p[1].t->pack_spread, (int64_t)p[1].n_rows * p[1].a->n_in < PACK_ALONE, turn_one, &p[1], p[1].n_tiles);
+        qr_queue_run_if(p[1].q, (int64_t)p[1].n_rows * p[1].a->n_in >= PACK_ALONE, turn_one, &p[1], p[1].n_tiles);
     multiply_chunk(&p[1]);
 }
 
@@ -412,12 +412,12 @@ static bool run_passing(struct qr_queue *q, const struct qr_linear_args *a)
         return false;
     QR_UNINITIALIZED struct product p[2];
     for (int32_t i = 0; i < 2; i++) {
-        p[i] = (struct product){.a = &a[i], .q = q, .t = qr_tuned_linear(q, &a[i])};
+        p[i] = (struct product){.a = &a[i], .q = q, .items = qr_tuned_linear(q, &a[i])};
         qr_amx_plan_product(&p[i]);
     }
     p[0].next = &p[1];
     qr_amx_plan_finish(&p[0]);
-    const struct chunks c = cut_rows(&p[0], qr_tuned(p[0].t->chunk_rows, CHUNK_ROWS));
+    const struct chunks c = cut_rows(&p[0], CHUNK_ROWS);
     for (int64_t i = 0; i < c.n; i++) {
         take_chunk(&p[0], &c, i);
         take_chunk(&p[1], &c, i);
@@ -468,14 +468,12 @@ static int32_t owned_rows_min(const struct qr_chain_args *a)
     return OWNED_ROWS_MIN;
 }
 
-/* Rows of an item: nearly OWNED_ROWS, as many items for each thread, or as measured. 0: too few rows. */
-static int32_t owned_rows(const struct qr_queue *q, const struct qr_chain_args *a, int32_t measured)
+/* Rows of an item: nearly OWNED_ROWS, as many items for each thread. 0: too few rows. */
+static int32_t owned_rows(const struct qr_queue *q, const struct qr_chain_args *a)
 {
     const int32_t block = 2 * QR_TILE_ROWS, n_threads = q->n_threads, n_rows = a->linear[0].n_rows;
-    if (measured == 1 || (measured == 0 && (n_rows < n_threads * OWNED_ROWS_MIN || n_rows < n_threads * owned_rows_min(a))))
+    if (n_rows < n_threads * OWNED_ROWS_MIN || n_rows < n_threads * owned_rows_min(a))
         return 0;
-    if (measured > 1)
-        return ((n_rows < measured ? n_rows : measured) + block - 1) / block * block;
     const int32_t rounds = (n_rows + n_threads * OWNED_ROWS - 1) / (n_threads * OWNED_ROWS), each = (n_rows - 1) / (n_threads * rounds) + 1;
     return (each + block - 1) / block * block;
 }
@@ -488,7 +486,7 @@ static bool plan_link(struct chain *c, int32_t i, struct qr_queue *q)
     if (a->w->packed_dtype == QR_F32 || (a->glu && !qr_linear_pairs(a)) || a->stretches)
         return false;
     struct product *p = &c->p[i];
-    *p = (struct product){.a = a, .q = q, .t = qr_tuned_linear(q, a)};
+    *p = (struct product){.a = a, .q = q};
     qr_amx_plan_product(p);
     const int64_t bytes = rows * (int64_t)(sizeof *p->scale + sizeof *p->sum) + rows * p->n_steps * QR_TILE_ROW_BYTES;
     if (i > 0 && a[-1].passing && passes_tiles(&a[-1], a->w))
@@ -501,7 +499,7 @@ static bool plan_link(struct chain *c, int32_t i, struct qr_queue *q)
 /* False: nothing was done. */
 static bool run_owned(struct qr_queue *q, const struct qr_chain_args *a)
 {
-    struct chain c = {.a = a, .rows = owned_rows(q, a, qr_tuned_chain(q, a)->owned_rows)};
+    struct chain c = {.a = a, .rows = owned_rows(q, a)};
     if (c.rows == 0)
         return false;
     for (int32_t i = 0; i < a->n; i++)
@@ -521,9 +519,7 @@ void qr_amx_linear(struct qr_queue *q, const struct qr_linear_args *a)
     QR_ASSERT(!a->stretches || (!a->add && !a->glu));
     QR_ASSERT(!a->x_tiles || (!a->norm_w && !a->glu && a->w->packed_dtype != QR_F32));
     const bool integers = qr_dtype_is_quantized(a->w->packed_dtype) && !qr_dtype_format(a->w->packed_dtype).weight_only;
-    const struct qr_tunables *t = qr_tuned_linear(q, a);
-    const bool vectors = qr_tuned(t->unit, a->n_rows <= INTEGERS_FEW ? QR_UNIT_VECTORS : QR_UNIT_TILES) == QR_UNIT_VECTORS;
-    if (a->w->packed_dtype == QR_F32 || (integers && vectors)) {
+    if (a->w->packed_dtype == QR_F32 || (integers && a->n_rows <= INTEGERS_FEW)) {
         qr_avx512_linear(q, a);
         return;
     }
@@ -534,9 +530,9 @@ void qr_amx_linear(struct qr_queue *q, const struct qr_linear_args *a)
     const struct qr_chain_args alone = {.linear = a, .n = 1};
     if (run_owned(q, &alone))
         return;
-    struct product p = {.a = a, .q = q, .t = t};
+    struct product p = {.a = a, .q = q, .items = qr_tuned_linear(q, a)};
     qr_amx_plan_product(&p);
-    const int32_t chunk_rows = a->stretches ? CHUNK_ROWS_STRETCH : qr_tuned(t->chunk_rows, CHUNK_ROWS);
+    const int32_t chunk_rows = a->stretches ? CHUNK_ROWS_STRETCH : CHUNK_ROWS;
     const struct chunks c = cut_rows(&p, chunk_rows);
     for (int64_t i = 0; i < c.n; i++) {
         take_chunk(&p, &c, i);

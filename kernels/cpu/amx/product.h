@@ -15,7 +15,7 @@ typedef void finish_fn(const struct piece *e);
 struct product {
     const struct qr_linear_args *a;
     struct qr_queue *q;
-    const struct qr_tunables *t;
+    int32_t items; /* for each thread, as measured (tuned.h); 0: as plan_items has it */
     float *scale;                 /* of each row, where rows are integers */
     int32_t *sum;                 /* of each row, likewise */
     char *packed;                 /* the chunk's x, row tile after row tile */

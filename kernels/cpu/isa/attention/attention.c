@@ -29,7 +29,6 @@
 #include "kernels/cpu/isa/attention/vectors.h"
 #endif
 #include "kernels/cpu/pool.h"
-#include "kernels/cpu/tuned.h"
 
 #define ASK_ALL 16 /* positions of an item, whose keys and values are asked for together */
 
@@ -302,7 +301,7 @@ void QR_ISA_NAME(attention)(struct qr_queue *q, const struct qr_attention_args *
     struct qr_attn_plan plan;
     for (int32_t s = 0; s < a->batch->n_seqs; s = plan.end_seq) {
         qr_attn_plan(&plan, q, a, s, room_of(a->kv));
-        qr_tuned_run(q, plan.tuned->spread, plan.small, attend_item, &plan, plan.n_items);
+        qr_queue_run_if(q, !plan.small, attend_item, &plan, plan.n_items);
         if (plan.any_split)
             qr_queue_run(q, merge_item, &plan, plan.n_items);
     }

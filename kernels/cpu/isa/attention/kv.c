@@ -3,7 +3,6 @@
 #include "kernels/cpu/isa/isa.h"
 #include "kernels/cpu/isa/row.h"
 #include "kernels/cpu/pool.h"
-#include "kernels/cpu/tuned.h"
 #include "kernels/quant.h"
 
 struct kv_write_job {
@@ -123,9 +122,8 @@ void QR_ISA_NAME(qkv)(struct qr_queue *q, const struct qr_qkv_args *a)
     QR_ASSERT(a->kv->dtype == QR_F32 || a->kv->dtype == QR_BF16 || a->kv->dtype == QR_I8);
     QR_ASSERT(a->n_rot >= 0 && a->n_rot % 2 == 0 && a->n_rot <= a->kv->head_dim);
     QR_ASSERT(!a->q_bf16 || a->kv->head_dim % 32 == 0);
-    const int32_t elements = qr_tuned_attention(q, a->kv, a->n_heads, a->n_rows)->item_elements;
     const int64_t row = (int64_t)(a->n_heads + 2 * a->kv->n_kv_heads) * a->kv->head_dim;
-    struct qkv_job j = {a, elements ? (elements + row - 1) / row : qr_queue_rows_per_item(row)};
+    struct qkv_job j = {a, qr_queue_rows_per_item(row)};
     qr_queue_run(q, qkv_item, &j, (a->n_rows + j.rows_per_item - 1) / j.rows_per_item);
 }
 

@@ -348,10 +348,10 @@ static int32_t even_first(const struct product *p, int32_t item)
 }
 
 /* As many items for each thread, a little smaller than panels_per_item: with few of them a worker that has one more is waited for by the others. */
-static int32_t even_items(const struct qr_queue *q, const struct product *p, const struct qr_tunables *t)
+static int32_t even_items(const struct qr_queue *q, const struct product *p, int32_t measured)
 {
     const int32_t n = (p->n_panels + p->panels_per_item - 1) / p->panels_per_item, pairs = (p->n_panels + 1) / 2;
-    if (p->a->stretches || t->items_per_thread || t->item_panels || pairs < q->n_threads)
+    if (p->a->stretches || measured || pairs < q->n_threads)
         return 0;
     const int32_t even = (n + q->n_threads - 1) / q->n_threads * q->n_threads;
     return even <= pairs ? even : pairs / q->n_threads * q->n_threads;
@@ -389,15 +389,15 @@ static void multiply(const void *arg, int32_t item, int32_t worker)
 }
 
 /* Panels per item: whole register blocks, small enough for the cache and for a fair share of work to every thread. */
-static int32_t item_panels(const struct qr_queue *q, const struct product *p, const struct qr_tunables *t)
+static int32_t item_panels(const struct qr_queue *q, const struct product *p, int32_t measured)
 {
-    int32_t fair = p->n_panels / (q->n_threads * qr_tuned(t->items_per_thread, 6));
+    int32_t fair = p->n_panels / (q->n_threads * (measured ? measured : 6));
     size_t panel_bytes = p->panel_bytes;
 #ifdef QR_ISA_avx2
     if (p->is_coded && p->coded.f.bits < 4) /* as much work as panels of 4 bits: items that are too large leave a thread without one in the end */
         panel_bytes = panel_bytes * 4 / p->coded.f.bits;
 #endif
-    int32_t cached = qr_tuned(t->item_panels, qr_nearly_stretches(p->a, (int32_t)(ITEM_BYTES / panel_bytes)));
+    int32_t cached = qr_nearly_stretches(p->a, (int32_t)(ITEM_BYTES / panel_bytes));
     int32_t n = fair < cached ? fair : cached;
     n = n / TILE_PANELS * TILE_PANELS;
     return qr_item_panels(p->a, n > TILE_PANELS ? n : TILE_PANELS);
@@ -453,29 +453,28 @@ static void multiply_chunks(struct qr_queue *q, const struct qr_linear_args *a, 
 {
     struct product p = {.a = a, .q = q, .packed = (float *)q->shared, .whole = way};
     plan_weights(&p);
-    const struct qr_tunables *t = qr_tuned_linear(q, a);
-    const int32_t block_rows = qr_tuned_most(t->block_rows, ROWS_MAX, ROWS_MAX);
-    p.panels_per_item = item_panels(q, &p, t);
+    const int32_t measured = qr_tuned_linear(q, a);
+    p.panels_per_item = item_panels(q, &p, measured);
     int32_t rows_fit = (int32_t)(q->shared_bytes / row_bytes(&p));
     QR_ASSERT(rows_fit >= 1);
     int32_t n_chunks = (a->n_rows + rows_fit - 1) / rows_fit;
     for (int32_t c = 0; c < n_chunks; c++) {
         p.row0 = (int32_t)((int64_t)a->n_rows * c / n_chunks);
         p.n_rows = (int32_t)((int64_t)a->n_rows * (c + 1) / n_chunks) - p.row0;
-        p.n_blocks = (p.n_rows + block_rows - 1) / block_rows;
+        p.n_blocks = (p.n_rows + ROWS_MAX - 1) / ROWS_MAX;
         p.direct = (p.is_coded || (p.scaled && (p.format.bits == 4 || DIRECT_BYTES))) && p.n_rows == 1;
 #ifdef QR_ISA_avx2
         p.direct = p.direct && !p.whole;
 #endif
-        qr_tuned_run(q, t->pack_spread, (int64_t)p.n_rows * p.n_in < PACK_ALONE, pack_block, &p, p.n_blocks);
+        qr_queue_run_if(q, (int64_t)p.n_rows * p.n_in >= PACK_ALONE, pack_block, &p, p.n_blocks);
         if (p.direct) /* whole groups are multiplied */
             memset(p.packed + p.n_in, 0, (size_t)(qr_quant_k(a->n_in) - p.n_in) * sizeof *p.packed);
         int32_t n_items = (p.n_panels + p.panels_per_item - 1) / p.panels_per_item;
 #ifdef QR_ISA_avx2
-        p.n_even = even_items(q, &p, t);
+        p.n_even = even_items(q, &p, measured);
         n_items = p.n_even ? p.n_even : n_items;
 #endif
-        qr_tuned_run(q, t->spread, (int64_t)p.n_rows * p.n_in * a->n_out < WORK_ALONE, multiply, &p, n_items);
+        qr_queue_run_if(q, (int64_t)p.n_rows * p.n_in * a->n_out >= WORK_ALONE, multiply, &p, n_items);
     }
 }
 

@@ -27,7 +27,7 @@ struct product {
     qr_quant_norm *norm;
     const struct qr_quant_block *block;
     struct qr_queue *q;
-    const struct qr_tunables *t;
+    int32_t items; /* for each thread, as measured (tuned.h); 0: as plan_chunk has it */
     int8_t *x;               /* [n_rows][x_stride], and rows of anything that a block may read */
     float *scale;            /* [n_rows] */
     int32_t *sum;            /* [n_rows] of x */
@@ -134,7 +134,7 @@ static void multiply_panels(const struct product *p, const uint8_t *w, int64_t w
     const struct qr_quant_block *block = p->block;
     const int32_t all = n * p->parts;
     QR_ASSERT(all <= QR_QUANT_PANELS);
-    const int32_t rows_max = qr_tuned_most(p->t->block_rows, block->rows_max, block->rows_max);
+    const int32_t rows_max = block->rows_max;
     for (int32_t row = 0; row < p->n_rows; row += rows_max) {
         int32_t n_rows = p->n_rows - row < rows_max ? p->n_rows - row : rows_max;
         for (int32_t i = 0; i < all; i += block->panels_max) {
@@ -236,7 +236,6 @@ static int64_t rows_bytes(const struct product *p, int64_t n)
 static int32_t chunk_rows(const struct product *p)
 {
     int64_t n = CHUNK_BYTES / p->x_stride / QR_QUANT_ROWS * QR_QUANT_ROWS, shared = (int64_t)p->q->shared_bytes;
-    n = qr_tuned(p->t->chunk_rows, (int32_t)n) / QR_QUANT_ROWS * QR_QUANT_ROWS;
     n = n > QR_QUANT_ROWS ? n : QR_QUANT_ROWS;
 #ifdef QR_ISA_avx2
     while (p->pieces && n > QR_QUANT_ROWS && pieces_bytes(n) > p->q->own_bytes)
@@ -254,11 +253,11 @@ static void plan_chunk(struct product *p)
     p->scale = (float *)(void *)(p->x + x_bytes(p, p->n_rows));
     p->sum = (int32_t *)(void *)(p->scale + p->n_rows);
     p->group = p->sum + p->n_rows;
-    int32_t fair = p->n_panels / (p->q->n_threads * qr_tuned(p->t->items_per_thread, 3));
-    int32_t cached = qr_tuned(p->t->item_panels, qr_nearly_stretches(p->a, (int32_t)(ITEM_BYTES / p->panel_bytes)));
+    int32_t fair = p->n_panels / (p->q->n_threads * (p->items ? p->items : 3));
+    int32_t cached = qr_nearly_stretches(p->a, (int32_t)(ITEM_BYTES / p->panel_bytes));
     int32_t n = (fair < cached ? fair : cached) / QR_QUANT_PANELS * QR_QUANT_PANELS;
     p->panels_per_item = qr_item_panels(p->a, n > QR_QUANT_PANELS ? n : QR_QUANT_PANELS);
-    p->ahead = qr_tuned_ahead(p->t->ahead_lines, p->panels_per_item * (p->up ? 2 : 1) * p->panel_bytes);
+    p->ahead = qr_stream_ahead(p->panels_per_item * (p->up ? 2 : 1) * p->panel_bytes);
 }
 
 void QR_ISA_NAME(quant_norm)(float *out, const float *x, const float *w, int64_t n, float eps)
@@ -274,7 +273,7 @@ void QR_ISA_NAME(linear_quant)(struct qr_queue *q, const struct qr_linear_args *
     const enum qr_dtype type = a->w->packed_dtype;
     const bool few = a->n_rows <= ways->few_rows;
     QR_ASSERT(!a->glu || qr_linear_pairs(a));
-    struct product p = {.a = a, .ways = ways, .norm = norm, .q = q, .t = qr_tuned_linear(q, a), .format = qr_dtype_format(type),
+    struct product p = {.a = a, .ways = ways, .norm = norm, .q = q, .items = qr_tuned_linear(q, a), .format = qr_dtype_format(type),
                         .block = few ? ways->few : ways->many};
     p.parts = qr_quant_parts(p.format);
     p.direct = p.format.bits == 4 && few && ways->direct;
@@ -309,7 +308,7 @@ void QR_ISA_NAME(linear_quant)(struct qr_queue *q, const struct qr_linear_args *
             multiply = pieces_item;
         }
 #endif
-        qr_tuned_run(q, p.t->pack_spread, (int64_t)p.n_rows * p.n_k < ROUND_ALONE, round, &p, n_rounds);
-        qr_tuned_run(q, p.t->spread, (int64_t)p.n_rows * p.n_k * a->n_out < WORK_ALONE, multiply, &p, n_items);
+        qr_queue_run_if(q, (int64_t)p.n_rows * p.n_k >= ROUND_ALONE, round, &p, n_rounds);
+        qr_queue_run_if(q, (int64_t)p.n_rows * p.n_k * a->n_out >= WORK_ALONE, multiply, &p, n_items);
     }
 }

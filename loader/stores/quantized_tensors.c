@@ -184,13 +184,12 @@ static int64_t load_i32(const uint8_t *p, int64_t i)
     return v;
 }
 
-/* Some bytes of a tensor that is looked at once. Where they can be read they are: a look where the file is mapped enters 64 KiB of it, which costs several
- * times as much, and is given back later. room: n_bytes, for them. */
+/* Some bytes of a tensor. A file that has become shorter since it was opened has zeros there: reading all of it will say so. room: n_bytes, for them. */
 static const uint8_t *look(const struct qr_tensor_files *st, const struct qr_stored_tensor *t, uint64_t at, size_t n_bytes, void *room)
 {
-    if (qr_tensor_files_holds(st, t) && qr_map_file_read(&st->shard[t->shard].map, room, t->offset + at, n_bytes))
-        return room;
-    return (const uint8_t *)qr_tensor_files_data(st, t) + at;
+    if (!qr_tensor_files_read(st, t, at, n_bytes, room))
+        memset(room, 0, n_bytes);
+    return room;
 }
 
 /* How many inputs are not in the group that they would be in without an order. */

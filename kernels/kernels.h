@@ -108,66 +108,12 @@ struct qr_coded_rows {
     int8_t *step, *offset_step; /* [n, ceil(I/G)] */
 };
 
-/* Bits of a block's codes: from byte `at` on, `bits` of input i of w = 8 / bits * width in byte i % width from bit i / width * bits on, the next w inputs'
- * in the width bytes behind these; with width 0 as a string of bits, the first lowest. */
-struct qr_coded_plane {
-    int16_t at, bits, width; /* bits 0: there is none */
-};
-
-/* How the steps of a block's groups lie. */
-enum qr_coded_steps {
-    QR_CODED_STEPS_TOLD,    /* another way: by a function alone */
-    QR_CODED_STEPS_8,       /* 16 of 8 bits */
-    QR_CODED_STEPS_4_4,     /* 16 bytes: below the scale's, above it the offset's */
-    QR_CODED_STEPS_6,       /* 16 of 6 bits, 32 more than what they are, and the scale (f16) behind them: four lower bits each in eight bytes, those of the
-                             * first eight below the others', then two upper ones in four, of group g in byte g % 4 */
-    QR_CODED_STEPS_6_PAIRS, /* eight scale's and eight offset's of 6 bits, behind scale and offset: of the first four the lower bits of bytes 0 to 7, of the
-                             * others four in bytes 8 to 11, the offset's above, and the two upper bits of bytes 0 to 7 */
-};
-
-/* How a file holds such rows, for levels that take codes and scales from there: blocks of 32 inputs, or 256 with steps (qr_coded_unit), one after the other.
- * What a code is in memory (with 4 bits an index, with less what a level is above the least, else a level) is that of the low plane, the high plane's bits
- * above it, and `add`. */
-struct qr_coded_blocks {
-    /* Of the groups of the blocks at byte `at` of 16 rows, one row after the other; NULL: there are none. */
-    void (*steps)(int8_t *step, int8_t *offset_step, const uint8_t *const row[16], int64_t at);
-    int32_t n_in, n_bytes;            /* of a block */
-    int32_t scale_at;                 /* f16, where the format has an offset this one behind it */
-    struct qr_coded_plane low, high;  /* with 2 bits 2/32; with 3 bits 2/32 and 1/32; with 4 bits 4/16 or 4/32; with 5 bits 4/16 and
-                                       * 1/0, 4/32 and 1/32; with 6 bits 4/64 and 2/32; 8/32 (bits / width) */
-    int8_t add;                       /* 0 for planes that are the whole code */
-    bool minus;                       /* the offset is 0 less what is stored */
-    int16_t steps_at;                 /* for levels that take steps from there as well */
-    enum qr_coded_steps steps_as;
-};
-
-/* How a file holds codes of 4 bits in words of eight, of rows whose inputs are whole groups and a multiple of 64, for levels that take them from there: a code
- * is the index of its level. The words of some inputs lie side by side, those of the next ones `pitch` bytes further on. */
-struct qr_coded_words {
-    const uint8_t *codes;   /* borrowed: the source's first; NULL: there are none */
-    int64_t pitch;
-    bool across;            /* a word has an input of eight outputs, in the order 0 2 4 6 1 3 5 7 from the low bits up, else eight inputs of an output */
-    int32_t together;       /* as below, of what is read at once */
-    /* scale[i], and zero[i] unless NULL, of rows [first, first + n) and group g; n <= 16 together. */
-    void (*scales)(const void *arg, float *scale, int8_t *zero, int64_t first, int64_t n, int64_t g);
-};
-
 /* Where coded rows come from: fill writes rows [first, first + n) of all that `to` has, n <= 16. It is called by all threads of the queue. */
 struct qr_coded_source {
     void (*fill)(const void *arg, const struct qr_coded_rows *to, int64_t first, int64_t n);
     const void *arg;
     int8_t levels[16];                     /* 4 bits: all that a level can be, each once */
     int32_t together;                      /* fill is faster with up to this many times 16 rows, and may be asked for as many; 0: with 16 */
-    const struct qr_coded_blocks *blocks;  /* borrowed; NULL: fill is the only way */
-    const uint8_t *(*row)(const void *arg, int64_t i); /* with blocks: where row i begins; with e4m3, or NULL: where its I codes lie */
-    void (*scales)(const void *arg, float *scale, int64_t first, int64_t n); /* with a row of e4m3: scales [n, units] of rows [first, first + n), n <= 16 */
-    struct qr_coded_words words;
-    /* Of a source whose rows the format keeps with more bits, in smaller groups or with offsets that are 0, for the sake of others: how the file holds them, as
-     * the format that they would have alone (whose levels these are, with 4 bits); a row's begin is told. NULL: fill is the only way. */
-    const struct qr_coded_blocks *narrow; /* borrowed */
-    enum qr_dtype narrow_type;
-    int64_t pitch;                        /* with a row: bytes from one's begin to the next one's; 0: each has to be asked for */
-    bool asks; /* with a pitch: rows are in no cache yet; the next panel's, there or not, are asked for (avx512, amx: always). In parts: words likewise */
 };
 
 struct qr_stretches {

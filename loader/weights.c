@@ -13,6 +13,7 @@
 #include "loader/pack/packed_cache.h"
 #include "loader/pack/pack_matrix.h"
 #include "loader/pack/upload.h"
+#include "loader/stores/tensor_files_parts.h"
 #include "loader/weight_table.h"
 
 #define REGION_ALIGN 64
@@ -390,19 +391,22 @@ static int fill_all(struct qr_weights *w, const struct qr_share *share, struct q
 {
     char name[QR_WEIGHT_NAME_MAX];
     uint64_t done = 0, total = 0, waiting = 0;
-    struct qr_packer *packer = qr_packer_new(be, w->files, packed ? NULL : w->region, packed ? 0 : w->region_bytes);
+    struct qr_packer *packer = qr_packer_new(be, w->files);
     for (int32_t i = 0; i < qr_tensor_files_n_shards(w->files); i++)
         total += qr_tensor_files_shard_bytes(w->files, i);
     const struct qr_stored_tensor *table = NULL;
+    int32_t cut_file = -1;
     if (looked_through(w->files))
         qr_tensor_files_drop_all(w->files);
     for (struct qr_weight_walk k = qr_weight_walk_begin(&share->own); qr_weight_walk_next(&k);) {
         const struct qr_stored_tensor *t = qr_weights_find(&k, w->files, name);
         if (k.row->kind == QR_KIND_TABLE && !qr_dtype_is_coded(weight_at(w, &k)->packed_dtype)) {
-            if (!qr_packer_looks(packer, t) || !place_table(w, weight_at(w, &k), share, t, qr_tensor_files_data(w->files, t), be))
-                continue;
-            map_rows(w, t, be); /* before a tied head is packed: from there */
-            qr_packer_stays(packer, table = t);
+            if (!qr_tensor_files_there(w->files, t)) {
+                cut_file = t->shard;
+            } else if (place_table(w, weight_at(w, &k), share, t, qr_tensor_files_data(w->files, t), be)) {
+                map_rows(w, t, be);
+                table = t;
+            }
             continue;
         }
         if (packed)
@@ -420,10 +424,9 @@ static int fill_all(struct qr_weights *w, const struct qr_share *share, struct q
     qr_packer_run(packer);
     if (!packed)
         fill_orders(w, share);
-    qr_packer_give_back(packer);
-    const int32_t failed = qr_packer_failed(packer);
+    const int32_t failed = cut_file >= 0 ? cut_file : qr_packer_failed(packer);
     qr_packer_free(packer);
-    qr_tensor_files_drop_others(w->files, table); /* pages between tensors; and a packed copy's source, of which looking at it maps large pages whole */
+    qr_tensor_files_drop_others(w->files, table); /* what choosing types looked at */
     if (o->progress && !packed)
         o->progress(o->user, done < total ? done : total, total);
     if (failed >= 0)

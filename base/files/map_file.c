@@ -121,21 +121,6 @@ bool qr_map_file_populate(const struct qr_map_file *f, size_t offset, size_t n_b
     return n_bytes == 0 || madvise((void *)(uintptr_t)(f->data + first), offset + n_bytes - first, MADV_POPULATE_READ) == 0;
 }
 
-bool qr_map_file_cached(const struct qr_map_file *f)
-{
-    enum { SAMPLES = 32 };
-    QR_ASSERT(f != NULL);
-    QR_ASSERT(f->data != NULL || f->n_bytes == 0);
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    for (size_t i = 1; i <= SAMPLES && f->n_bytes >= page; i++) {
-        unsigned char there = 0;
-        const size_t at = (f->n_bytes - page) / SAMPLES * i / page * page;
-        if (mincore((void *)(uintptr_t)(f->data + at), page, &there) != 0 || !(there & 1))
-            return false;
-    }
-    return true;
-}
-
 void qr_map_file_drop(const struct qr_map_file *f, size_t offset, size_t n_bytes)
 {
     QR_ASSERT(f != NULL && offset <= f->n_bytes);

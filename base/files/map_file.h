@@ -44,9 +44,6 @@ bool qr_is_lfs_pointer(const void *bytes, size_t n);
  * before Linux 5.14, and may be a signal (SIGBUS): a file that has become shorter, or a disk that fails. */
 bool qr_map_file_populate(const struct qr_map_file *f, size_t offset, size_t n_bytes);
 
-/* Whether some of its pages, far from each other, are all in memory: then most likely the whole file is. */
-bool qr_map_file_cached(const struct qr_map_file *f);
-
 /* Gives the pages that lie wholly inside [offset, offset + n_bytes) back to the system; reading them again reads the file. */
 void qr_map_file_drop(const struct qr_map_file *f, size_t offset, size_t n_bytes);
 

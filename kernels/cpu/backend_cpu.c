@@ -12,7 +12,6 @@
 #include "kernels/cpu/detect.h"
 #include "kernels/cpu/isa/backward/back.h"
 #include "kernels/cpu/isa/isa.h"
-#include "kernels/cpu/isa/coded/pack_words.h"
 #include "kernels/cpu/pool.h"
 #include "kernels/device.h"
 #include "kernels/null.h"
@@ -29,10 +28,6 @@ struct level {
     bool (*present)(void);
     const struct qr_kernels *k;
     const struct qr_backward *b;
-    qr_pack_words_fn *pack_words;   /* or NULL */
-    qr_pack_sorted_fn *pack_sorted; /* likewise */
-    qr_pack_taken_fn *pack_taken;   /* likewise */
-    bool packs_ahead;
 };
 
 static bool always(void)
@@ -42,14 +37,14 @@ static bool always(void)
 
 /* Best last. */
 static const struct level level[] = {
-    {"ref", always, &qr_ref_f32_kernels, &qr_ref_f32_backward, NULL, NULL, NULL, false},
-    {"avx2", qr_detect_avx2, &qr_avx2_kernels, &qr_avx2_backward, qr_avx2_pack_words, qr_avx2_pack_sorted, qr_avx2_pack_taken, true},
-    {"avx512", qr_detect_avx512, &qr_avx512_kernels, &qr_avx512_backward, qr_avx512_pack_words, qr_avx512_pack_sorted, qr_avx512_pack_taken, true},
-    {"amx", qr_detect_amx, &qr_amx_kernels, &qr_amx_backward, qr_amx_pack_words, qr_amx_pack_sorted, qr_amx_pack_taken, true},
+    {"ref", always, &qr_ref_f32_kernels, &qr_ref_f32_backward},
+    {"avx2", qr_detect_avx2, &qr_avx2_kernels, &qr_avx2_backward},
+    {"avx512", qr_detect_avx512, &qr_avx512_kernels, &qr_avx512_backward},
+    {"amx", qr_detect_amx, &qr_amx_kernels, &qr_amx_backward},
 };
 
 /* For measurements of what is not a kernel; no level of this machine. */
-static const struct level null_level = {"null", always, &qr_null_kernels, &qr_ref_f32_backward, NULL, NULL, NULL, false};
+static const struct level null_level = {"null", always, &qr_null_kernels, &qr_ref_f32_backward};
 
 /* ---- memory ---- */
 
@@ -110,35 +105,6 @@ static const struct level *best_level(void)
         if (level[i].present())
             best = &level[i];
     return best;
-}
-
-static const struct level *level_of(const struct qr_kernels *k)
-{
-    QR_ASSERT(k != NULL);
-    for (int i = 0; i < QR_COUNT(level); i++)
-        if (level[i].k == k)
-            return &level[i];
-    return &null_level;
-}
-
-qr_pack_words_fn *qr_pack_words_of(const struct qr_kernels *k)
-{
-    return level_of(k)->pack_words;
-}
-
-qr_pack_sorted_fn *qr_pack_sorted_of(const struct qr_kernels *k)
-{
-    return level_of(k)->pack_sorted;
-}
-
-qr_pack_taken_fn *qr_pack_taken_of(const struct qr_kernels *k)
-{
-    return level_of(k)->pack_taken;
-}
-
-bool qr_packs_ahead(const struct qr_kernels *k)
-{
-    return level_of(k)->packs_ahead;
 }
 
 /* `name` as asked for by `source`; NULL or "" or "auto": the best. */

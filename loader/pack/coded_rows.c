@@ -133,48 +133,10 @@ static void fill(const void *arg, const struct qr_coded_rows *to, int64_t first,
     }
 }
 
-void qr_stored_rows_place(struct qr_stored_rows *rows)
-{
-    QR_ASSERT(rows != NULL && rows->t != NULL);
-    QR_ASSERT(rows->first_row < rows->t->shape[0]);
-    if (rows->t->quantized || rows->t->heads)
-        return;
-    const struct qr_gguf_layout *l = qr_gguf_layout(rows->t->type->gguf);
-    rows->begin = (const uint8_t *)qr_tensor_files_row(rows->files, rows->t, rows->first_row) + rows->cols.first / l->elements * l->bytes;
-    rows->pitch = rows->t->n_bytes / (uint64_t)rows->t->shape[0];
-}
-
-static const uint8_t *row_of(const void *arg, int64_t i)
-{
-    const struct qr_stored_rows *r = arg;
-    if (r->begin)
-        return r->begin + (uint64_t)i * r->pitch;
-    const struct qr_gguf_layout *l = qr_gguf_layout(r->t->type->gguf);
-    return (const uint8_t *)qr_tensor_files_row(r->files, r->t, r->first_row + i) + r->cols.first / l->elements * l->bytes;
-}
-
 static void fill_quantized(const void *arg, const struct qr_coded_rows *to, int64_t first, int64_t n)
 {
     const struct qr_stored_rows *r = arg;
     qr_quantized_fill(r->files, r->t, r->as.type, to, r->first_row + first, n, r->cols.first, r->cols.n);
-}
-
-static const uint8_t *row_of_quantized(const void *arg, int64_t i)
-{
-    const struct qr_stored_rows *r = arg;
-    return qr_quantized_row(r->files, r->t, r->first_row + i, r->cols.first);
-}
-
-static void scales_of_quantized(const void *arg, float *scale, int64_t first, int64_t n)
-{
-    const struct qr_stored_rows *r = arg;
-    qr_quantized_scales(r->files, r->t, r->as.type, scale, r->first_row + first, n, r->cols.first, r->cols.n);
-}
-
-static void words_scales(const void *arg, float *scale, int8_t *zero, int64_t first, int64_t n, int64_t g)
-{
-    const struct qr_stored_rows *r = arg;
-    qr_quantized_group_scales(r->files, r->t, scale, zero, r->first_row + first, n, r->cols.first + g * qr_dtype_coded(r->as.type).group);
 }
 
 static struct qr_coded_source source_of_quantized(const struct qr_stored_rows *rows)
@@ -183,23 +145,7 @@ static struct qr_coded_source source_of_quantized(const struct qr_stored_rows *r
     const int8_t *levels = qr_quantized_levels(rows->as.type); /* not the tensor's own, where it is packed with zeros for another's sake */
     if (levels)
         memcpy(s.levels, levels, sizeof s.levels);
-    if (rows->as.type == QR_C8_E4M3) {
-        s.row = row_of_quantized;
-        s.scales = scales_of_quantized;
-    }
-    if (levels && !qr_quantized_inputs(rows->t) && qr_quantized_words(&s.words, rows->files, rows->t, rows->first_row, rows->cols.first))
-        s.words.scales = words_scales;
     return s;
-}
-
-bool qr_stored_unsorted_words(struct qr_coded_words *out, const struct qr_stored_rows *rows)
-{
-    QR_ASSERT(out != NULL && rows != NULL);
-    QR_ASSERT(rows->t->quantized && rows->first_row == 0 && rows->cols.first == 0);
-    if (!qr_quantized_levels(rows->as.type) || !qr_quantized_words(out, rows->files, rows->t, 0, 0))
-        return false;
-    out->scales = words_scales;
-    return true;
 }
 
 struct qr_coded_source qr_stored_source(const struct qr_stored_rows *rows)
@@ -209,13 +155,7 @@ struct qr_coded_source qr_stored_source(const struct qr_stored_rows *rows)
         return source_of_quantized(rows);
     const struct qr_gguf_layout *l = qr_gguf_layout(rows->t->type->gguf);
     QR_ASSERT(rows->t->type->blocks && rows->cols.first % l->elements == 0 && rows->cols.n % l->elements == 0);
-    struct qr_coded_source s = {.fill = fill, .arg = rows, .row = row_of, .pitch = rows->begin ? (int64_t)rows->pitch : 0};
-    const enum qr_gguf_type type = (enum qr_gguf_type)rows->t->type->gguf;
-    s.narrow_type = qr_gguf_coded(type);
-    if (rows->as.type == s.narrow_type)
-        s.blocks = qr_gguf_coded_blocks(type);
-    else /* a join of several keeps codes at another width */
-        s.narrow = qr_gguf_coded_blocks(type);
+    struct qr_coded_source s = {.fill = fill, .arg = rows};
     if (rows->as.levels)
         memcpy(s.levels, rows->as.levels, sizeof s.levels);
     return s;

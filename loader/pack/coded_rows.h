@@ -36,17 +36,8 @@ struct qr_stored_rows {
     struct qr_stored_code as;
     int64_t first_row;
     struct qr_span cols;
-    const uint8_t *begin; /* qr_stored_rows_place: of blocks, where the first row's columns begin, */
-    uint64_t pitch;       /* and how far rows lie apart; NULL: each is looked up */
 };
 
-/* Where rows of blocks lie, once for all of them. Nothing where they are mixed or are no blocks. */
-void qr_stored_rows_place(struct qr_stored_rows *rows);
-
 struct qr_coded_source qr_stored_source(const struct qr_stored_rows *rows);
-
-/* Words of all rows whose inputs are sorted, with inputs as the file has them (kernels/pack_words.h); their scales come sorted. False: these are no such rows.
- * out->scales takes `rows`. */
-bool qr_stored_unsorted_words(struct qr_coded_words *out, const struct qr_stored_rows *rows);
 
 #endif

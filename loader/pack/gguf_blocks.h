@@ -30,9 +30,6 @@ enum qr_dtype qr_gguf_coded(enum qr_gguf_type type);
  * NULL for a type whose codes are not 4 bits wide. */
 const int8_t *qr_gguf_levels(enum qr_gguf_type type);
 
-/* Where the parts of a block lie (kernels.h), of every coded type; NULL for others. */
-const struct qr_coded_blocks *qr_gguf_coded_blocks(enum qr_gguf_type type);
-
 /* One block. Requires that the type is coded; code has as many numbers as the block. */
 void qr_gguf_unpack(enum qr_gguf_type type, int8_t *code, struct qr_gguf_scales *scales, const void *block);
 

@@ -14,7 +14,6 @@
 
 #define CHUNK 256 /* inputs at a time */
 #define ROWS 16   /* outputs at a time */
-#define WORDS_TOGETHER 64 /* panels of 16 outputs: some lines of each row of words, one behind the other */
 #define SCALES 128 /* of outputs at a time */
 #define LOOKED_WORDS 2048  /* of zeros, or of an order, at a time */
 #define LINE_WORDS 16      /* of memory */
@@ -184,13 +183,12 @@ static int64_t load_i32(const uint8_t *p, int64_t i)
     return v;
 }
 
-/* Some bytes of a tensor that is looked at once. Where they can be read they are: a look where the file is mapped enters 64 KiB of it, which costs several
- * times as much, and is given back later. room: n_bytes, for them. */
+/* Some bytes of a tensor. A file that has become shorter since it was opened has zeros there: reading all of it will say so. room: n_bytes, for them. */
 static const uint8_t *look(const struct qr_tensor_files *st, const struct qr_stored_tensor *t, uint64_t at, size_t n_bytes, void *room)
 {
-    if (qr_tensor_files_holds(st, t) && qr_map_file_read(&st->shard[t->shard].map, room, t->offset + at, n_bytes))
-        return room;
-    return (const uint8_t *)qr_tensor_files_data(st, t) + at;
+    if (!qr_tensor_files_read(st, t, at, n_bytes, room))
+        memset(room, 0, n_bytes);
+    return room;
 }
 
 /* How many inputs are not in the group that they would be in without an order. */
@@ -313,13 +311,6 @@ const struct qr_stored_tensor *qr_quantized_part(const struct qr_stored_tensor *
     const struct qr_stored_tensor *const parts[QR_QUANTIZED_PARTS] = {t->quantized->codes, t->quantized->scale, t->quantized->zeros, t->quantized->order,
                                                                        t->quantized->shape};
     return parts[i];
-}
-
-const struct qr_stored_tensor *qr_quantized_rows(const struct qr_stored_tensor *t)
-{
-    QR_ASSERT(t != NULL);
-    QR_ASSERT(t->quantized != NULL);
-    return t->quantized->layout == FP8 ? t->quantized->codes : NULL;
 }
 
 /* ---- reading ---- */
@@ -651,57 +642,6 @@ static void zeros_of(const struct reader *r, int8_t *zero, int64_t first, int64_
     }
     for (; i < n; i++)
         zero[i] = (int8_t)zero_of(r, first + i, g);
-}
-
-const uint8_t *qr_quantized_row(const struct qr_tensor_files *st, const struct qr_stored_tensor *t, int64_t i, int64_t at)
-{
-    QR_ASSERT(st != NULL && t != NULL && t->quantized != NULL && t->quantized->layout == FP8);
-    QR_ASSERT(i >= 0 && i < t->shape[0] && at >= 0 && at < t->shape[1]);
-    return (const uint8_t *)qr_tensor_files_data(st, t->quantized->codes) + i * t->quantized->n_in + at;
-}
-
-void qr_quantized_scales(const struct qr_tensor_files *st, const struct qr_stored_tensor *t, enum qr_dtype as, float *scale, int64_t first, int64_t n,
-                         int64_t at, int64_t n_in)
-{
-    QR_ASSERT(st != NULL && t != NULL && t->quantized != NULL && scale != NULL);
-    QR_ASSERT(first >= 0 && n <= t->shape[0] - first && at >= 0 && n_in <= t->shape[1] - at);
-    const struct qr_quantized *q = t->quantized;
-    const struct reader r = reader_of(st, q);
-    const int64_t group = qr_dtype_coded(as).group, n_groups = (n_in + group - 1) / group;
-    for (int64_t k = 0; k < n; k++, scale += n_groups) {
-        const bool same = k > 0 && scale_at(q, first + k, 0) == scale_at(q, first + k - 1, 0); /* as all of a block's outputs have */
-        if (same)
-            memcpy(scale, scale - n_groups, (size_t)n_groups * sizeof *scale);
-        for (int64_t g = 0, stored, before = -1; !same && g < n_groups; g++, before = stored) {
-            stored = (at + g * group) / q->group;
-            scale[g] = stored == before ? scale[g - 1] : load_float(r.scale, q->scale->type->dtype, scale_at(q, first + k, stored));
-        }
-    }
-}
-
-bool qr_quantized_words(struct qr_coded_words *out, const struct qr_tensor_files *st, const struct qr_stored_tensor *t, int64_t first, int64_t at)
-{
-    QR_ASSERT(out != NULL && st != NULL);
-    QR_ASSERT(t != NULL && t->quantized != NULL);
-    const struct qr_quantized *q = t->quantized;
-    const uint8_t *codes = qr_tensor_files_data(st, q->codes);
-    *out = (struct qr_coded_words){.pitch = q->layout == AWQ ? q->n_out / 2 : 4 * q->n_out, .across = q->layout == AWQ, .together = WORDS_TOGETHER};
-    if (q->bits != 4 || (q->layout != AWQ && q->layout != GPTQ) || first % 8 != 0 || at % 8 != 0)
-        return false;
-    out->codes = codes + (q->layout == AWQ ? at * out->pitch + first / 2 : at / 8 * out->pitch + first * 4);
-    return true;
-}
-
-void qr_quantized_group_scales(const struct qr_tensor_files *st, const struct qr_stored_tensor *t, float *scale, int8_t *zero, int64_t first, int64_t n,
-                               int64_t at)
-{
-    QR_ASSERT(st != NULL && t != NULL && t->quantized != NULL && scale != NULL);
-    QR_ASSERT(first >= 0 && n <= t->shape[0] - first && at >= 0 && at < t->shape[1]);
-    const struct reader r = reader_of(st, t->quantized);
-    const int64_t g = at / t->quantized->group;
-    scales_of(&r, scale, first, n, g);
-    if (zero)
-        zeros_of(&r, zero, first, n, g);
 }
 
 int32_t qr_quantized_together(const struct qr_stored_tensor *t)

@@ -54,25 +54,9 @@ const int8_t *qr_quantized_levels(enum qr_dtype coded);
 /* How many times 16 rows qr_quantized_fill reads best at once: as many as share a line of memory. */
 int32_t qr_quantized_together(const struct qr_stored_tensor *t);
 
-/* Where the codes of rows from `first` and inputs from `at` on lie, but for `scales`; here inputs are counted as the file has them, whatever their order.
- * False: not in words of eight that kernels take. */
-bool qr_quantized_words(struct qr_coded_words *out, const struct qr_tensor_files *st, const struct qr_stored_tensor *t, int64_t first, int64_t at);
-
-/* The scales and, unless NULL, zeros of the group of input `at` of rows [first, first + n). */
-void qr_quantized_group_scales(const struct qr_tensor_files *st, const struct qr_stored_tensor *t, float *scale, int8_t *zero, int64_t first, int64_t n,
-                               int64_t at);
-
 /* Rows [first, first + n) and inputs [at, at + n_in) as such; `at` a multiple of its groups. */
 void qr_quantized_fill(const struct qr_tensor_files *st, const struct qr_stored_tensor *t, enum qr_dtype as, const struct qr_coded_rows *to, int64_t first,
                        int64_t n, int64_t at, int64_t n_in);
-
-/* The tensor that has a matrix's codes row by row, a byte each (FP8); NULL: they lie another way. */
-const struct qr_stored_tensor *qr_quantized_rows(const struct qr_stored_tensor *t);
-
-/* Of QR_C8_E4M3, without a copy: codes of row i from input `at` on, and scales [n, groups] of rows [first, first + n) and inputs [at, at + n_in). */
-const uint8_t *qr_quantized_row(const struct qr_tensor_files *st, const struct qr_stored_tensor *t, int64_t i, int64_t at);
-void qr_quantized_scales(const struct qr_tensor_files *st, const struct qr_stored_tensor *t, enum qr_dtype as, float *scale, int64_t first, int64_t n,
-                         int64_t at, int64_t n_in);
 
 /* Rows [first, first + n) and inputs [at, at + n_in) as bf16, rounded once more: what qr_quantized_decode gives, rounded. False: nothing was written, there
  * are no loops for it (qr_tensor_files_use) or a scale is no positive number. */

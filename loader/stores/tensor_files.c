@@ -15,7 +15,6 @@
 #include "loader/stores/quantized_tensors.h"
 #include "loader/stores/tensor_files_parts.h"
 
-#define PIECE_BYTES ((uint64_t)16 << 20) /* of a mapping, that are given back at a time */
 #define NAMES_BYTES_MAX ((size_t)4 * QR_STORED_TENSORS_MAX * (QR_STORED_NAME_MAX + 1)) /* a tensor has three at most */
 #define MADE_BYTES_MAX ((size_t)1 << 46) /* orders of inputs are most of it: twice what the files hold of them, whatever that is */
 
@@ -163,10 +162,9 @@ uint64_t qr_tensor_files_n_parameters(const struct qr_tensor_files *st)
 const void *qr_tensor_files_data(const struct qr_tensor_files *st, const struct qr_stored_tensor *t)
 {
     QR_ASSERT(st != NULL && t != NULL);
-    if (t == st->held)
-        return (const void *)st->held_at;
-    if (qr_file_range_has(&st->around, t))
-        return st->around_at + (t->offset - st->around.offset);
+    for (int32_t i = 0; i < st->n_held; i++)
+        if (st->held[i].t == t)
+            return (const void *)st->held[i].at;
     const struct qr_map_file *map = &st->shard[t->shard].map;
     QR_ASSERT(t->offset <= map->n_bytes && t->n_bytes <= map->n_bytes - t->offset);
     return t->n_bytes ? map->data + t->offset : NULL;
@@ -185,33 +183,22 @@ bool qr_tensor_files_there(const struct qr_tensor_files *st, const struct qr_sto
     return !qr_tensor_files_holds(st, t) || qr_map_file_whole(&st->shard[t->shard].map);
 }
 
-/* A file whose tensors begin where copies to `room` are slow would be read so from its begin to its end. */
-static void *place_in(void *room, uint64_t offset)
+bool qr_tensor_files_read(const struct qr_tensor_files *st, const struct qr_stored_tensor *t, uint64_t at, size_t n_bytes, void *to)
 {
-    return qr_copies_slowly((uintptr_t)room, offset) ? (uint8_t *)room + QR_HOLD_ROOM : room;
-}
-
-bool qr_tensor_files_hold(struct qr_tensor_files *view, const struct qr_tensor_files *st, const struct qr_stored_tensor *t, uint64_t at, size_t n_bytes,
-                          void *room)
-{
-    QR_ASSERT(view != NULL && room != NULL && qr_tensor_files_holds(st, t));
+    QR_ASSERT(st != NULL && t != NULL && to != NULL);
     QR_ASSERT(t->quantized == NULL && at <= t->n_bytes && n_bytes <= t->n_bytes - at);
-    void *to = place_in(room, t->offset + at);
-    *view = *st;
-    view->held = t;
-    view->held_at = (uintptr_t)to - at;
-    return qr_map_file_read(&st->shard[t->shard].map, to, t->offset + at, n_bytes);
+    const struct qr_map_file *map = &st->shard[t->shard].map;
+    if (qr_tensor_files_holds(st, t))
+        return qr_map_file_read(map, to, t->offset + at, n_bytes);
+    qr_copy(to, map->data + t->offset + at, n_bytes);
+    return true;
 }
 
-bool qr_tensor_files_hold_range(struct qr_tensor_files *view, const struct qr_tensor_files *st, const struct qr_file_range *range, void *room)
+void qr_tensor_files_hold(struct qr_tensor_files *view, const struct qr_stored_tensor *t, uint64_t at, const void *bytes)
 {
-    QR_ASSERT(view != NULL && st != NULL && range != NULL && room != NULL);
-    QR_ASSERT(!st->borrowed && range->shard >= 0 && range->shard < st->n_shards);
-    void *to = place_in(room, range->offset);
-    *view = *st;
-    view->around = *range;
-    view->around_at = to;
-    return qr_map_file_read(&st->shard[range->shard].map, to, range->offset, range->n_bytes);
+    QR_ASSERT(view != NULL && t != NULL && bytes != NULL);
+    QR_ASSERT(view->n_held < QR_HELD_MAX);
+    view->held[view->n_held++] = (struct qr_held){t, (uintptr_t)bytes - at};
 }
 
 bool qr_tensor_files_populate(const struct qr_tensor_files *st, const struct qr_stored_tensor *t)
@@ -246,31 +233,6 @@ void qr_tensor_files_drop_all(const struct qr_tensor_files *st)
         qr_map_file_drop(&st->shard[i].map, 0, st->shard[i].map.n_bytes);
 }
 
-bool qr_tensor_files_cached(const struct qr_tensor_files *st)
-{
-    QR_ASSERT(st != NULL);
-    QR_ASSERT(st->n_shards >= 0);
-    for (int32_t i = 0; i < st->n_shards && !st->borrowed; i++)
-        if (!qr_map_file_cached(&st->shard[i].map))
-            return false;
-    return true;
-}
-
-static int32_t pieces_of(const struct qr_map_file *map)
-{
-    return (int32_t)((map->n_bytes + PIECE_BYTES - 1) / PIECE_BYTES);
-}
-
-int32_t qr_tensor_files_n_pieces(const struct qr_tensor_files *st)
-{
-    QR_ASSERT(st != NULL);
-    QR_ASSERT(st->n_shards >= 0);
-    int32_t n = 0;
-    for (int32_t i = 0; i < st->n_shards && !st->borrowed; i++)
-        n += pieces_of(&st->shard[i].map);
-    return n;
-}
-
 static uint64_t between(uint64_t x, uint64_t least, uint64_t most)
 {
     return x < least ? least : x > most ? most : x;
@@ -286,22 +248,11 @@ static void drop_range(const struct qr_tensor_files *st, const struct qr_stored_
     qr_map_file_drop(map, rest, end - rest);
 }
 
-void qr_tensor_files_drop_piece(const struct qr_tensor_files *st, const struct qr_stored_tensor *kept, int32_t piece)
-{
-    QR_ASSERT(st != NULL);
-    QR_ASSERT(piece >= 0 && piece < qr_tensor_files_n_pieces(st));
-    int32_t i = 0;
-    for (; piece >= pieces_of(&st->shard[i].map); i++)
-        piece -= pieces_of(&st->shard[i].map);
-    const uint64_t begin = (uint64_t)piece * PIECE_BYTES, n_bytes = st->shard[i].map.n_bytes;
-    drop_range(st, kept, i, begin, n_bytes - begin < PIECE_BYTES ? n_bytes : begin + PIECE_BYTES);
-}
-
 void qr_tensor_files_drop_others(const struct qr_tensor_files *st, const struct qr_stored_tensor *kept)
 {
     QR_ASSERT(st != NULL);
     QR_ASSERT(st->n_shards >= 0);
-    for (int32_t i = 0; i < st->n_shards && !st->borrowed; i++) /* whole, not in pieces: each call interrupts all threads */
+    for (int32_t i = 0; i < st->n_shards && !st->borrowed; i++)
         drop_range(st, kept, i, 0, st->shard[i].map.n_bytes);
 }
 

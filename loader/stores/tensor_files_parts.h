@@ -20,10 +20,12 @@ struct qr_tensor_file {
     struct qr_map_file map; /* owned unless the bytes are borrowed */
 };
 
-/* Bytes of a file of a set. */
-struct qr_file_range {
-    int32_t shard;
-    uint64_t offset, n_bytes;
+#define QR_HELD_MAX 5 /* tensors of a view */
+
+/* A tensor of which some bytes were read to memory. */
+struct qr_held {
+    const struct qr_stored_tensor *t; /* borrowed */
+    uintptr_t at;                     /* where its first byte would be */
 };
 
 struct qr_tensor_files {
@@ -37,43 +39,27 @@ struct qr_tensor_files {
     struct qr_map by_name;  /* name -> index */
     struct qr_stored_list made;  /* of several: found before those in files */
     struct qr_map made_by_name;
-    const struct qr_stored_tensor *held; /* of a thread's own view (qr_tensor_files_hold): what of it is asked for was read to memory; NULL: none */
-    uintptr_t held_at;      /* where its bytes would begin */
-    struct qr_file_range around; /* likewise: all tensors that lie in it were read; n_bytes 0: none */
-    const uint8_t *around_at;    /* borrowed */
+    struct qr_held held[QR_HELD_MAX]; /* of a thread's own view (qr_tensor_files_hold): n_held */
+    int32_t n_held;
 };
 
-#define QR_HOLD_ROOM 64 /* bytes that `room` has more than what is read to it */
+/* Reads bytes [at, at + n_bytes) of t to `to`: from its file, or from the mapping where the file does not stay open. Any thread. False: the file has become
+ * shorter, or cannot be read. */
+bool qr_tensor_files_read(const struct qr_tensor_files *st, const struct qr_stored_tensor *t, uint64_t at, size_t n_bytes, void *to);
 
-/* Reads bytes [at, at + n_bytes) of t to `room`, or QR_HOLD_ROOM bytes behind its begin where that is faster. `view` becomes st but for them: a reader of t
- * that keeps to those bytes finds them there. It is this thread's, is not closed, and lasts as long as st and `room` do. False: the file has become shorter, or
- * cannot be read. Requires qr_tensor_files_holds. */
-bool qr_tensor_files_hold(struct qr_tensor_files *view, const struct qr_tensor_files *st, const struct qr_stored_tensor *t, uint64_t at, size_t n_bytes,
-                          void *room);
+/* `view`, a copy of a set that its thread makes for itself and does not close: bytes of t from `at` on are found at `bytes`. */
+void qr_tensor_files_hold(struct qr_tensor_files *view, const struct qr_stored_tensor *t, uint64_t at, const void *bytes);
 
-/* The same of all tensors that lie in a range of a file. */
-bool qr_tensor_files_hold_range(struct qr_tensor_files *view, const struct qr_tensor_files *st, const struct qr_file_range *range, void *room);
+/* Whether the file of t stays open. */
 bool qr_tensor_files_holds(const struct qr_tensor_files *st, const struct qr_stored_tensor *t);
 
 /* Before t is looked at where its file is mapped. False: the file has become shorter since, and a look may be a signal (SIGBUS). Where files do not stay open
  * nobody knows. */
 bool qr_tensor_files_there(const struct qr_tensor_files *st, const struct qr_stored_tensor *t);
 
-/* Whether all files are in memory, most likely. */
-bool qr_tensor_files_cached(const struct qr_tensor_files *st);
-
-/* qr_tensor_files_drop_others in pieces, which threads share. */
-int32_t qr_tensor_files_n_pieces(const struct qr_tensor_files *st);
-void qr_tensor_files_drop_piece(const struct qr_tensor_files *st, const struct qr_stored_tensor *kept, int32_t piece);
-
 struct qr_tensor_files *qr_tensor_files_new(void);
 void qr_tensor_files_place(struct qr_tensor_files *st, const char *path); /* of what was opened */
 int32_t qr_tensor_files_add(struct qr_tensor_files *st, const char *name, size_t len); /* its index */
-
-static inline bool qr_file_range_has(const struct qr_file_range *r, const struct qr_stored_tensor *t)
-{
-    return t->n_bytes > 0 && t->shard == r->shard && t->offset >= r->offset && t->n_bytes <= r->n_bytes && t->offset - r->offset <= r->n_bytes - t->n_bytes;
-}
 
 /* n numbers as they are stored, f32, f16 or bf16, at any address. */
 void qr_stored_numbers(float *dst, const uint8_t *src, enum qr_dtype from, int64_t n);

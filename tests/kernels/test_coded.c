@@ -1,6 +1,5 @@
 /* linear with coded weights: a level gives the bits of its own bf16 product of the numbers that ref unpacks, whatever the batch, and these are what the
  * formula says; avx2 those of sums of integers. */
-#include "kernels/pack_words.h"
 #include "tests/kernels/linear_data.h"
 #include "tests/kernels/whole_model.h"
 
@@ -374,171 +373,46 @@ Test(coded, scales_of_any_size_keep_eleven_bits_and_an_infinite_one_is_no_number
     }
 }
 
-/* ---- codes in words of a file ---- */
-
-static void scales_of(const void *arg, float *scale, int8_t *zero, int64_t first, int64_t n, int64_t g)
+/* Whole panels are transposed in registers, rows of a part of one go one by one. */
+static void pack_by_rows(struct coded_source *s, enum qr_dtype type, int64_t first, int64_t n_out, const char *name)
 {
-    const struct coded_source *s = arg;
-    const int64_t n_groups = qr_coded_n_groups(s->f, s->n_in);
-    for (int64_t i = 0; i < n; i++) {
-        scale[i] = s->all.scale[(first + i) * n_groups + g];
-        if (zero)
-            zero[i] = s->all.offset_step[(first + i) * n_groups + g];
-    }
-}
-
-/* Eight inputs of an output in a word, or across eight outputs of an input. */
-static uint32_t *words_of(const struct coded_source *s, int64_t n_out, bool across)
-{
-    static const uint8_t place[8] = {0, 4, 1, 5, 2, 6, 3, 7};
-    uint32_t *words = qr_alloc((size_t)(n_out * s->n_in / 8), sizeof *words);
-    for (int64_t o = 0; o < n_out; o++)
-        for (int64_t k = 0; k < s->n_in; k++) {
-            const int8_t *at = memchr(s->source.levels, s->all.level[o * s->n_in + k], 16);
-            const uint32_t code = (uint32_t)(at - s->source.levels);
-            words[across ? k * (n_out / 8) + o / 8 : k / 8 * n_out + o] |= code << 4 * (across ? place[o % 8] : k % 8);
-        }
-    return words;
-}
-
-/* Rows [first, first + n_out) of a matrix, once by words and once not. */
-static void pack_both_ways(struct coded_source *s, enum qr_dtype type, int64_t first, int64_t n_out, bool across, const char *name)
-{
-    uint32_t *words = words_of(s, n_out, across);
     struct qr_backend *be = open_level(name, 2, 0);
-    struct qr_coded_source by = s->source;
-    by.words = (struct qr_coded_words){(const uint8_t *)words, 4 * (across ? n_out / 8 : n_out), across, 4, scales_of};
     const size_t n = be->k->linear_packed_bytes(type, first + n_out, s->n_in);
     uint8_t *a = qr_alloc_aligned(n, 64), *b = qr_alloc_aligned(n, 64);
-    be->k->linear_pack_coded(be->queue, a, type, first + n_out, s->n_in, first, &by, n_out);
-    be->k->linear_pack_coded(be->queue, b, type, first + n_out, s->n_in, first, &s->source, n_out);
-    cr_expect(memcmp(a, b, n) == 0, "%s, %s, %lld inputs, across %d, from row %lld", name, qr_dtype_name(type), (long long)s->n_in, across, (long long)first);
+    memset(a, 0, n);
+    memset(b, 0, n);
+    be->k->linear_pack_coded(be->queue, a, type, first + n_out, s->n_in, first, &s->source, n_out);
+    for (int64_t i = 0; i < n_out; i++) {
+        struct coded_source one = *s;
+        one.all = qr_coded_row(&s->all, s->f, s->n_in, i);
+        one.source.arg = &one;
+        be->k->linear_pack_coded(be->queue, b, type, first + n_out, s->n_in, first + i, &one.source, 1);
+    }
+    cr_expect(memcmp(a, b, n) == 0, "%s, %s, %lld inputs, from row %lld", name, qr_dtype_name(type), (long long)s->n_in, (long long)first);
     qr_free_aligned(a);
     qr_free_aligned(b);
     qr_backend_close(be);
-    qr_free(words);
 }
 
-/* All rows from the second panel on by words, at once and in parts: all that is no code between codes, of stretches in no order. */
-static void pack_in_parts(struct coded_source *s, enum qr_dtype type, int64_t n_out, bool across, const char *name)
+Test(coded, whole_panels_have_the_bytes_of_rows_that_are_packed_one_by_one)
 {
-    uint32_t *words = words_of(s, n_out, across);
-    struct qr_backend *be = open_level(name, 2, 0);
-    struct qr_coded_source by = s->source;
-    by.words = (struct qr_coded_words){(const uint8_t *)words, 4 * (across ? n_out / 8 : n_out), across, 4, scales_of};
-    const size_t n = be->k->linear_packed_bytes(type, 16 + n_out, s->n_in);
-    const int64_t middle = s->n_in / 64 * 32, begin = middle ? 32 : 0;
-    uint8_t *a = qr_alloc_aligned(n, 64), *b = qr_alloc_aligned(n, 64);
-    be->k->linear_pack_coded(be->queue, a, type, 16 + n_out, s->n_in, 16, &by, n_out);
-    qr_pack_words_fn *part = qr_pack_words_of(be->k);
-    cr_assert_not_null(part);
-    part(be->queue, b, type, 16 + n_out, s->n_in, 16, &by, n_out, middle, s->n_in - middle);
-    part(be->queue, b, type, 16 + n_out, s->n_in, 16, &by, n_out, 0, 0);
-    part(be->queue, b, type, 16 + n_out, s->n_in, 16, &by, n_out, 0, begin);
-    if (middle > begin)
-        part(be->queue, b, type, 16 + n_out, s->n_in, 16, &by, n_out, begin, middle - begin);
-    cr_expect(memcmp(a, b, n) == 0, "%s, %s, %lld inputs, across %d", name, qr_dtype_name(type), (long long)s->n_in, across);
-    qr_free_aligned(a);
-    qr_free_aligned(b);
-    qr_backend_close(be);
-    qr_free(words);
-}
-
-Test(coded, words_that_are_packed_in_parts_become_what_they_become_at_once)
-{
-    static const enum qr_dtype types[] = {QR_C4_G32, QR_C4_G64, QR_C4_G128, QR_C4_G32_Z, QR_C4_G64_Z, QR_C4_G128_Z};
+    static const int64_t widths[] = {256, 768, 64, 96, 277}, firsts[] = {0, 8, 7}; /* rows that begin and end in the middle of panels */
     const char *names[8];
     const int32_t n_levels = levels_above_ref(names);
-    struct qr_rng r = {.seed = SEED + 5500};
-    for (int i = 0; i < 2 * QR_COUNT(types); i++) {
-        const int64_t n_out = i % 2 ? 592 : 48; /* a number of panels that fills no register, and one that does not fill the last */
-        struct coded_source *s = coded_source_new(&r, types[i / 2], n_out, i % 2 ? 128 : 640);
-        s->all.scale[qr_rng_next(&r) % (uint64_t)(n_out * qr_coded_n_groups(s->f, s->n_in))] = INFINITY;
-        for (int k = 1; k < n_levels; k++)
-            for (int across = 0; across < 2; across++)
-                pack_in_parts(s, types[i / 2], n_out, across, names[k]);
-        coded_source_free(s);
-    }
-}
-
-/* Rows from the second panel on, whose inputs are put in another order when all are packed, in two parts. The source's rows are in that order behind it. */
-static void pack_then_sort(struct coded_source *s, enum qr_dtype type, int64_t n_out, struct qr_rng *r, const char *name)
-{
-    struct qr_backend *be = open_level(name, 2, 0);
-    const size_t n = be->k->linear_packed_bytes(type, 16 + n_out, s->n_in);
-    const int64_t first = n_out / 32 * 16;
-    uint8_t *a = qr_alloc_aligned(n, 64), *b = qr_alloc_aligned(n, 64);
-    uint8_t *c = qr_alloc_aligned(n, 64);
-    uint32_t *codes = words_of(s, n_out, false);
-    struct qr_coded_words words = {.codes = (const uint8_t *)codes, .pitch = 4 * n_out};
-    int32_t *inputs = qr_alloc((size_t)s->n_in, sizeof *inputs);
-    int8_t *row = qr_alloc((size_t)s->n_in, 1);
-    for (int32_t i = 0; i < s->n_in; i++) {
-        const int32_t at = (int32_t)(qr_rng_next(r) % (uint64_t)(i + 1));
-        inputs[i] = inputs[at];
-        inputs[at] = i;
-    }
-    be->k->linear_pack_coded(be->queue, b, type, 16 + n_out, s->n_in, 16, &s->source, n_out);
-    qr_pack_sorted_fn *sort = qr_pack_sorted_of(be->k);
-    cr_assert_not_null(sort);
-    sort(be->queue, b, type, 16 + n_out, s->n_in, 16 + first, inputs, n_out - first);
-    memcpy(c, b, n);
-    sort(be->queue, b, type, 16 + n_out, s->n_in, 16, inputs, first);
-    qr_pack_taken_fn *take = qr_pack_taken_of(be->k);
-    cr_assert_not_null(take);
-    take(be->queue, c, type, 16 + n_out, s->n_in, 16, &words, inputs, first);
-    words.codes += 4 * first;
-    take(be->queue, c, type, 16 + n_out, s->n_in, 16 + first, &words, inputs, n_out - first);
-    cr_expect(memcmp(c, b, n) == 0, "from words: %s, %s, %lld inputs, %lld outputs", name, qr_dtype_name(type), (long long)s->n_in, (long long)n_out);
-    for (int64_t o = 0; o < n_out; o++) {
-        int8_t *level = s->all.level + o * s->n_in;
-        memcpy(row, level, (size_t)s->n_in);
-        for (int64_t i = 0; i < s->n_in; i++)
-            level[i] = row[inputs[i]];
-    }
-    be->k->linear_pack_coded(be->queue, a, type, 16 + n_out, s->n_in, 16, &s->source, n_out);
-    cr_expect(memcmp(a, b, n) == 0, "%s, %s, %lld inputs, %lld outputs", name, qr_dtype_name(type), (long long)s->n_in, (long long)n_out);
-    qr_free_aligned(a);
-    qr_free_aligned(b);
-    qr_free_aligned(c);
-    qr_free(codes);
-    qr_free(inputs);
-    qr_free(row);
-    qr_backend_close(be);
-}
-
-Test(coded, codes_that_are_sorted_in_place_or_from_words_are_those_of_rows_whose_inputs_were_sorted_before)
-{
-    static const enum qr_dtype types[] = {QR_C4_G32, QR_C4_G64, QR_C4_G128, QR_C4_G32_Z, QR_C4_G64_Z, QR_C4_G128_Z};
-    static const int64_t outputs[] = {16, 48, 112, 592}; /* panels in fours and eights, and one, two and three of them left */
-    const char *names[8];
-    const int32_t n_levels = levels_above_ref(names);
-    struct qr_rng r = {.seed = SEED + 5600};
-    for (int i = 0; i < QR_COUNT(types); i++)
-        for (int k = 0; k < QR_COUNT(outputs); k++) {
-            struct coded_source *s = coded_source_new(&r, types[i], outputs[k], k % 2 ? 128 : 640);
-            for (int l = 1; l < n_levels; l++)
-                pack_then_sort(s, types[i], outputs[k], &r, names[l]);
-            coded_source_free(s);
-        }
-}
-
-Test(coded, a_level_that_takes_codes_from_words_packs_what_it_packs_of_filled_rows)
-{
-    static const enum qr_dtype types[] = {QR_C4_G32, QR_C4_G64, QR_C4_G128, QR_C4_G32_Z, QR_C4_G64_Z, QR_C4_G128_Z};
-    static const int64_t widths[] = {64, 576, 640, 96}, firsts[] = {0, 8, 7}; /* rows that begin and end in the middle of panels */
-    const char *names[8];
-    const int32_t n_levels = levels_above_ref(names);
-    const int64_t n_out = 600;
     struct qr_rng r = {.seed = SEED + 5000};
     printf("seed %d, %d levels\n", SEED + 5000, n_levels);
-    for (int i = 0; i < QR_COUNT(types) * QR_COUNT(widths); i += UTIL_STEP) {
-        const enum qr_dtype type = types[i % QR_COUNT(types)];
-        struct coded_source *s = coded_source_new(&r, type, n_out, widths[i / QR_COUNT(types)]);
-        s->all.scale[qr_rng_next(&r) % (uint64_t)(n_out * qr_coded_n_groups(s->f, s->n_in))] = INFINITY;
+    for (int i = 0; i < QR_COUNT(coded_types) * QR_COUNT(widths); i++) {
+        const enum qr_dtype type = coded_types[i % QR_COUNT(coded_types)];
+        const struct qr_coded_format f = qr_dtype_coded(type);
+        const int64_t n_in = widths[i / QR_COUNT(coded_types)], n_out = 75;
+        if (!f.e4m3 && n_in % qr_coded_unit(f) != 0)
+            continue;
+        struct coded_source *s = coded_source_new(&r, type, n_out, n_in);
+        s->all.scale[qr_rng_next(&r) % (uint64_t)(n_out * qr_coded_n_units(s->f, s->n_in))] = INFINITY;
+        if (f.e4m3)
+            s->all.level[33 * n_in + 20] = 0x7f;
         for (int k = 1; k < n_levels; k++)
-            for (int across = 0; across < 2; across++)
-                pack_both_ways(s, type, firsts[(i + i / QR_COUNT(types)) % QR_COUNT(firsts)], n_out, across, names[k]);
+            pack_by_rows(s, type, firsts[i % QR_COUNT(firsts)], n_out, names[k]);
         coded_source_free(s);
     }
 }
@@ -679,41 +553,4 @@ Test(coded, every_code_of_e4m3_times_a_scale_is_one_rounding_of_the_product_and_
         qr_backend_close(be);
     }
     coded_source_free(d.rows);
-}
-
-static const uint8_t *numbers_row(const void *arg, int64_t i)
-{
-    const struct coded_source *s = arg;
-    return (const uint8_t *)s->all.level + i * s->n_in;
-}
-
-static void numbers_scales(const void *arg, float *scale, int64_t first, int64_t n)
-{
-    const struct coded_source *s = arg;
-    const int64_t units = qr_coded_n_units(s->f, s->n_in);
-    memcpy(scale, s->all.scale + first * units, (size_t)(n * units) * sizeof *scale);
-}
-
-Test(coded, rows_of_e4m3_that_lie_in_a_file_are_packed_to_the_same_bytes_as_those_that_are_brought)
-{
-    static const int32_t n_in[] = {128, 576, 277, 30};
-    const char *names[8];
-    const int32_t n_levels = qr_cpu_levels(names);
-    for (int32_t l = 0; l < n_levels * QR_COUNT(n_in); l++) {
-        struct data d = make_numbers(75, n_in[l % QR_COUNT(n_in)], SEED + 6000 + (uint64_t)l);
-        struct qr_backend *be = open_level(names[l / QR_COUNT(n_in)], 3, 0);
-        d.rows->all.level[33 * d.l.s.n_in + 20] = 0x7f;
-        const size_t n_bytes = be->k->linear_packed_bytes(d.type, 75, d.l.s.n_in);
-        char *packed[2] = {qr_alloc_aligned(n_bytes, 64), qr_alloc_aligned(n_bytes, 64)};
-        struct qr_coded_source source = d.rows->source;
-        be->k->linear_pack_coded(be->queue, packed[0], d.type, 75, d.l.s.n_in, 5, &source, 70);
-        source.row = numbers_row;
-        source.scales = numbers_scales;
-        be->k->linear_pack_coded(be->queue, packed[1], d.type, 75, d.l.s.n_in, 5, &source, 70);
-        cr_assert_eq(memcmp(packed[0], packed[1], n_bytes), 0, "%s, %d inputs", names[l / QR_COUNT(n_in)], d.l.s.n_in);
-        qr_free_aligned(packed[0]);
-        qr_free_aligned(packed[1]);
-        qr_backend_close(be);
-        coded_source_free(d.rows);
-    }
 }

@@ -7,7 +7,6 @@
 #include "base/assert.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "kernels/pack_words.h"
 #include "loader/config/hf_config.h"
 #include "loader/write/make_model.h"
 #include "loader/pack/pack_matrix.h"
@@ -200,7 +199,7 @@ static void look_at(const volatile uint8_t *p, size_t n_bytes)
     cr_assert_eq(p[n_bytes - 1], 0);
 }
 
-/* Three tensors without a page's boundary between them, over more than one piece. Looked at, they are all mapped; then the pages of one of them are, and those
+/* Three tensors without a page's boundary between them, Looked at, they are all mapped; then the pages of one of them are, and those
  * that it shares with its neighbours; then none but what lies behind the file's last whole page. */
 Test(pack_matrix, pages_that_were_looked_at_go_back_but_for_those_of_the_tensor_that_stays)
 {
@@ -220,7 +219,6 @@ Test(pack_matrix, pages_that_were_looked_at_go_back_but_for_those_of_the_tensor_
     cr_assert_eq(qr_file_put(path, bytes, begin, &err), 0, "%s", err.msg);
     cr_assert_eq(truncate(path, (off_t)total), 0); /* the rest are zeros */
     cr_assert_eq(qr_safetensors_open(&st, dir, &err), 0, "%s", err.msg);
-    cr_assert(qr_tensor_files_n_pieces(st) > 1);
     const uint8_t *a = qr_tensor_files_data(st, qr_tensor_files_find(st, "a")), *map = a - begin;
     for (int i = 0; i < QR_COUNT(names); i++) {
         const struct qr_stored_tensor *t = qr_tensor_files_find(st, names[i]);
@@ -236,7 +234,7 @@ Test(pack_matrix, pages_that_were_looked_at_go_back_but_for_those_of_the_tensor_
     cr_assert_eq(qr_dir_remove(dir, &err), 0, "%s", err.msg);
 }
 
-/* Where rows are looked at, the matrix "a" of a file that becomes shorter before they are. */
+/* The matrix "a" of a file that becomes shorter before its rows are read. */
 static void expect_shorter_rows(const char *isa, const struct qr_tensor_files *st, const char *path, enum qr_dtype to)
 {
     struct qr_backend *be;
@@ -244,18 +242,15 @@ static void expect_shorter_rows(const char *isa, const struct qr_tensor_files *s
     const struct qr_stored_tensor *t = qr_tensor_files_find(st, "a");
     const struct qr_cut all = {.rows = {0, t->shape[0]}, .cols = {0, t->shape[1]}};
     cr_assert_eq(qr_backend_open(&be, &(struct qr_backend_options){.isa = isa, .n_threads = 2}, &err), 0, "%s", err.msg);
-    if (qr_packs_ahead(be->k)) {
-        struct qr_weight w = {.t = {.shape = {all.rows.n, all.cols.n}}, .packed_dtype = to};
-        struct qr_packer *p = qr_packer_new(be, st, NULL, 0);
-        w.packed = qr_alloc_aligned(be->k->linear_packed_bytes(to, all.rows.n, all.cols.n), 64);
-        qr_packer_matrix(p, &w, 0, t, &all);
-        cr_assert_eq(truncate(path, 8), 0);
-        qr_packer_run(p);
-        qr_packer_give_back(p);
-        cr_expect_eq(qr_packer_failed(p), 0);
-        qr_packer_free(p);
-        qr_free_aligned(w.packed);
-    }
+    struct qr_weight w = {.t = {.shape = {all.rows.n, all.cols.n}}, .packed_dtype = to};
+    struct qr_packer *p = qr_packer_new(be, st);
+    w.packed = qr_alloc_aligned(be->k->linear_packed_bytes(to, all.rows.n, all.cols.n), 64);
+    qr_packer_matrix(p, &w, 0, t, &all);
+    cr_assert_eq(truncate(path, 8), 0);
+    qr_packer_run(p);
+    cr_expect_eq(qr_packer_failed(p), 0);
+    qr_packer_free(p);
+    qr_free_aligned(w.packed);
     qr_backend_close(be);
 }
 
@@ -280,44 +275,35 @@ static void rows_file_make(const char *path, int32_t rows, int32_t n_in)
     qr_free(bytes);
 }
 
-/* From row FIRST of packed rows on, the matrix "a", three items or more, which are read in four parts if that turns out to be better when they are there; its
- * first panel begins and its last one ends with rows of others. */
-static void expect_ways_alike(const char *isa, const struct qr_tensor_files *st, enum qr_dtype to)
+/* From row FIRST of packed rows on, the matrix "a", three items or more; its first panel begins and its last one ends with rows of others. */
+static void expect_packed_rows(const char *isa, const struct qr_tensor_files *st, enum qr_dtype to)
 {
-    enum { LOOKED_AT, READ, READ_AFTER_ALL, N_WAYS };
     enum { FIRST = 24, BEHIND = 3 };
     struct qr_backend *be;
     struct qr_err err = {0};
-    uint8_t *packed[N_WAYS + 1];
+    uint8_t *packed[2];
     const struct qr_stored_tensor *t = qr_tensor_files_find(st, "a");
     const struct qr_cut whole = {.rows = {0, t->shape[0]}, .cols = {0, t->shape[1]}};
     const int64_t all = FIRST + whole.rows.n + BEHIND, n_in = whole.cols.n;
     cr_assert_eq(qr_backend_open(&be, &(struct qr_backend_options){.isa = isa, .n_threads = 2}, &err), 0, "%s", err.msg);
     const size_t n_bytes = be->k->linear_packed_bytes(to, all, n_in);
-    for (int i = 0; i <= N_WAYS; i++)
+    for (int i = 0; i < 2; i++)
         packed[i] = memset(qr_alloc_aligned(n_bytes, 64), 0, n_bytes);
-    be->k->linear_pack(be->queue, packed[N_WAYS], to, all, n_in, FIRST, qr_tensor_files_data(st, t), QR_BF16, whole.rows.n);
-    for (int i = 0; i < N_WAYS; i++) {
-        const struct qr_weight w = {.t = {.shape = {all, n_in}}, .packed = packed[i], .packed_dtype = to};
-        struct qr_packer *p = qr_packer_new(be, st, NULL, 0);
-        if (i == READ)
-            qr_packer_reads(p);
-        qr_packer_matrix(p, &w, FIRST, t, &whole);
-        if (i == READ_AFTER_ALL)
-            qr_packer_reads(p);
-        qr_packer_run(p);
-        qr_packer_give_back(p);
-        cr_assert_eq(qr_packer_failed(p), -1);
-        qr_packer_free(p);
-        cr_assert_eq(memcmp(packed[i], packed[N_WAYS], n_bytes), 0, "%s, %d inputs, type %d, way %d", isa, (int)n_in, (int)to, i);
-    }
-    for (int i = 0; i <= N_WAYS; i++)
+    be->k->linear_pack(be->queue, packed[1], to, all, n_in, FIRST, qr_tensor_files_data(st, t), QR_BF16, whole.rows.n);
+    const struct qr_weight w = {.t = {.shape = {all, n_in}}, .packed = packed[0], .packed_dtype = to};
+    struct qr_packer *p = qr_packer_new(be, st);
+    qr_packer_matrix(p, &w, FIRST, t, &whole);
+    qr_packer_run(p);
+    cr_assert_eq(qr_packer_failed(p), -1);
+    qr_packer_free(p);
+    cr_assert_eq(memcmp(packed[0], packed[1], n_bytes), 0, "%s, %d inputs, type %d", isa, (int)n_in, (int)to);
+    for (int i = 0; i < 2; i++)
         qr_free_aligned(packed[i]);
     qr_backend_close(be);
 }
 
-/* Half bytes, bytes, and panels of bf16; of few inputs, where kernels ask for more than the next panel, and of more than are read at a time. */
-Test(pack_matrix, rows_that_are_read_become_what_rows_that_are_looked_at_do)
+/* Half bytes, bytes, and panels of bf16; of few inputs and of more than are read at a time. */
+Test(pack_matrix, rows_that_are_read_become_what_one_launch_makes_of_the_mapped_file)
 {
     enum { NUMBERS = 768000 };
     static const enum qr_dtype to[] = {QR_Q4, QR_Q8, QR_BF16};
@@ -334,43 +320,10 @@ Test(pack_matrix, rows_that_are_read_become_what_rows_that_are_looked_at_do)
         rows_file_make(path, NUMBERS / n_in[i / QR_COUNT(to)], n_in[i / QR_COUNT(to)]);
         cr_assert_eq(qr_safetensors_open(&st, dir, &err), 0, "%s", err.msg);
         for (int32_t l = 0; l < n_levels; l++)
-            expect_ways_alike(names[l], st, type);
+            expect_packed_rows(names[l], st, type);
         for (int32_t l = 0; l < n_levels; l++)
             expect_shorter_rows(names[l], st, path, type);
         qr_tensor_files_close(st);
     }
     cr_assert_eq(qr_dir_remove(dir, &err), 0, "%s", err.msg);
-}
-
-/* Wherever a reader's memory lies to the file's bytes in their pages: also where what is read is put a little further on. */
-Test(pack_matrix, what_is_read_is_where_its_reader_looks_for_it)
-{
-    enum { N = 3000, ROOM = 4096 };
-    const struct qr_model_config made = qr_model_config_small(QR_ARCH_LLAMA);
-    struct qr_tensor_files *st, view;
-    struct qr_err err = {0};
-    char dir[64];
-    uint8_t *room = qr_alloc_aligned(ROOM + N + QR_HOLD_ROOM + 1, 4096);
-    bool moved = false, stays = false;
-    temp_dir_make(dir, "hold");
-    cr_assert_eq(qr_model_make(dir, &made, QR_BF16, SEED, &err), 0, "%s", err.msg);
-    cr_assert_eq(qr_safetensors_open(&st, dir, &err), 0, "%s", err.msg);
-    const struct qr_stored_tensor *t = qr_tensor_files_find(st, "model.embed_tokens.weight");
-    cr_assert(t != NULL && t->n_bytes >= N + 5);
-    const uint8_t *file = qr_tensor_files_data(st, t);
-    for (int32_t i = 0; i < ROOM; i++) {
-        memset(room, 0xa5, ROOM + N + QR_HOLD_ROOM + 1);
-        cr_assert(qr_tensor_files_hold(&view, st, t, 5, N, room + i));
-        const uint8_t *held = (const uint8_t *)qr_tensor_files_data(&view, t) + 5;
-        cr_assert(held == room + i || held == room + i + QR_HOLD_ROOM, "at %d", (int)i);
-        cr_assert_eq(memcmp(held, file + 5, N), 0, "at %d", (int)i);
-        cr_assert((i == 0 || room[i - 1] == 0xa5) && held[N] == 0xa5, "at %d: more was written than was asked for", (int)i);
-        moved = moved || held != room + i, stays = stays || held == room + i;
-        const struct qr_file_range range = {.shard = t->shard, .offset = t->offset, .n_bytes = t->n_bytes < N ? t->n_bytes : N};
-        cr_assert(qr_tensor_files_hold_range(&view, st, &range, room + i));
-        cr_assert(memcmp(view.around_at, file, N) == 0, "range at %d", (int)i);
-    }
-    cr_assert(moved && stays);
-    qr_tensor_files_close(st);
-    qr_free_aligned(room);
 }

@@ -299,10 +299,8 @@ static struct golden_quantized long_awq(struct long_matrix *m, int n_out)
     return g;
 }
 
-/* As the loader packs it, its first rows and the others apart from each other (0: all at once). owned. reads: nothing is looked at if it need not be, 2: as is
- * known when items have been made. cut: a file that becomes shorter before it is packed, or NULL. failed: the file that could not be read, or -1. */
-static uint8_t *packed_matrix(size_t *n_bytes, int32_t *failed, const struct qr_tensor_files *st, struct qr_backend *be, int64_t first, int reads,
-                              const char *cut)
+/* As the loader packs it, its first rows and the others apart from each other (0: all at once). owned. failed: the file that could not be read, or -1. */
+static uint8_t *packed_matrix(size_t *n_bytes, int32_t *failed, const struct qr_tensor_files *st, struct qr_backend *be, int64_t first)
 {
     struct qr_stored_code code;
     const struct qr_stored_tensor *t = qr_tensor_files_find(st, BASE ".weight");
@@ -311,16 +309,10 @@ static uint8_t *packed_matrix(size_t *n_bytes, int32_t *failed, const struct qr_
     *n_bytes = be->k->linear_packed_bytes(code.type, t->shape[0], LONG_I);
     uint8_t *packed = qr_alloc_aligned(*n_bytes, 64);
     w.packed = packed;
-    struct qr_packer *p = qr_packer_new(be, st, NULL, 0);
-    if (reads == 1)
-        qr_packer_reads(p);
+    struct qr_packer *p = qr_packer_new(be, st);
     for (int64_t row = 0, n = first > 0 ? first : t->shape[0]; row < t->shape[0]; row += n, n = t->shape[0] - row)
         qr_packer_matrix(p, &w, row, t, &(struct qr_cut){.rows = {row, n}, .cols = {0, LONG_I}});
-    cr_assert(!cut || truncate(cut, 8) == 0);
-    if (reads == 2)
-        qr_packer_reads(p);
     qr_packer_run(p);
-    qr_packer_give_back(p);
     *failed = qr_packer_failed(p);
     qr_packer_free(p);
     return packed;
@@ -375,28 +367,21 @@ static void see_and_pack(const char *isa)
             qr_tensor_files_use(st[k], be->k->stored);
             cr_expect_eq(qr_quantized_coded(t), zero < 0 ? QR_C4_G32 : QR_C4_G32_Z, "zero %d, input %d, file %d", zero, input, k);
             cr_expect_eq(qr_quantized_inputs(t) != NULL, input >= 0, "zero %d, input %d, file %d", zero, input, k);
-            packed[k] = packed_matrix(&n[k], &failed, st[k], be, 0, k == 0, NULL);
+            packed[k] = packed_matrix(&n[k], &failed, st[k], be, 0);
             cr_assert_eq(failed, -1);
         }
         cr_expect(n[0] == n[1] && memcmp(packed[0], packed[1], n[0]) == 0, "%s, zero %d, input %d", isa, zero, input);
-        for (int reads = 1; wide && reads <= 2; reads++) { /* what its level would rather look at */
+        if (wide) { /* as for a rank */
             qr_free_aligned(packed[1]);
-            packed[1] = packed_matrix(&n[1], &failed, st[1], be, 0, reads, NULL);
-            cr_expect(failed == -1 && memcmp(packed[0], packed[1], n[0]) == 0, "%s, read (%d), zero %d, input %d", isa, reads, zero, input);
-        }
-        if (wide) { /* as for a rank: nothing of it is read, all is looked at */
-            qr_free_aligned(packed[1]);
-            packed[1] = packed_matrix(&n[1], &failed, st[1], be, 16, false, NULL);
+            packed[1] = packed_matrix(&n[1], &failed, st[1], be, 16);
             cr_expect(failed == -1 && memcmp(packed[0], packed[1], n[0]) == 0, "%s, in two parts, zero %d, input %d", isa, zero, input);
         }
         if (wide) { /* becomes shorter */
             cr_assert_eq(truncate(path, (off_t)file.len / 4), 0);
             qr_free_aligned(packed[1]);
-            qr_free_aligned(packed_matrix(&n[1], &failed, st[1], be, 0, false, NULL));
+            qr_free_aligned(packed_matrix(&n[1], &failed, st[1], be, 0));
             cr_expect_eq(failed, 0, "%s, case %d", isa, i);
-            put_file(path, &file, i % 2);
-            packed[1] = packed_matrix(&n[1], &failed, st[1], be, 0, false, path);
-            cr_expect(failed == 0 || strcmp(isa, "ref") == 0, "%s, case %d", isa, i); /* ref has packed the large ones before */
+            packed[1] = NULL;
         }
         for (int k = 0; k < 2; k++) {
             qr_free_aligned(packed[k]);
@@ -450,10 +435,10 @@ Test(quantized, scales_whose_own_file_becomes_shorter_are_an_error_and_no_signal
     cr_assert_eq(scheme_of(&s, all.config, &err), 0, "%s", err.msg);
     cr_assert_eq(qr_safetensors_open(&st, dir, &err), 0, "%s", err.msg);
     cr_assert_eq(qr_quantized_tensors_find(st, &s, &err), 0, "%s", err.msg);
-    qr_free_aligned(packed_matrix(&n, &failed, st, be, 0, false, NULL));
+    qr_free_aligned(packed_matrix(&n, &failed, st, be, 0));
     cr_expect_eq(failed, -1);
     cr_assert_eq(truncate(path, 8), 0); /* the second one */
-    qr_free_aligned(packed_matrix(&n, &failed, st, be, 0, false, NULL));
+    qr_free_aligned(packed_matrix(&n, &failed, st, be, 0));
     cr_assert_geq(failed, 0);
     cr_expect(strstr(qr_tensor_files_shard_name(st, failed), "b.safetensors") != NULL, "%s", qr_tensor_files_shard_name(st, failed));
     qr_tensor_files_close(st);
@@ -566,24 +551,20 @@ static size_t coded_bytes(char *out, const struct qr_tensor_files *st, const str
     return (size_t)(at - out);
 }
 
-/* E4M3 codes: from where they lie as they are brought, and the weights are what the row decodes to, rounded. */
+/* E4M3 codes: the weights are what the row decodes to, rounded. */
 static void expect_numbers(const struct qr_tensor_files *st, const struct qr_stored_tensor *t, const float *decoded, int first, int n, const char *what)
 {
     const struct qr_coded_format f = qr_dtype_coded(QR_C8_E4M3);
-    const int64_t n_in = t->shape[1], at = n_in > f.group ? f.group : 0, n_units = qr_coded_n_units(f, n_in - at), skipped = at / f.group;
-    float *memory = qr_alloc((size_t)qr_coded_rows_bytes(f, n_in, n), 1), *part = qr_alloc((size_t)(n * n_units), sizeof *part);
+    const int64_t n_in = t->shape[1];
+    float *memory = qr_alloc((size_t)qr_coded_rows_bytes(f, n_in, n), 1);
     const struct qr_coded_rows rows = qr_coded_rows_in(memory, f, n_in, n);
     qr_quantized_fill(st, t, QR_C8_E4M3, &rows, first, n, 0, n_in);
-    qr_quantized_scales(st, t, QR_C8_E4M3, part, first, n, at, n_in - at);
     for (int o = 0; o < n; o++) {
         const struct qr_coded_rows row = qr_coded_row(&rows, f, n_in, o);
-        cr_assert_eq(memcmp(qr_quantized_row(st, t, first + o, at), row.level + at, (size_t)(n_in - at)), 0, "%s: codes of row %d", what, o);
-        cr_assert_eq(memcmp(part + o * n_units, row.scale + skipped, (size_t)n_units * sizeof *part), 0, "%s: scales of row %d", what, o);
         for (int64_t i = 0; i < n_in; i++)
             cr_assert_eq(qr_coded_weight(&row, f, 1, i), qr_f32_to_bf16(decoded[o * n_in + i]), "%s: row %d, number %d", what, o, (int)i);
     }
     qr_free(memory);
-    qr_free(part);
 }
 
 /* Coded rows whose inputs are sorted: each input once, of a group those that the file says, and the numbers are those that the row decodes to. */

@@ -1,4 +1,9 @@
-/* pack.c - rows of coded weights into the panels of coded.h, and single rows of them read back. */
+/* pack.c - rows of coded weights (kernels.h, struct qr_coded_rows) into the panels of coded.h, and single rows of them read back.
+ *
+ * A source fills 16 rows, a byte for each code, into the worker's scratch memory; they stay in L2 while the panel is made of them. Whole panels are transposed
+ * in registers. Where a panel begins or ends with rows of another source, or inputs end within a block, rows go one by one.
+ * Guarantee: both ways give the same bytes, whatever the rows that share a panel were packed with, and a scale is kept as qr_coded_half keeps it.
+ * Thread: items run on the queue's workers, each with panels of its own. */
 #include "kernels/cpu/isa/coded/coded.h"
 
 #include "base/mem.h"
@@ -6,15 +11,12 @@
 #include "kernels/cpu/isa/coded/planes.h"
 #include "kernels/cpu/isa/coded/squeeze.h"
 #include "kernels/cpu/isa/coded/turn.h"
-#include "kernels/cpu/isa/coded/words.h"
 #include "kernels/cpu/isa/isa.h"
-#include "kernels/cpu/isa/coded/pack_words.h"
 #include "kernels/cpu/isa/simd.h"
 #include "kernels/cpu/pool.h"
 
 _Static_assert(QR_CODED_ROWS_MAX >= QR_PANEL, "a source fills a panel at once");
 
-#define ACROSS_PANELS 8 /* that share a line of words of eight outputs */
 #ifdef QR_ISA_avx2
 #define LESS_THE_LEAST(bits) ((bits) < 4 || (bits) == 5 || (bits) == 6) /* what codes are of levels */
 #else
@@ -28,7 +30,6 @@ struct packing {
     struct qr_coded_shape shape;
     uint8_t index[256];   /* of a level, as a byte */
     bool even;            /* levels rise by one */
-    bool by_words;        /* whole panels are packed from the source's words */
     int64_t n_in, row0, n_rows, together; /* panels whose rows come at once */
 };
 
@@ -202,12 +203,11 @@ static __attribute__((noinline)) void put_fours(const struct packing *p, uint8_t
         put_squeezed(p, panel, level, o, n, 3);
 }
 
-static void pack_rows(const struct packing *p, uint8_t *panel, const struct qr_coded_rows *rows, int64_t i, int32_t o, int32_t n)
+static void pack_rows(const struct packing *p, uint8_t *panel, const struct qr_coded_rows *own, int32_t o, int32_t n)
 {
     const struct qr_coded_format f = p->shape.f;
-    const struct qr_coded_rows own = qr_coded_row(rows, f, p->n_in, i);
     for (int32_t r = 0; r < n; r++) {
-        const struct qr_coded_rows row = qr_coded_row(&own, f, p->n_in, r);
+        const struct qr_coded_rows row = qr_coded_row(own, f, p->n_in, r);
         if (f.e4m3) {
             put_numbers_scales(p, panel, o + r, &row);
             continue;
@@ -217,205 +217,192 @@ static void pack_rows(const struct packing *p, uint8_t *panel, const struct qr_c
         put_scales(p, panel, o + r, &row, factor);
     }
     if (f.e4m3) {
-        put_levels(p, panel, own.level, o, n, QR_CODED_E4M3);
+        put_levels(p, panel, own->level, o, n, QR_CODED_E4M3);
         for (int32_t r = 0; r < n; r++)
             settle_codes(p, panel, o + r);
         return;
     }
     if (f.bits == 8)
-        put_levels(p, panel, own.level, o, n, 8);
+        put_levels(p, panel, own->level, o, n, 8);
     else if (f.bits == 6)
-        put_squeezed(p, panel, own.level, o, n, 6);
+        put_squeezed(p, panel, own->level, o, n, 6);
     else if (f.bits == 5)
-        put_squeezed(p, panel, own.level, o, n, 5);
+        put_squeezed(p, panel, own->level, o, n, 5);
     else if (f.bits < 4)
-        put_fours(p, panel, own.level, o, n);
-    else if (!put_whole(p, panel, own.level, n))
-        put_levels(p, panel, own.level, o, n, 4);
+        put_fours(p, panel, own->level, o, n);
+    else
+        put_levels(p, panel, own->level, o, n, 4);
 }
 
-#include "kernels/cpu/isa/coded/blocks.h"
+/* ---- whole panels ---- */
 
-/* ---- whole panels of E4M3 codes, as rows of a file ---- */
+/* What 16 outputs' scales are multiplied by, and which are kept: one by its factor, a power of two. */
+struct factors {
+    float by[QR_PANEL];
+    uint16_t keep[QR_PANEL]; /* 0: the factor is NaN */
+};
 
-/* Whether one of n codes, a multiple of 32, is no number. */
-static bool has_none(const uint8_t *code, int64_t n)
+static void put_factors(const struct packing *p, struct factors *to, uint8_t *panel, const struct qr_coded_rows *rows)
 {
-    const __m256i sign = _mm256_set1_epi8((char)0x80), ones = _mm256_set1_epi8(-1);
-    __m256i any = _mm256_setzero_si256();
-    for (int64_t i = 0; i < n; i += 32)
-        any = _mm256_or_si256(any, _mm256_cmpeq_epi8(_mm256_or_si256(_mm256_loadu_si256((const __m256i *)(const void *)(code + i)), sign), ones));
-    return !_mm256_testz_si256(any, any);
+    for (int32_t o = 0; o < QR_PANEL; o++) {
+        const struct qr_coded_rows row = qr_coded_row(rows, p->shape.f, p->n_in, o);
+        const float factor = qr_coded_factor(&row, p->shape.f, p->n_in);
+        memcpy(panel + o * (int32_t)sizeof factor, &factor, sizeof factor);
+        to->by[o] = isnan(factor) ? 1 : 1 / factor;
+        to->keep[o] = isnan(factor) ? 0 : UINT16_MAX;
+    }
 }
 
-/* What is kept of the scales of a block's n inputs, whose codes are at `code` of each row. */
-static void put_kept(uint8_t *block, const uint8_t *const row[QR_PANEL], int64_t k, int64_t n, const float *scale, int64_t n_units)
+/* x [16][n_units] as halves, from byte `at` of each block on. */
+static void put_units(const struct packing *p, uint8_t *panel, int32_t at, const float *x, const struct factors *f)
+{
+    const struct qr_coded_shape *s = &p->shape;
+    const int64_t n_units = qr_coded_n_units(s->f, p->n_in);
+    const int32_t units = s->block_shift - s->unit_shift;
+    for (int64_t u = 0; u < n_units; u += VF_LEN)
+        for (int32_t o = 0; o < QR_PANEL; o += VF_LEN) {
+            vf t[VF_LEN] QR_UNINITIALIZED;
+            uint16_t keep[VF_LEN];
+            memcpy(keep, f->keep + o, sizeof keep);
+            for (int32_t r = 0; r < VF_LEN; r++)
+                t[r] = vf_load_n(x + (o + r) * n_units + u, n_units - u < VF_LEN ? n_units - u : VF_LEN);
+            vf_transpose(t);
+            for (int32_t i = 0; i < VF_LEN && u + i < n_units; i++) {
+                uint8_t *to = panel + s->head_bytes + ((u + i) >> units) * s->block_bytes + at + (((u + i) & ((1 << units) - 1)) * QR_PANEL + o) * 2;
+#ifdef QR_ISA_avx2
+                const __m128i half = _mm256_cvtps_ph(vf_mul(t[i], vf_load(f->by + o)), _MM_FROUND_TO_NEAREST_INT);
+                _mm_storeu_si128((__m128i *)(void *)to, _mm_and_si128(half, _mm_loadu_si128((const __m128i *)(const void *)keep)));
+#else
+                const __m256i half = _mm512_cvtps_ph(vf_mul(t[i], vf_load(f->by + o)), _MM_FROUND_TO_NEAREST_INT);
+                _mm256_storeu_si256((__m256i *)(void *)to, _mm256_and_si256(half, _mm256_loadu_si256((const __m256i *)(const void *)keep)));
+#endif
+            }
+        }
+}
+
+/* step [16][n_groups], from byte `at` of each block on: 16 by 16 bytes at a time. */
+static void put_steps(const struct packing *p, uint8_t *panel, int32_t at, const int8_t *step)
+{
+    const struct qr_coded_shape *s = &p->shape;
+    const int64_t n_groups = qr_coded_n_groups(s->f, p->n_in);
+    const int32_t groups = s->block_shift - s->group_shift;
+    for (int64_t g = 0; g < n_groups; g += 16) {
+        const int64_t n = n_groups - g < 16 ? n_groups - g : 16;
+        _Alignas(64) int8_t some[16 * 16] = {0};
+        uint8_t turned[16 * 16] QR_UNINITIALIZED;
+        for (int32_t o = 0; o < QR_PANEL; o++)
+            memcpy(some + 16 * o, step + o * n_groups + g, n == 16 ? 16 : (size_t)n);
+        turn_bytes(turned, some, 16);
+        for (int64_t i = 0; i < n; i++)
+            memcpy(panel + s->head_bytes + ((g + i) >> groups) * s->block_bytes + at + ((g + i) & ((1 << groups) - 1)) * QR_PANEL, turned + 16 * i, QR_PANEL);
+    }
+}
+
+#ifdef QR_ISA_avx512
+#define BY_LINES(bits) ((bits) == 5 || (bits) == 6)
+#elif defined QR_ISA_amx
+#define BY_LINES(bits) ((bits) == 5 || (bits) == 6)
+#else
+#define BY_LINES(bits) true
+#endif
+
+/* 32 codes of a row. */
+VF_FN __m256i codes_32(const struct packing *p, const int8_t *level, int32_t bits)
+{
+    const __m256i v = _mm256_loadu_si256((const __m256i *)(const void *)level);
+    if (bits == 4 && !p->even)
+        return _mm256_set_m128i(codes_of(p, level + 16, 16), codes_of(p, level, 16));
+    const int32_t least = bits == 4 ? p->rows->levels[0] : LESS_THE_LEAST(bits) ? qr_coded_least(p->shape.f) : 0;
+    return _mm256_and_si256(_mm256_sub_epi8(v, _mm256_set1_epi8((char)least)), _mm256_set1_epi8((char)((1 << bits) - 1)));
+}
+
+VF_FN void put_lines(const struct packing *p, uint8_t *panel, const int8_t *level, const int32_t bits)
+{
+    const struct qr_coded_shape *s = &p->shape;
+    for (int64_t k = 0; k < p->n_in; k += PLANES_IN) {
+        __m256i v[QR_PANEL] QR_UNINITIALIZED;
+        for (int32_t o = 0; o < QR_PANEL; o++)
+            v[o] = codes_32(p, level + o * p->n_in + k, bits);
+        planes_put(bits, panel + s->head_bytes + (k >> s->block_shift) * s->block_bytes + s->codes_at, k & ((1 << s->block_shift) - 1), v);
+    }
+}
+
+/* The codes of a panel of whole blocks. */
+static void put_codes(const struct packing *p, uint8_t *panel, const int8_t *level)
+{
+    const int32_t bits = p->shape.f.bits;
+    if (BY_LINES(5) && bits == 5)
+        put_lines(p, panel, level, 5);
+    else if (BY_LINES(6) && bits == 6)
+        put_lines(p, panel, level, 6);
+    else if (BY_LINES(4) && bits == 4)
+        put_lines(p, panel, level, 4);
+    else if (BY_LINES(8) && bits == 8)
+        put_lines(p, panel, level, 8);
+    else if (BY_LINES(2) && bits == 2)
+        put_lines(p, panel, level, 2);
+    else if (BY_LINES(3) && bits == 3)
+        put_lines(p, panel, level, 3);
+    else if (bits < 4)
+        put_fours(p, panel, level, 0, QR_PANEL);
+    else if (bits == 8)
+        put_levels(p, panel, level, 0, QR_PANEL, 8);
+    else if (!put_whole(p, panel, level, QR_PANEL))
+        put_levels(p, panel, level, 0, QR_PANEL, 4);
+}
+
+static void pack_panel(const struct packing *p, uint8_t *panel, const struct qr_coded_rows *rows)
+{
+    const struct qr_coded_shape *s = &p->shape;
+    QR_UNINITIALIZED struct factors f;
+    put_factors(p, &f, panel, rows);
+    put_units(p, panel, 0, rows->scale, &f);
+    if (s->f.offset)
+        put_units(p, panel, s->offset_at, rows->offset, &f);
+    if (rows->step)
+        put_steps(p, panel, s->step_at, rows->step);
+    if (rows->offset_step)
+        put_steps(p, panel, s->offset_step_at, rows->offset_step);
+    put_codes(p, panel, rows->level);
+}
+
+/* ---- whole panels of E4M3 codes ---- */
+
+/* What is kept of the scales of a block, where one of its codes may be no number. */
+static void put_kept(const struct packing *p, uint8_t *block, const struct qr_coded_rows *rows, int64_t u)
 {
     float kept[QR_PANEL];
     for (int32_t o = 0; o < QR_PANEL; o++) {
-        const uint8_t *code = row[o] + k;
-        const bool none = has_none(code, n / 32 * 32);
-        kept[o] = qr_coded_e4m3_scale(code + n / 32 * 32, n % 32, none ? __builtin_nanf("") : scale[o * n_units]);
+        const struct qr_coded_rows row = qr_coded_row(rows, p->shape.f, p->n_in, o);
+        kept[o] = qr_coded_e4m3_kept(&row, p->shape.f, p->n_in, u);
     }
     memcpy(block, kept, sizeof kept);
 }
 
-/* Rows `first` on of the source. own: room for their scales. */
-static void pack_numbers(const struct packing *p, uint8_t *panel, int64_t first, float *own)
+static void pack_numbers(const struct packing *p, uint8_t *panel, const struct qr_coded_rows *rows)
 {
     const struct qr_coded_shape *s = &p->shape;
     const uint8_t *row[QR_PANEL];
     bool odd = false;
     for (int32_t o = 0; o < QR_PANEL; o++)
-        row[o] = p->rows->row(p->rows->arg, first + o);
-    p->rows->scales(p->rows->arg, own, first, QR_PANEL);
+        row[o] = (const uint8_t *)rows->level + o * p->n_in;
     for (int64_t u = 0; u < s->n_blocks; u++) {
         uint8_t *block = panel + u * s->block_bytes;
         const int64_t begin = u << s->block_shift, end = begin + s->f.group < p->n_in ? begin + s->f.group : p->n_in;
         float kept[QR_PANEL];
         if (numbers_block(block + s->codes_at, row, begin, end)) {
-            put_kept(block, row, begin, end - begin, own + u, s->n_blocks);
+            put_kept(p, block, rows, u);
             odd = true;
             continue;
         }
         for (int32_t o = 0; o < QR_PANEL; o++) {
-            kept[o] = qr_coded_e4m3_scale(row[o], 0, own[o * s->n_blocks + u]);
+            kept[o] = qr_coded_e4m3_scale(row[o], 0, rows->scale[o * s->n_blocks + u]);
             odd = odd || !(fabsf(kept[o]) > 0);
         }
         memcpy(block, kept, sizeof kept);
     }
     for (int32_t o = 0; odd && o < QR_PANEL; o++)
         settle_codes(p, panel, o);
-}
-
-/* ---- whole panels from words of a file ---- */
-
-#define WORDS_MOST 64 /* panels at once */
-
-struct words {
-    const struct packing *p;
-    const float *scale; /* [groups][rows] */
-    const int8_t *zero; /* likewise, or NULL */
-    int64_t rows, first;
-    struct factors factors[WORDS_MOST];
-};
-
-#ifndef QR_ISA_avx2
-/* Everything of panel i but its codes. */
-static void put_words_scales(struct words *w, uint8_t *panel, int64_t i)
-{
-    const struct qr_coded_shape *s = &w->p->shape;
-    struct factors *f = &w->factors[i];
-    __m512i most = _mm512_setzero_si512();
-    const int64_t n_groups = w->p->n_in >> s->group_shift;
-    const int32_t groups = s->block_shift - s->group_shift;
-    uint32_t bits[QR_PANEL];
-    for (int64_t g = 0; g < n_groups; g++)
-        most = _mm512_max_epu32(most, _mm512_and_si512(_mm512_loadu_si512(w->scale + g * w->rows + i * QR_PANEL), _mm512_set1_epi32(INT32_MAX)));
-    _mm512_storeu_si512(bits, most);
-    for (int32_t o = 0; o < QR_PANEL; o++)
-        set_factor(f, panel, o, bits[o]);
-    memcpy(panel + QR_CODED_LEVELS_AT, w->p->rows->levels, sizeof w->p->rows->levels);
-    const __m512 by = _mm512_loadu_ps(f->by);
-    const __m256i keep = _mm256_loadu_si256((const __m256i *)(const void *)f->keep);
-    for (int64_t g = 0; g < n_groups; g++) {
-        const int64_t from = g * w->rows + i * QR_PANEL, in = g & ((1 << groups) - 1);
-        uint8_t *block = panel + s->head_bytes + (g >> groups) * s->block_bytes;
-        const __m256i half = _mm512_cvtps_ph(_mm512_mul_ps(_mm512_loadu_ps(w->scale + from), by), _MM_FROUND_TO_NEAREST_INT);
-        _mm256_storeu_si256((__m256i *)(void *)(block + in * 2 * QR_PANEL), _mm256_and_si256(half, keep));
-        if (w->zero)
-            memcpy(block + s->offset_step_at + in * QR_PANEL, w->zero + from, QR_PANEL);
-    }
-}
-#else
-/* Of panel i; of all panels before any scale is put: a vector that is read of what has just been written number by number waits for it. */
-static void put_words_factors(struct words *w, uint8_t *panel, int64_t i)
-{
-    struct factors *f = &w->factors[i];
-    const int64_t n_groups = w->p->n_in >> w->p->shape.group_shift;
-    for (int32_t o = 0; o < QR_PANEL; o += VF_LEN) {
-        __m256i most = _mm256_setzero_si256();
-        uint32_t bits[VF_LEN];
-        for (int64_t g = 0; g < n_groups; g++)
-            most = _mm256_max_epu32(most, _mm256_castps_si256(vf_abs(vf_load(w->scale + g * w->rows + i * QR_PANEL + o))));
-        _mm256_storeu_si256((__m256i *)(void *)bits, most);
-        for (int32_t k = 0; k < VF_LEN; k++)
-            set_factor(f, panel, o + k, bits[k]);
-    }
-    memcpy(panel + QR_CODED_LEVELS_AT, w->p->rows->levels, sizeof w->p->rows->levels);
-}
-
-/* Everything else of panel i but its codes. */
-static void put_words_scales(const struct words *w, uint8_t *panel, int64_t i)
-{
-    const struct qr_coded_shape *s = &w->p->shape;
-    const struct factors *f = &w->factors[i];
-    const int64_t n_groups = w->p->n_in >> s->group_shift;
-    const int32_t groups = s->block_shift - s->group_shift;
-    for (int64_t g = 0; g < n_groups; g++) {
-        const int64_t from = g * w->rows + i * QR_PANEL, in = g & ((1 << groups) - 1);
-        uint8_t *block = panel + s->head_bytes + (g >> groups) * s->block_bytes;
-        for (int32_t o = 0; o < QR_PANEL; o += VF_LEN) {
-            const __m128i half = _mm256_cvtps_ph(vf_mul(vf_load(w->scale + from + o), vf_load(f->by + o)), _MM_FROUND_TO_NEAREST_INT);
-            const __m128i keep = _mm_loadu_si128((const __m128i *)(const void *)(f->keep + o));
-            _mm_storeu_si128((__m128i *)(void *)(block + (in * QR_PANEL + o) * 2), _mm_and_si128(half, keep));
-        }
-        if (w->zero)
-            memcpy(block + s->offset_step_at + in * QR_PANEL, w->zero + from, QR_PANEL);
-    }
-}
-#endif
-
-/* Inputs [k, k + WORDS_INPUTS) of n panels from the one at `panel` on. */
-static void put_words(const struct words *w, uint8_t *panel, int64_t n, int64_t k)
-{
-    const struct qr_coded_shape *s = &w->p->shape;
-    const struct qr_coded_words *l = &w->p->rows->words;
-    uint8_t *to = panel + s->head_bytes + (k >> s->block_shift) * s->block_bytes + s->codes_at + (k & ((1 << s->block_shift) - 1)) * QR_PANEL / 2;
-    for (int64_t i = 0; i < n && !l->across; i++)
-        words_along(to + i * s->panel_bytes, l->codes + k / 8 * l->pitch + (w->first + i * QR_PANEL) * 4, l->pitch, true);
-    const uint8_t *across = l->codes + k * l->pitch + w->first / 2;
-    for (int64_t i = 0; i < n && l->across; i += ACROSS_PANELS)
-        words_across(to + i * s->panel_bytes, s->panel_bytes, (int32_t)(n - i < ACROSS_PANELS ? n - i : ACROSS_PANELS), across + i * QR_PANEL / 2, l->pitch,
-                     true);
-}
-
-/* Everything but codes of n panels of rows `first` on of the source. */
-VF_FN void begin_words(struct words *w, const struct packing *p, uint8_t *panel, int64_t first, int64_t n, void *own)
-{
-    const int64_t n_groups = p->n_in >> p->shape.group_shift, rows = n * QR_PANEL;
-    float *scale = own;
-    int8_t *zero = p->shape.f.zero ? (int8_t *)(scale + n_groups * rows) : NULL;
-    QR_ASSERT(n <= WORDS_MOST && (!p->rows->words.across || first % 8 == 0));
-    w->p = p, w->scale = scale, w->zero = zero, w->rows = rows, w->first = first;
-    for (int64_t g = 0; g < n_groups; g++)
-        p->rows->words.scales(p->rows->arg, scale + g * rows, zero ? zero + g * rows : NULL, first, rows, g);
-#ifdef QR_ISA_avx2
-    for (int64_t i = 0; i < n; i++)
-        put_words_factors(w, panel + i * p->shape.panel_bytes, i);
-#endif
-    for (int64_t i = 0; i < n; i++)
-        put_words_scales(w, panel + i * p->shape.panel_bytes, i);
-}
-
-/* n panels of rows `first` on of the source, in the order in which the file has them. */
-static void pack_words(const struct packing *p, uint8_t *panel, int64_t first, int64_t n, void *own)
-{
-    QR_UNINITIALIZED struct words w;
-    begin_words(&w, p, panel, first, n, own);
-    for (int64_t k = 0; k < p->n_in; k += WORDS_INPUTS)
-        put_words(&w, panel, n, k);
-}
-
-/* As many panels at once as the source likes and a worker's memory holds; 0: it has no words, or other codes. */
-static int64_t words_together(const struct packing *p)
-{
-    const struct qr_coded_words *l = &p->rows->words;
-    if (!l->codes || p->shape.f.bits != 4 || p->n_in % 64 != 0 || p->n_in % p->shape.f.group != 0 || (l->across && p->row0 % 8 != 0))
-        return 0;
-    const int64_t room = (int64_t)p->q->own_bytes / ((p->n_in >> p->shape.group_shift) * QR_PANEL * (int64_t)(sizeof(float) + 1));
-    const int64_t n = l->together < WORDS_MOST ? l->together : WORDS_MOST;
-    return n < room ? n : room;
 }
 
 /* Rows [first, end) of dst, which the source fills at once. */
@@ -431,7 +418,13 @@ static void pack_filled(const struct packing *p, int64_t first, int64_t end, voi
         n = end - row < QR_PANEL - o ? end - row : QR_PANEL - o;
         if (f.bits == 4)
             memcpy(dst + QR_CODED_LEVELS_AT, p->rows->levels, sizeof p->rows->levels);
-        pack_rows(p, dst, &rows, row - first, (int32_t)o, (int32_t)n);
+        const struct qr_coded_rows some = qr_coded_row(&rows, f, p->n_in, row - first);
+        if (n == QR_PANEL && f.e4m3)
+            pack_numbers(p, dst, &some);
+        else if (n == QR_PANEL && p->n_in % (1 << p->shape.block_shift) == 0)
+            pack_panel(p, dst, &some);
+        else
+            pack_rows(p, dst, &some, (int32_t)o, (int32_t)n);
     }
 }
 
@@ -439,41 +432,16 @@ static void pack_item(const void *arg, int32_t item, int32_t worker)
 {
     const struct packing *p = arg;
     const int64_t panel = p->row0 / QR_PANEL + item * p->together, end_row = p->row0 + p->n_rows;
-    void *own = qr_queue_own(p->q, worker);
-    int64_t first = panel * QR_PANEL, end = first + p->together * QR_PANEL;
-    first = first > p->row0 ? first : p->row0;
-    end = end < end_row ? end : end_row;
-    const int64_t whole = (first + QR_PANEL - 1) / QR_PANEL, n_whole = end / QR_PANEL - whole;
-    uint8_t *dst = p->dst + whole * p->shape.panel_bytes;
-#ifdef QR_ISA_avx2
-    if (end - first == QR_PANEL && pack_narrow(p, dst, first - p->row0, own))
-        return;
-#endif
-    if (p->rows->blocks && end - first == QR_PANEL) {
-        if (p->shape.f.bits == 4)
-            memcpy(dst + QR_CODED_LEVELS_AT, p->rows->levels, sizeof p->rows->levels);
-        pack_blocks(p, dst, first - p->row0, own);
-    } else if (p->rows->scales && end - first == QR_PANEL) {
-        pack_numbers(p, dst, first - p->row0, own);
-    } else if (p->by_words && n_whole > 0) {
-        pack_filled(p, first, whole * QR_PANEL, own);
-        pack_words(p, dst, whole * QR_PANEL - p->row0, n_whole, own);
-        pack_filled(p, (whole + n_whole) * QR_PANEL, end, own);
-    } else {
-        pack_filled(p, first, end, own);
-    }
+    const int64_t first = panel * QR_PANEL, end = first + p->together * QR_PANEL;
+    pack_filled(p, first > p->row0 ? first : p->row0, end < end_row ? end : end_row, qr_queue_own(p->q, worker));
 }
 
 /* As many panels at once as the source likes, a worker's memory holds, and leave every thread a few items. */
 static int64_t panels_together(const struct packing *p, int64_t n_panels)
 {
-    const int64_t room = (int64_t)p->q->own_bytes / qr_coded_rows_bytes(p->shape.f, p->n_in, QR_PANEL);
-    int64_t share = n_panels / (4 * p->q->n_threads), n = p->rows->row ? 1 : p->rows->together;
-    n = n < room ? n : room;
-    n = p->by_words ? words_together(p) : n;
-    if (p->by_words && p->rows->words.across) /* a register of words is turned as long where half of it is missing */
-        share = share < ACROSS_PANELS ? ACROSS_PANELS : share / ACROSS_PANELS * ACROSS_PANELS;
-    n = n < share ? n : share;
+    const int64_t room = (int64_t)p->q->own_bytes / qr_coded_rows_bytes(p->shape.f, p->n_in, QR_PANEL), share = n_panels / (4 * p->q->n_threads);
+    int64_t n = p->rows->together < room ? p->rows->together : room;
+    n = n < share || p->q->n_threads == 1 ? n : share;
     return n > 1 ? n : 1;
 }
 
@@ -485,169 +453,13 @@ void QR_ISA_NAME(linear_pack_coded)(struct qr_queue *q, void *dst, enum qr_dtype
     QR_ASSERT(qr_dtype_is_coded(to) && n_in > 0 && n_in <= qr_linear_inputs_max(to));
     struct packing p = {.dst = dst, .rows = rows, .q = q, .shape = qr_coded_shape_of(to, n_in), .even = true, .n_in = n_in, .row0 = row0, .n_rows = n_rows};
     QR_ASSERT(qr_coded_rows_bytes(p.shape.f, n_in, QR_PANEL) <= (int64_t)q->own_bytes);
-    QR_ASSERT(!rows->scales || (rows->row && p.shape.f.e4m3));
-    QR_ASSERT(!rows->blocks || (rows->row && n_in % rows->blocks->n_in == 0 && rows->blocks->n_in == qr_coded_unit(p.shape.f)));
     for (int32_t i = 0; i < QR_COUNT(rows->levels); i++) {
         p.index[(uint8_t)rows->levels[i]] = (uint8_t)i;
         p.even = p.even && rows->levels[i] == rows->levels[0] + i;
     }
-    p.by_words = words_together(&p) > 0;
     const int64_t n_panels = n_rows > 0 ? (row0 + n_rows - 1) / QR_PANEL - row0 / QR_PANEL + 1 : 0;
     p.together = panels_together(&p, n_panels);
     qr_queue_run(q, pack_item, &p, (n_panels + p.together - 1) / p.together);
-}
-
-#define WORDS_ASKED 1024  /* bytes of a row ahead */
-#define ASKED_INPUTS 128  /* whose words are asked for at once */
-
-/* Everything but codes. */
-static void begin_item(const void *arg, int32_t item, int32_t worker)
-{
-    const struct packing *p = arg;
-    const int64_t first = item * p->together, left = p->n_rows / QR_PANEL - first;
-    QR_UNINITIALIZED struct words w;
-    begin_words(&w, p, p->dst + (p->row0 / QR_PANEL + first) * p->shape.panel_bytes, first * QR_PANEL, left < p->together ? left : p->together,
-                qr_queue_own(p->q, worker));
-}
-
-/* Before inputs k on of panels i on are packed from where a file is mapped: words that come in a while. Along, those of the same row, behind its end of the
- * row that is next; across, those of the same inputs for the next panels, which lie too far apart for the processor to see where it goes on. */
-VF_FN void ask_words(const struct qr_coded_words *l, int64_t k, int64_t i, int64_t n_panels)
-{
-    const int64_t at = i * QR_PANEL * 4 + WORDS_ASKED, row_bytes = n_panels * QR_PANEL * 4;
-    const uint8_t *along = l->codes + k / 8 * l->pitch + at + (at < row_bytes ? 0 : WORDS_INPUTS / 8 * l->pitch - row_bytes);
-    const uint8_t *across = l->codes + k * l->pitch + (i + 2 * ACROSS_PANELS) * QR_PANEL / 2 - 1;
-    for (int32_t r = 0; !l->across && r < WORDS_INPUTS / 8; r++)
-        _mm_prefetch((const char *)((uintptr_t)along + (uintptr_t)(r * l->pitch)), _MM_HINT_T0);
-    for (int32_t r = 0; l->across && r < WORDS_INPUTS; r++)
-        _mm_prefetch((const char *)((uintptr_t)across + (uintptr_t)(r * l->pitch)), _MM_HINT_T1);
-}
-
-/* Codes of inputs [begin, end), whose words are in a cache, or asked for: along, row by row of words; across, as few panels at a time as words allow, each
- * one's stretch at once (the other way round cost a tenth of the time along, a fourth more across). */
-static void put_stretch(const struct packing *p, int64_t begin, int64_t end)
-{
-    const struct qr_coded_shape *s = &p->shape;
-    const struct qr_coded_words *l = &p->rows->words;
-    const int64_t n = p->n_rows / QR_PANEL, step = l->across ? ACROSS_PANELS : 1;
-    const int64_t at_once = !l->across ? WORDS_INPUTS : p->rows->asks ? ASKED_INPUTS : end - begin;
-    for (int64_t j = begin; j < end; j += at_once)
-        for (int64_t i = 0; i < n; i += step)
-            for (int64_t k = j; k < j + at_once && k < end; k += WORDS_INPUTS) {
-                uint8_t *panel = p->dst + (p->row0 / QR_PANEL + i) * s->panel_bytes;
-                uint8_t *to = panel + s->head_bytes + (k >> s->block_shift) * s->block_bytes + qr_coded_codes_at(s, (int32_t)k);
-                const int64_t some = n - i < step ? n - i : step;
-                if (p->rows->asks)
-                    ask_words(l, k, i, n);
-                if (l->across)
-                    words_across(to, s->panel_bytes, (int32_t)some, l->codes + k * l->pitch + i * QR_PANEL / 2, l->pitch, false);
-                else
-                    words_along(to, l->codes + k / 8 * l->pitch + i * QR_PANEL * 4, l->pitch, false);
-            }
-    _mm_sfence(); /* behind lines that were streamed */
-}
-
-void QR_ISA_NAME(pack_words)(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t n_out, int64_t n_in, int64_t row0, const struct qr_coded_source *rows,
-                             int64_t n_rows, int64_t first, int64_t n)
-{
-    QR_ASSERT(dst != NULL && rows != NULL && qr_dtype_is_coded(to));
-    QR_ASSERT((uintptr_t)dst % 64 == 0); /* whole lines are streamed */
-    QR_ASSERT(row0 >= 0 && n_rows >= 0 && row0 + n_rows <= n_out && row0 % QR_PANEL == 0 && n_rows % QR_PANEL == 0);
-    QR_ASSERT(first >= 0 && n >= 0 && first + n <= n_in && first % WORDS_INPUTS == 0 && n % WORDS_INPUTS == 0);
-    struct packing p = {.dst = dst, .rows = rows, .q = q, .shape = qr_coded_shape_of(to, n_in), .n_in = n_in, .row0 = row0, .n_rows = n_rows};
-    p.together = words_together(&p);
-    QR_ASSERT(p.together > 0);
-    if (n > 0)
-        put_stretch(&p, first, first + n);
-    else
-        qr_queue_run(q, begin_item, &p, (int32_t)((n_rows / QR_PANEL + p.together - 1) / p.together));
-}
-
-#define SORTED_PANELS 4 /* at a time */
-
-struct sorting {
-    uint8_t *dst; /* of the first panel */
-    struct qr_queue *q;
-    struct qr_coded_shape shape;
-    const int32_t *inputs;
-    int64_t n_in, n_panels;
-};
-
-/* Up to four panels: first all inputs are turned to where they stay in a cache, then those of each line are picked there. A panel that is missing is the one
- * before it once more. */
-static void sorted_item(const void *arg, int32_t item, int32_t worker)
-{
-    const struct sorting *p = arg;
-    const struct qr_coded_shape *s = &p->shape;
-    const int64_t first = (int64_t)item * SORTED_PANELS, last = p->n_panels - first - 1, block_inputs = (int64_t)1 << s->block_shift;
-    uint8_t *turned = qr_queue_own(p->q, worker), *panel[SORTED_PANELS];
-    for (int64_t i = 0; i < SORTED_PANELS; i++)
-        panel[i] = p->dst + (first + (i < last ? i : last)) * s->panel_bytes + s->head_bytes + s->codes_at;
-    for (int64_t k = 0, block = 0; k < p->n_in; k += block_inputs, block += s->block_bytes)
-        for (int64_t in = 0; in < block_inputs; in += WORDS_TURNED_INPUTS) {
-            const int64_t at = block + in * QR_PANEL / 2;
-            const uint8_t *from[] = {panel[0] + at, panel[1] + at, panel[2] + at, panel[3] + at};
-            words_turn(turned + (k + in) * WORDS_TURNED, from);
-        }
-    for (int64_t k = 0, block = 0; k < p->n_in; k += block_inputs, block += s->block_bytes)
-        for (int64_t in = 0; in < block_inputs; in += WORDS_TURNED_INPUTS) {
-            const int64_t at = block + in * QR_PANEL / 2;
-            uint8_t *to[] = {panel[0] + at, panel[1] + at, panel[2] + at, panel[3] + at};
-            words_gather(to, turned, p->inputs + k + in);
-        }
-}
-
-void QR_ISA_NAME(pack_sorted)(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t n_out, int64_t n_in, int64_t row0, const int32_t *inputs,
-                              int64_t n_rows)
-{
-    QR_ASSERT(dst != NULL && inputs != NULL);
-    QR_ASSERT(row0 >= 0 && n_rows >= 0 && row0 + n_rows <= n_out && row0 % QR_PANEL == 0 && n_rows % QR_PANEL == 0);
-    struct sorting p = {.q = q, .shape = qr_coded_shape_of(to, n_in), .inputs = inputs, .n_in = n_in, .n_panels = n_rows / QR_PANEL};
-    QR_ASSERT(p.shape.f.bits == 4 && n_in % (1 << p.shape.block_shift) == 0 && n_in * WORDS_TURNED <= (int64_t)q->own_bytes);
-    p.dst = (uint8_t *)dst + row0 / QR_PANEL * p.shape.panel_bytes;
-    qr_queue_run(q, sorted_item, &p, (p.n_panels + SORTED_PANELS - 1) / SORTED_PANELS);
-}
-
-#define STRIP_AHEAD 8 /* rows of words that are asked for; more of them share too few places of the first cache */
-
-struct taking {
-    struct sorting by;
-    const struct qr_coded_words *words;
-};
-
-/* Up to eight panels: all inputs' words are taken to where they stay in a cache, then those of each line are picked there. */
-static void taken_item(const void *arg, int32_t item, int32_t worker)
-{
-    const struct taking *t = arg;
-    const struct qr_coded_shape *s = &t->by.shape;
-    const int64_t first = (int64_t)item * WORDS_STRIP, left = t->by.n_panels - first, pitch = t->words->pitch, n_in = t->by.n_in;
-    const int64_t block_inputs = (int64_t)1 << s->block_shift;
-    const int32_t n = left < WORDS_STRIP ? (int32_t)left : WORDS_STRIP;
-    uint8_t *taken = qr_queue_own(t->by.q, worker), *codes = t->by.dst + first * s->panel_bytes + s->head_bytes + s->codes_at;
-    const uint8_t *from = t->words->codes + first * QR_PANEL * 4;
-    for (int64_t k = 0; k < n_in; k += 8, from += pitch) {
-        const char *ahead = (const char *)((uintptr_t)from + (uintptr_t)(STRIP_AHEAD * pitch));
-        for (int32_t i = 0; i <= n; i++) /* a row's part may begin anywhere in a line */
-            _mm_prefetch(ahead + i * 64, _MM_HINT_T0);
-        words_take(taken, n_in, k, from, n);
-    }
-    for (int64_t k = 0, block = 0; k < n_in; k += block_inputs, block += s->block_bytes)
-        for (int64_t in = 0; in < block_inputs; in += WORDS_INPUTS)
-            words_give(codes + block + in * QR_PANEL / 2, s->panel_bytes, n, taken, n_in, t->by.inputs + k + in, true);
-    _mm_sfence(); /* behind lines that were streamed */
-}
-
-void QR_ISA_NAME(pack_taken)(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t n_out, int64_t n_in, int64_t row0, const struct qr_coded_words *words,
-                             const int32_t *inputs, int64_t n_rows)
-{
-    QR_ASSERT(dst != NULL && words != NULL && inputs != NULL);
-    QR_ASSERT((uintptr_t)dst % 64 == 0 && words->codes != NULL && !words->across);
-    QR_ASSERT(row0 >= 0 && n_rows >= 0 && row0 + n_rows <= n_out && row0 % QR_PANEL == 0 && n_rows % QR_PANEL == 0);
-    struct taking t = {.by = {.q = q, .shape = qr_coded_shape_of(to, n_in), .inputs = inputs, .n_in = n_in, .n_panels = n_rows / QR_PANEL}, .words = words};
-    QR_ASSERT(t.by.shape.f.bits == 4 && n_in % (1 << t.by.shape.block_shift) == 0 && n_in <= QR_PACK_TAKEN_INPUTS);
-    _Static_assert(QR_PACK_TAKEN_INPUTS * 64 <= QR_WORKER_SCRATCH_BYTES, "all inputs fit");
-    t.by.dst = (uint8_t *)dst + row0 / QR_PANEL * t.by.shape.panel_bytes;
-    qr_queue_run(q, taken_item, &t, (int32_t)((t.by.n_panels + WORDS_STRIP - 1) / WORDS_STRIP));
 }
 
 /* ---- rows read back ---- */

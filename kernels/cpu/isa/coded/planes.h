@@ -1,5 +1,4 @@
-/* planes.h - codes of 16 outputs and 32 inputs at a time, from where the planes of a file's block have their bits (struct qr_coded_blocks), through
- * registers into a panel (coded.h). Inside kernels/cpu/isa only. */
+/* planes.h - codes of 16 outputs and 32 inputs at a time from registers into a panel (coded.h). Inside kernels/cpu/isa only. */
 #ifndef QR_KERNELS_CPU_ISA_CODED_PLANES_H
 #define QR_KERNELS_CPU_ISA_CODED_PLANES_H
 
@@ -7,65 +6,6 @@
 #include "kernels/kernels.h"
 
 #define PLANES_IN 32 /* inputs at a time */
-
-/* ---- out of the file ---- */
-
-/* Where inputs i to i + 31 have theirs: bytes from the plane's begin on, and places to the left. */
-struct plane_part {
-    int64_t at;
-    __m256i by;
-};
-
-/* So that they come to lie from bit `to` of a byte on. A plane whose bytes have less than 32 inputs is taken whole. */
-VF_FN struct plane_part plane_part_of(int32_t bits, int32_t width, int32_t i, int32_t to)
-{
-    if (width < PLANES_IN)
-        return (struct plane_part){0, _mm256_setzero_si256()};
-    const int32_t all = width * 8 / bits, in = i % all;
-    return (struct plane_part){i / all * width + in % width, _mm256_set1_epi32((to - in / width * bits) & 31)};
-}
-
-/* Every 32 bits of x turned, so that what leaves a byte is in the one beside it: in bits that nobody asks for. */
-VF_FN __m256i plane_turn(__m256i x, __m256i by)
-{
-#ifdef __AVX512VL__
-    return _mm256_rolv_epi32(x, by);
-#else
-    return _mm256_or_si256(_mm256_sllv_epi32(x, by), _mm256_srlv_epi32(x, _mm256_sub_epi32(_mm256_set1_epi32(32), by)));
-#endif
-}
-
-/* Bits `to` to `to` + bits - 1 of each of 32 bytes, others 0. */
-VF_FN __m256i plane_bits(const uint8_t *plane, int32_t bits, int32_t to, const struct plane_part *part)
-{
-    const __m256i x = _mm256_loadu_si256((const __m256i *)(const void *)(plane + part->at));
-    return _mm256_and_si256(plane_turn(x, part->by), _mm256_set1_epi8((char)(((1 << bits) - 1) << to)));
-}
-
-/* The lower halves of 16 bytes, then the upper ones. */
-VF_FN __m256i plane_halves(const uint8_t *plane)
-{
-    const __m256i x = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)plane));
-    return _mm256_and_si256(_mm256_srlv_epi32(x, _mm256_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4)), _mm256_set1_epi8(15));
-}
-
-/* Bit i of a word as bit `to` of byte i. */
-VF_FN __m256i plane_single(const uint8_t *plane, int32_t to)
-{
-    int32_t word;
-    memcpy(&word, plane, sizeof word);
-    const __m256i set = _mm256_set1_epi8((char)(1 << to));
-#ifdef __AVX512VL__
-    return _mm256_maskz_mov_epi8((__mmask32)word, set);
-#else
-    const __m256i each = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
-    const __m256i one = _mm256_set1_epi64x((int64_t)0x8040201008040201u);
-    const __m256i bytes = _mm256_shuffle_epi8(_mm256_set1_epi32(word), each);
-    return _mm256_and_si256(_mm256_cmpeq_epi8(_mm256_and_si256(bytes, one), one), set);
-#endif
-}
-
-/* ---- into a panel ---- */
 
 #ifdef QR_ISA_amx
 /* Eight outputs' lines, of rows i and i + 4 in v[i]: every other one of them is the other outputs' (coded.h). A line's 8 outputs of 6 bytes come as 0, 1,

@@ -20,15 +20,6 @@ VF_FN void turn_store(uint8_t *to, __m128i v, bool join)
 
 #ifndef QR_ISA_avx2
 #define TURN_PICK 0xca /* bits of the second where the first has them, else of the third */
-
-/* Quarter q of a register for each: 16 bytes of output 4 q + i. */
-VF_FN __m512i turn_gather(const uint8_t *const row[QR_PANEL], int64_t at, int32_t i)
-{
-    __m512i v = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)(const void *)(row[i] + at)));
-    v = _mm512_inserti32x4(v, _mm_loadu_si128((const __m128i *)(const void *)(row[4 + i] + at)), 1);
-    v = _mm512_inserti32x4(v, _mm_loadu_si128((const __m128i *)(const void *)(row[8 + i] + at)), 2);
-    return _mm512_inserti32x4(v, _mm_loadu_si128((const __m128i *)(const void *)(row[12 + i] + at)), 3);
-}
 #endif
 
 /* put_four: inputs k to k + 15 of a block (k a multiple of 16) whose codes begin at `codes`, of outputs 4 quad to 4 quad + 3 of a panel: v[i] has output
@@ -94,56 +85,6 @@ VF_FN void put_four(int32_t bits, uint8_t *codes, int64_t k, int32_t quad, const
         turn_store(to, _mm_unpacklo_epi64(a, b), join);
         turn_store(to + 128, _mm_unpackhi_epi64(a, b), join);
     }
-}
-
-/* v[i]'s quarter q to quarter i of line q: four outputs and 32 inputs. */
-VF_FN void turn_lines(__m512i line[4], __m512i v0, __m512i v1, __m512i v2, __m512i v3)
-{
-    const __m512i a = _mm512_shuffle_i32x4(v0, v1, 0x44), b = _mm512_shuffle_i32x4(v2, v3, 0x44); /* quarters 0 and 1 of both */
-    const __m512i c = _mm512_shuffle_i32x4(v0, v1, 0xee), d = _mm512_shuffle_i32x4(v2, v3, 0xee);
-    line[0] = _mm512_shuffle_i32x4(a, b, 0x88);
-    line[1] = _mm512_shuffle_i32x4(a, b, 0xdd);
-    line[2] = _mm512_shuffle_i32x4(c, d, 0x88);
-    line[3] = _mm512_shuffle_i32x4(c, d, 0xdd);
-}
-
-VF_FN void turn_quarters(uint8_t *to, __m512i v0, __m512i v1, __m512i v2, __m512i v3)
-{
-    __m512i line[4];
-    turn_lines(line, v0, v1, v2, v3);
-    for (int i = 0; i < 4; i++)
-        _mm512_storeu_si512(to + i * 64, line[i]);
-}
-
-/* 16 bytes of 16 outputs as words of four outputs: of the lower halves in out[0] and out[1] (their first eight), of the upper ones in out[2] and out[3]. */
-VF_FN void turn_nibbles(__m512i out[4], const uint8_t *const row[QR_PANEL], int64_t at)
-{
-    const __m512i low = _mm512_set1_epi8(15), a = turn_gather(row, at, 0), b = turn_gather(row, at, 1);
-    const __m512i c = turn_gather(row, at, 2), d = turn_gather(row, at, 3);
-    const __m512i ab = _mm512_ternarylogic_epi32(low, a, _mm512_slli_epi16(b, 4), TURN_PICK);
-    const __m512i cd = _mm512_ternarylogic_epi32(low, c, _mm512_slli_epi16(d, 4), TURN_PICK);
-    const __m512i ef = _mm512_ternarylogic_epi32(low, _mm512_srli_epi16(a, 4), b, TURN_PICK);
-    const __m512i gh = _mm512_ternarylogic_epi32(low, _mm512_srli_epi16(c, 4), d, TURN_PICK);
-    out[0] = _mm512_unpacklo_epi8(ab, cd);
-    out[1] = _mm512_unpackhi_epi8(ab, cd);
-    out[2] = _mm512_unpacklo_epi8(ef, gh);
-    out[3] = _mm512_unpackhi_epi8(ef, gh);
-}
-
-/* 16 outputs' 2 `half` inputs, of which byte i of each row from `at` on has i and half + i, from input k of a block on, a multiple of 32. */
-#define TURN_NIBBLES
-VF_FN void put_nibbles(uint8_t *codes, const uint8_t *const row[QR_PANEL], int64_t at, int64_t k, int32_t half)
-{
-    uint8_t *to = codes + k * 8;
-    __m512i v[4], w[4];
-    turn_nibbles(v, row, at);
-    if (half == 16) {
-        turn_quarters(to, v[0], v[1], v[2], v[3]);
-        return;
-    }
-    turn_nibbles(w, row, at + 16);
-    turn_quarters(to, v[0], v[1], w[0], w[1]);
-    turn_quarters(to + 256, v[2], v[3], w[2], w[3]);
 }
 
 static inline int32_t code_of(const uint8_t *codes, struct qr_coded_format f, int32_t in, int32_t row)
@@ -227,56 +168,6 @@ static inline int32_t code_of(const uint8_t *codes, struct qr_coded_format f, in
 #endif
     return coded_code_in(codes + in / 4 * (QR_CODED_LINE / 8 * f.bits), f, row * 4 + in % 4);
 }
-#endif
-
-#ifndef QR_ISA_amx
-/* 16 bytes of eight rows: v[i] has bytes 4 i to 4 i + 3 of each. */
-VF_FN void turn_eight(__m256i v[4], const uint8_t *const row[8], int64_t at)
-{
-    __m256i x[4];
-    for (int32_t i = 0; i < 4; i++) {
-        const __m128i *first = (const __m128i *)(const void *)(row[i] + at), *second = (const __m128i *)(const void *)(row[4 + i] + at);
-        x[i] = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128(first)), _mm_loadu_si128(second), 1);
-    }
-    const __m256i a = _mm256_unpacklo_epi32(x[0], x[1]), b = _mm256_unpacklo_epi32(x[2], x[3]);
-    const __m256i c = _mm256_unpackhi_epi32(x[0], x[1]), d = _mm256_unpackhi_epi32(x[2], x[3]);
-    v[0] = _mm256_unpacklo_epi64(a, b);
-    v[1] = _mm256_unpackhi_epi64(a, b);
-    v[2] = _mm256_unpacklo_epi64(c, d);
-    v[3] = _mm256_unpackhi_epi64(c, d);
-}
-
-/* The upper halves of a's bytes and the lower ones of b's change places. */
-VF_FN void swap_halves(__m256i *a, __m256i *b)
-{
-    const __m256i other = _mm256_and_si256(_mm256_xor_si256(_mm256_srli_epi16(*a, 4), *b), _mm256_set1_epi8(15));
-    *b = _mm256_xor_si256(*b, other);
-    *a = _mm256_xor_si256(*a, _mm256_slli_epi16(other, 4));
-}
-
-#ifdef QR_ISA_avx2
-/* Of eight rows: 16 bytes of each from `at` on, of which byte i has the codes of two inputs in its halves. to: of the first of these inputs and rows; the
- * upper halves' lines are `apart` bytes behind the lower ones'. */
-VF_FN void put_nibbles_8(uint8_t *to, const uint8_t *const row[8], int64_t at, int32_t apart)
-{
-    __m256i v[4];
-    turn_eight(v, row, at);
-    for (int32_t i = 0; i < 4; i += 2, to += 4 * QR_PANEL) {
-        swap_halves(&v[i], &v[i + 1]);
-        _mm256_storeu_si256((__m256i *)(void *)to, v[i]);
-        _mm256_storeu_si256((__m256i *)(void *)(to + apart), v[i + 1]);
-    }
-}
-
-/* Of eight rows: 16 bytes of each from `at` on, an input in each. */
-VF_FN void put_bytes_8(uint8_t *to, const uint8_t *const row[8], int64_t at)
-{
-    __m256i v[4];
-    turn_eight(v, row, at);
-    for (int32_t i = 0; i < 4; i++)
-        _mm256_storeu_si256((__m256i *)(void *)(to + 4 * i * QR_PANEL), v[i]);
-}
-#endif
 #endif
 
 /* from [16][n], n 8 or 16 and known to the compiler, as to [n][16]: the address of a byte, row and column, turns left by the row's four bits. */

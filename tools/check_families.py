@@ -130,6 +130,12 @@ def qwen3_moe(r):
     return "Qwen3MoeForCausalLM", {**sizes(r, True), **experts(r), "rope_parameters": rotation(r)}
 
 
+def gpt_oss(r):
+    c = {**sizes(r, True), "num_local_experts": r.choice((3, 5, 8)), "num_experts_per_tok": r.choice((1, 2, 3)), "attention_bias": maybe(r, 0.7),
+         "swiglu_limit": r.choice((0.3, 7.0)), "rope_parameters": rotation(r)}
+    return "GptOssForCausalLM", {**c, **window_of_layers(r, c)}
+
+
 def gpt2(r):
     n = r.choice((1, 2, 3, 4))
     return "GPT2LMHeadModel", {"n_embd": n * r.choice((8, 16, 24)), "n_layer": r.choice((1, 2, 3)), "n_head": n, "n_positions": 64, "n_inner": r.choice((None, 60)), "vocab_size": 100, "bos_token_id": 1,
@@ -160,7 +166,8 @@ def seed_oss(r):
                                   "mlp_bias": maybe(r), "rope_parameters": rotation(r)}
 
 
-FAMILIES = (llama, mistral, qwen2, qwen3, phi3, smollm3, granite, gemma, gemma2, gemma3, mixtral, qwen2_moe, qwen3_moe, gpt2, stablelm, olmo2, olmo3, seed_oss)
+FAMILIES = (llama, mistral, qwen2, qwen3, phi3, smollm3, granite, gemma, gemma2, gemma3, mixtral, qwen2_moe, qwen3_moe, gpt_oss, gpt2,
+            stablelm, olmo2, olmo3, seed_oss)
 
 
 def saved(architecture, config, seed, where):

@@ -1,5 +1,6 @@
 #include "loader/stores/expert_stacks.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -49,13 +50,12 @@ static int add_part(struct qr_tensor_files *st, const struct qr_stored_tensor *w
     t->row_step = s->n_parts, t->col_step = n_out;
     t->offset = whole->offset + (uint64_t)e * one + (uint64_t)part * number;
     t->n_bytes = one - (uint64_t)part * number;
-    snprintf(name, sizeof name, "%.200s[%d]", whole->name, e);
-    t->name = qr_stored_list_name(&st->made, name, strlen(name));
     snprintf(name, sizeof name, "%.*s.%d.%s", (int)(n_stem < 300 ? n_stem : 300), whole->name, e, s->part[part]);
-    const char *key = qr_stored_list_name(&st->made, name, strlen(name));
-    if (qr_map_add(&st->made_by_name, key, strlen(key), st->made.n - 1))
+    t->name = qr_stored_list_name(&st->made, name, strlen(name));
+    if (qr_map_add(&st->made_by_name, t->name, strlen(t->name), st->made.n - 1))
         return 0;
-    return qr_err_set(err, QR_E_DAMAGED, "tensor %s is there twice, by itself and in %s", key, whole->name);
+    return qr_err_set(err, QR_E_DAMAGED, "%s: byte %" PRIu64 ": tensor %s holds %s, which is there twice",
+                      st->shard[whole->shard].name, whole->offset, whole->name, t->name);
 }
 
 int qr_expert_stacks_find(struct qr_tensor_files *st, struct qr_err *err)
@@ -69,9 +69,9 @@ int qr_expert_stacks_find(struct qr_tensor_files *st, struct qr_err *err)
         if (!s || !t->type->computable)
             continue;
         if (t->shape[0] < 1 || t->shape[0] > QR_EXPERTS_MAX || t->n_bytes == 0 || t->shape[s->n_dims - 1] % s->n_parts != 0)
-            return qr_err_set(err, QR_E_DAMAGED, "tensor %s holds matrices of %lld experts with %lld outputs, expected 1 to "
-                              "%d, and a multiple of %d outputs", t->name, (long long)t->shape[0],
-                              (long long)t->shape[s->n_dims - 1], QR_EXPERTS_MAX, s->n_parts);
+            return qr_err_set(err, QR_E_DAMAGED, "%s: byte %" PRIu64 ": tensor %s holds %" PRId64 " experts with %" PRId64
+                              " outputs, expected 1 to %d, and a multiple of %d outputs", st->shard[t->shard].name, t->offset,
+                              t->name, t->shape[0], t->shape[s->n_dims - 1], QR_EXPERTS_MAX, s->n_parts);
         for (int32_t e = 0; e < t->shape[0]; e++)
             for (int32_t k = 0; k < s->n_parts; k++) {
                 const int rc = add_part(st, t, s, n_stem, e, k, err);

@@ -417,7 +417,7 @@ static void spread_world(struct world *w, const struct qr_attention_case *c, con
     }
 }
 
-/* On tiles a lone row with a short context, or a short last piece, is multiplied by vectors: with the tiles' bits. */
+/* A lone row with a short context, or a short last piece, beside rows of a tile. */
 Test(attention, gives_lone_rows_of_short_contexts_the_same_bits_whatever_the_size_of_numbers, .timeout = 100)
 {
     static const int32_t heads[][3] = {{3, 1, 64}, {8, 2, 32}, {5, 1, 128}, {2, 2, 256}, {7, 1, 96}, {17, 1, 64}};

@@ -527,7 +527,7 @@ static void attend_piece(struct tile *tiles, int32_t n, int32_t piece, int32_t b
 {
     if (is_int8(tiles))
         attend_bytes(tiles, piece, begin, end, after);
-    else if (is_lone(tiles, begin, end))
+    else if (is_lone(tiles))
         attend_lone(tiles, n, piece, begin, end, after);
     else
         attend_pairs(tiles, n, piece, begin, end, after);

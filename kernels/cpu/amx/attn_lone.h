@@ -22,10 +22,10 @@
 _Static_assert(LONE_POSITIONS * K_MAX * 2 <= sizeof(((struct scratch *)0)->values), "values of some positions");
 _Static_assert(QR_TILE_ROWS * K_MAX <= (int)(sizeof(((struct scratch *)0)->piece_out) / sizeof(float)), "results of an item's tiles");
 
-/* Whether a tile that sees positions [begin, end) of a piece goes this way. Groups of 16 positions lie in one block. */
-static bool is_lone(const struct tile *t, int32_t begin, int32_t end)
+/* Whether a tile goes this way. Groups of 16 positions lie in one block. */
+static bool is_lone(const struct tile *t)
 {
-    return t->n_rows == 1 && t->n_queries <= QR_TILE_ROWS && t->k % QR_TILE_K == 0 && t->a->kv->block_tokens >= QR_PANEL && !sees_few(t, begin, end);
+    return t->n_rows == 1 && t->n_queries <= QR_TILE_ROWS && t->k % QR_TILE_K == 0 && t->a->kv->block_tokens >= QR_PANEL;
 }
 
 /* Columns of a tile of queries. */

@@ -17,7 +17,6 @@
 #ifndef QR_KERNELS_CPU_AMX_ATTN_TILES_H
 #define QR_KERNELS_CPU_AMX_ATTN_TILES_H
 
-#include "kernels/cpu/amx/attn_few.h"
 #include "kernels/cpu/amx/tile.h"
 #include "kernels/cpu/isa/attention/tile.h"
 
@@ -547,45 +546,12 @@ static void weigh_block(const struct tile *t, const struct query_block *b)
     }
 }
 
-/* attend_pairs where rows see few positions. */
-static void attend_few(struct tile *tiles, int32_t n, int32_t piece, int32_t begin, int32_t end, const struct after *after)
-{
-    const int32_t base = piece * PIECE;
-    for (struct tile *t = tiles; t < tiles + n; t++) {
-        if (!t->staged_queries)
-            stage_queries(t, t->q0, t->n_queries);
-        t->staged_queries = true;
-    }
-    uint32_t state = begin_few();
-    for (const struct tile *t = tiles; t < tiles + n; t++) {
-        const struct after next = t + 1 < tiles + n ? (struct after){t + 1, base} : *after;
-        for (int32_t at = begin; next.t && at < end; at += QR_PANEL)
-            prefetch(next.t, 0, next.base + at);
-        score_few(t, base, begin, end);
-    }
-    end_few(state);
-    for (const struct tile *t = tiles; t < tiles + n; t++) {
-        const struct query_block b = block_at(t, t->q0, base);
-        softmax(t, &b, t->q0, t->n_queries);
-    }
-    state = begin_few();
-    for (const struct tile *t = tiles; t < tiles + n; t++)
-        weigh_few(t, base, begin, end, t->s->piece_out + t->q0 * t->k_pad);
-    end_few(state);
-    for (const struct tile *t = tiles; t < tiles + n; t++)
-        take_piece(t, piece, t->q0, t->n_queries, t->s->piece_out + t->q0 * t->k_pad);
-}
-
 /* All queries' results for the piece, of which some query sees [begin, end), the same of each of the n tiles. */
 static void attend_pairs(struct tile *tiles, int32_t n, int32_t piece, int32_t begin, int32_t end, const struct after *after)
 {
     const int32_t base = piece * PIECE, staged = begin / QR_PANEL * QR_PANEL;
     struct query_block blocks[QUERIES / QR_TILE_ROWS] QR_UNINITIALIZED, *last = blocks;
     QR_ASSERT(n >= 1 && n <= TILES_MAX && query_end(&tiles[n - 1]) <= QUERIES);
-    if (sees_few(tiles, begin, end)) {
-        attend_few(tiles, n, piece, begin, end, after);
-        return;
-    }
     for (struct tile *t = tiles; t < tiles + n; t++) {
         stage_keys(t, base, begin, end);
         const struct after next = t + 1 < tiles + n ? (struct after){t + 1, base} : *after;

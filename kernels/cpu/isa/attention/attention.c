@@ -30,8 +30,6 @@
 #endif
 #include "kernels/cpu/pool.h"
 
-#define ASK_ALL 16 /* positions of an item, whose keys and values are asked for together */
-
 /* Each query's range within the piece; false when no query sees any of it. *begin, *end: what some query sees. */
 static bool piece_range(const struct tile *t, int32_t base, int32_t *begin, int32_t *end)
 {
@@ -204,37 +202,14 @@ static int32_t first_piece(const struct tile *t)
     return t->seq->first_piece + t->chunk * t->seq->chunk_pieces;
 }
 
-/* Asks for all that a lone row's item is about to read, where that is so little that asking for a part while the one before it is read would be too
- * late; else false. */
-static bool ask_for_all(const struct tile *t)
-{
-    const struct qr_attn_seq *p = t->seq;
-    const int32_t base = first_piece(t) * PIECE;
-    if (t->n_rows > 1 || p->n_chunks > 1 || t->plan->head_parts > 1 || t->see_max - base > ASK_ALL)
-        return false;
-    const int32_t n = p->width < t->a->kv->n_kv_heads - t->kv_head ? p->width : t->a->kv->n_kv_heads - t->kv_head;
-    struct tile head = *t;
-    for (int32_t i = 0; i < n; i++) {
-        for (int32_t which = 0; which < 2; which++) {
-            for (int32_t pos = base; pos < t->see_max; pos += QR_PANEL)
-                prefetch(&head, which, pos);
-            head.plane[which] += t->plane_bytes;
-        }
-    }
-    return true;
-}
-
 static void attend_item(const void *arg, int32_t item, int32_t worker)
 {
     const struct qr_attn_plan *plan = arg;
     struct tile tiles[TILES_MAX] QR_UNINITIALIZED, next = {0};
     const int32_t n = item_tiles(tiles, plan, item, worker);
     const struct qr_attn_seq *p = tiles->seq;
-    if (item + 1 < plan->n_items) { /* most often this worker's next */
+    if (item + 1 < plan->n_items) /* most often this worker's next */
         next = first_tile(plan, item + 1);
-        if (ask_for_all(&next))
-            next.a = NULL;
-    }
     for (struct tile *t = tiles; t < tiles + n; t++) {
         load_ranges(t);
         begin_products(t);

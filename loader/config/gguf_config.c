@@ -129,8 +129,8 @@ static int read_arch(struct qr_gguf_reader *r)
     if (!found)
         return qr_err_set(r->err, QR_E_DAMAGED, "key general.architecture is missing");
     snprintf(own, sizeof own, "%.*s", (int)(name.n < 40 ? name.n : 40), name.at);
-    const enum qr_arch arch = qr_arch_find_gguf(own, false);
-    if (arch < QR_ARCH_COUNT && is(name, own)) {
+    enum qr_arch arch;
+    if (qr_arch_find_gguf(&arch, own, false) && is(name, own)) {
         set_family(r, arch);
         return 0;
     }
@@ -296,7 +296,8 @@ static int read_experts(struct qr_gguf_reader *r)
     int rc = qr_gguf_read_int(r, "expert_count", needed, 1 << 16, needed, &m->n_experts);
     if (rc || m->n_experts == 0)
         return rc;
-    const enum qr_arch arch = qr_arch_find_gguf(r->arch, true);
+    enum qr_arch arch = c->arch;
+    qr_arch_find_gguf(&arch, r->arch, true);
     const struct qr_family_experts *e = qr_family_of(arch)->experts;
     if (!e || m->n_experts > QR_EXPERTS_MAX)
         return qr_err_set(r->err, QR_E_UNSUPPORTED,

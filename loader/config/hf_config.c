@@ -39,8 +39,7 @@ static int read_arch(const struct qr_hf_obj *o, struct qr_model_config *c)
     if (!name || qr_json_type(name) != QR_JSON_T_STRING)
         return qr_err_set(o->err, QR_E_DAMAGED, "%s: %s is missing, expected the name of an architecture", o->file, key);
     const char *found = qr_json_str(name, NULL);
-    c->arch = qr_arch_find(found, by_type, &c->headless, type_name);
-    if (c->arch < QR_ARCH_COUNT) {
+    if (qr_arch_find(&c->arch, found, by_type, &c->headless, type_name)) {
         qr_arch_names(c->arch, c->arch_name, c->model_type);
         memcpy(c->arch_name, type_name, sizeof type_name);
         return 0;

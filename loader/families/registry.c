@@ -62,9 +62,9 @@ const char *qr_arch_headless_name(char text[64], enum qr_arch arch)
     return headless_name(text, qr_family_of(arch), 0);
 }
 
-enum qr_arch qr_arch_find(const char *name, bool by_type, bool *headless, char model[64])
+bool qr_arch_find(enum qr_arch *out, const char *name, bool by_type, bool *headless, char model[64])
 {
-    QR_ASSERT(name != NULL);
+    QR_ASSERT(out != NULL && name != NULL);
     QR_ASSERT(headless != NULL);
     char without[64];
     for (int a = 0; a < QR_ARCH_COUNT; a++)
@@ -75,17 +75,17 @@ enum qr_arch qr_arch_find(const char *name, bool by_type, bool *headless, char m
                 continue;
             if (model)
                 snprintf(model, 64, "%s", *headless ? without : f->name[0].architecture);
-            return (enum qr_arch)a;
+            *out = (enum qr_arch)a;
+            return true;
         }
-    return QR_ARCH_COUNT;
+    return false;
 }
 
 enum qr_arch qr_arch_of_type(const char *model_type)
 {
-    bool headless;
-    QR_ASSERT(model_type != NULL);
-    const enum qr_arch arch = qr_arch_find(model_type, true, &headless, NULL);
-    QR_ASSERT(arch < QR_ARCH_COUNT);
+    enum qr_arch arch = QR_ARCH_COUNT;
+    bool headless, found = qr_arch_find(&arch, model_type, true, &headless, NULL);
+    QR_ASSERT(found);
     return arch;
 }
 
@@ -160,24 +160,26 @@ float qr_family_embed_scale(int32_t width, bool as_bf16)
 
 /* ---- GGUF ---- */
 
-enum qr_arch qr_arch_find_gguf(const char *name, bool experts)
+bool qr_arch_find_gguf(enum qr_arch *out, const char *name, bool experts)
 {
-    QR_ASSERT(name != NULL);
-    enum qr_arch any = QR_ARCH_COUNT;
+    QR_ASSERT(out != NULL && name != NULL);
+    bool found = false;
     for (int a = 0; a < QR_ARCH_COUNT; a++) {
         if (!families[a]->gguf || strcmp(families[a]->gguf, name) != 0)
             continue;
-        if ((families[a]->experts != NULL) == experts)
-            return (enum qr_arch)a;
-        any = any == QR_ARCH_COUNT ? (enum qr_arch)a : any;
+        const bool exactly = (families[a]->experts != NULL) == experts;
+        *out = exactly || !found ? (enum qr_arch)a : *out;
+        found = true;
+        if (exactly)
+            break;
     }
-    return any;
+    return found;
 }
 
 const struct qr_family *qr_family_in_gguf(const char *name)
 {
-    const enum qr_arch arch = qr_arch_find_gguf(name, true);
-    return arch < QR_ARCH_COUNT ? families[arch] : NULL;
+    enum qr_arch arch;
+    return qr_arch_find_gguf(&arch, name, true) ? families[arch] : NULL;
 }
 
 /* The names of GGUF files, each once. Returns how many. */

@@ -40,14 +40,14 @@ enum qr_arch { QR_FAMILIES(QR_FAMILY_NUMBER) QR_ARCH_COUNT };
 const struct qr_family *qr_family_of(enum qr_arch arch);
 enum qr_arch qr_arch_of_type(const char *model_type);
 
-/* The family that config.json calls `name` (an entry of architectures, or a model_type where by_type),
- * QR_ARCH_COUNT: there is none. *model, when not NULL, is what the family calls the model; *headless says that it is
- * published without a head, as embedding models are. */
-enum qr_arch qr_arch_find(const char *name, bool by_type, bool *headless, char model[64]);
+/* Finds the family that config.json calls `name` (an entry of architectures, or a model_type where by_type); false:
+ * there is none. *model, when not NULL, is what the family calls the model; *headless says that it is published
+ * without a head, as embedding models are. */
+bool qr_arch_find(enum qr_arch *out, const char *name, bool by_type, bool *headless, char model[64]);
 
-/* The family of a GGUF file's general.architecture, QR_ARCH_COUNT: none. Several families share one name: files of
- * Mistral and Mixtral are called llama, and `experts` chooses between them where it can. */
-enum qr_arch qr_arch_find_gguf(const char *name, bool experts);
+/* Finds the family of a GGUF file's general.architecture; false: there is none. Several families share one name:
+ * files of Mistral and Mixtral are called llama, and `experts` chooses between them where it can. */
+bool qr_arch_find_gguf(enum qr_arch *out, const char *name, bool experts);
 
 /* The row of the one whose names of tensors include those of the others, NULL: none. */
 const struct qr_family *qr_family_in_gguf(const char *name);

@@ -254,6 +254,26 @@ void qr_gguf_unpack(enum qr_gguf_type type, int8_t *code, struct qr_gguf_scales 
     types[type].unpack(code, scales, block);
 }
 
+void qr_gguf_unpack_row(enum qr_gguf_type type, const struct qr_coded_rows *row, const void *blocks, int64_t n)
+{
+    QR_ASSERT(qr_gguf_coded(type) != QR_CODED && row != NULL);
+    QR_ASSERT(blocks != NULL && n >= 0);
+    const struct qr_gguf_layout *l = qr_gguf_layout((uint32_t)type);
+    const size_t n_groups = (size_t)l->elements / qr_dtype_coded(types[type].coded).group;
+    const uint8_t *b = blocks;
+    struct qr_gguf_scales s = {0};
+    for (int64_t k = 0; k < n; k++, b += l->bytes) {
+        types[type].unpack(row->level + k * l->elements, &s, b);
+        row->scale[k] = s.scale;
+        if (row->offset)
+            row->offset[k] = s.offset;
+        if (row->step)
+            memcpy(row->step + (size_t)k * n_groups, s.step, n_groups);
+        if (row->offset_step)
+            memcpy(row->offset_step + (size_t)k * n_groups, s.offset_step, n_groups);
+    }
+}
+
 static void decode_plain(enum qr_gguf_type type, float *out, const uint8_t *b, int64_t n)
 {
     if (type == QR_GGUF_T_F32) {

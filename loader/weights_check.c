@@ -224,7 +224,7 @@ static int check_tensor(const struct qr_weight_walk *k, const struct qr_tensor_f
                           qr_shape_text(expected, sizeof expected, want, n_dims));
     if (!t->type->computable)
         return qr_err_set(err, QR_E_UNSUPPORTED, "%s: byte %" PRIu64 ": tensor %s is stored as %s, expected F32, F16 or BF16%s", file, t->offset, t->name,
-                          t->type->name, t->type->blocks ? ", or blocks of Q4_0 to Q8_0, Q2_K to Q6_K, IQ4_NL or IQ4_XS" : "");
+                          t->type->name, t->type->blocks ? ", or blocks of Q4_0 to Q8_0, Q2_K to Q6_K, IQ4_NL, IQ4_XS or MXFP4" : "");
     if (t->type->blocks && n_dims == 1)
         return qr_err_set(err, QR_E_UNSUPPORTED, "%s: byte %" PRIu64 ": vector %s is stored as %s, expected F32, F16 or BF16", file, t->offset, t->name,
                           t->type->name);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "kernels/coded.h"
 #include "loader/pack/gguf_blocks.h"
 #include "loader/stores/quantized_tensors.h"
 
@@ -125,6 +126,11 @@ static void fill(const void *arg, const struct qr_coded_rows *to, int64_t first,
     for (int64_t i = 0; i < n; i++) {
         const uint8_t *b = qr_tensor_files_row(r->files, r->t, r->first_row + first + i);
         b += r->cols.first / l->elements * l->bytes;
+        if (f.group == own.group) {
+            const struct qr_coded_rows row = qr_coded_row(to, f, n_in, i);
+            qr_gguf_unpack_row(type, &row, b, n_blocks);
+            continue;
+        }
         for (int64_t k = 0; k < n_blocks; k++, b += l->bytes) {
             struct qr_gguf_scales s;
             qr_gguf_unpack(type, to->level + i * n_in + k * l->elements, &s, b);

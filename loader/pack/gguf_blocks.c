@@ -11,6 +11,9 @@ static const int8_t uneven[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 1
 static const int8_t signed_steps[16] = {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
 static const int8_t plain_steps[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 
+/* E2M1 numbers times two, in the order of their codes. Code 8, the other zero, is unpacked as the first; its place holds a number that none is. */
+static const int8_t e2m1[16] = {0, 1, 2, 3, 4, 6, 8, 12, -16, -1, -2, -3, -4, -6, -8, -12};
+
 static float half_at(const uint8_t *p)
 {
     uint16_t h;
@@ -84,6 +87,25 @@ static void iq4_nl(int8_t *code, struct qr_gguf_scales *s, const uint8_t *b)
 {
     s->scale = half_at(b);
     uneven_nibbles(code, b + 2);
+}
+
+/* Half of an E8M0 number, 2^(e - 127), as levels are twice what codes mean; 255 is no number. */
+static float e8m0_half(uint8_t e)
+{
+    const uint32_t bits = e == 255 ? 0x7fc00000u : e > 1 ? (uint32_t)(e - 1) << 23 : e == 1 ? 0x00400000u : 0x00200000u;
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* OCP Microscaling Formats (MX) v1.0: MXFP4. */
+static void mxfp4(int8_t *code, struct qr_gguf_scales *s, const uint8_t *b)
+{
+    s->scale = e8m0_half(b[0]);
+    for (int32_t i = 0; i < 16; i++) {
+        code[i] = e2m1[(b[1 + i] & 15) == 8 ? 0 : b[1 + i] & 15];
+        code[i + 16] = e2m1[b[1 + i] >> 4 == 8 ? 0 : b[1 + i] >> 4];
+    }
 }
 
 /* ---- blocks of 256 ---- */
@@ -211,6 +233,7 @@ static const struct {
     [QR_GGUF_T_Q2_K] = {QR_C2_G16_SO, NULL, q2_k},          [QR_GGUF_T_Q3_K] = {QR_C3_G16_S, NULL, q3_k},
     [QR_GGUF_T_Q4_K] = {QR_C4_G32_SO, plain_steps, q4_k},   [QR_GGUF_T_Q5_K] = {QR_C5_G32_SO, NULL, q5_k},
     [QR_GGUF_T_Q6_K] = {QR_C6_G16_S, NULL, q6_k},           [QR_GGUF_T_IQ4_XS] = {QR_C4_G32_S, uneven, iq4_xs},
+    [QR_GGUF_T_MXFP4] = {QR_C4_G32, e2m1, mxfp4},
 };
 
 enum qr_dtype qr_gguf_coded(enum qr_gguf_type type)
@@ -229,6 +252,26 @@ void qr_gguf_unpack(enum qr_gguf_type type, int8_t *code, struct qr_gguf_scales 
     QR_ASSERT(scales != NULL && block != NULL);
     *scales = (struct qr_gguf_scales){0};
     types[type].unpack(code, scales, block);
+}
+
+void qr_gguf_unpack_row(enum qr_gguf_type type, const struct qr_coded_rows *row, const void *blocks, int64_t n)
+{
+    QR_ASSERT(qr_gguf_coded(type) != QR_CODED && row != NULL);
+    QR_ASSERT(blocks != NULL && n >= 0);
+    const struct qr_gguf_layout *l = qr_gguf_layout((uint32_t)type);
+    const size_t n_groups = (size_t)l->elements / qr_dtype_coded(types[type].coded).group;
+    const uint8_t *b = blocks;
+    struct qr_gguf_scales s = {0};
+    for (int64_t k = 0; k < n; k++, b += l->bytes) {
+        types[type].unpack(row->level + k * l->elements, &s, b);
+        row->scale[k] = s.scale;
+        if (row->offset)
+            row->offset[k] = s.offset;
+        if (row->step)
+            memcpy(row->step + (size_t)k * n_groups, s.step, n_groups);
+        if (row->offset_step)
+            memcpy(row->offset_step + (size_t)k * n_groups, s.offset_step, n_groups);
+    }
 }
 
 static void decode_plain(enum qr_gguf_type type, float *out, const uint8_t *b, int64_t n)

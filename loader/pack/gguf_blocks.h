@@ -33,6 +33,9 @@ const int8_t *qr_gguf_levels(enum qr_gguf_type type);
 /* One block. Requires that the type is coded; code has as many numbers as the block. */
 void qr_gguf_unpack(enum qr_gguf_type type, int8_t *code, struct qr_gguf_scales *scales, const void *block);
 
+/* n blocks one after the other, as the coded row that keeps them; of other types that keep them with groups as large, what these have. */
+void qr_gguf_unpack_row(enum qr_gguf_type type, const struct qr_coded_rows *row, const void *blocks, int64_t n);
+
 /* out [n], of any type that is unpacked here and of F32, F16, BF16.
  * Numerics: scale and offset are single products of what is stored, x one product and one sum, in f32. False: a type that cannot be decoded. */
 bool qr_gguf_decode(enum qr_gguf_type type, float *out, const void *blocks, int64_t n);

@@ -19,9 +19,9 @@ static const struct qr_stored_type types[] = {
     {"F64", 64, false, 0, false, QR_GGUF_T_F64}, {"I8", 8, false, 0, false, QR_GGUF_T_I8}, {"I16", 16, false, 0, false, QR_GGUF_T_I16},
     {"I32", 32, false, 0, false, QR_GGUF_T_I32}, {"I64", 64, false, 0, false, QR_GGUF_T_I64},
     BLOCK(Q4_0), BLOCK(Q4_1), BLOCK(Q5_0), BLOCK(Q5_1), BLOCK(Q8_0), BLOCK(Q2_K), BLOCK(Q3_K), BLOCK(Q4_K), BLOCK(Q5_K), BLOCK(Q6_K), BLOCK(IQ4_NL),
-    BLOCK(IQ4_XS),
+    BLOCK(IQ4_XS), BLOCK(MXFP4),
     STORED(Q8_1), STORED(Q8_K), STORED(IQ2_XXS), STORED(IQ2_XS), STORED(IQ2_S), STORED(IQ3_XXS), STORED(IQ3_S), STORED(IQ1_S), STORED(IQ1_M), STORED(TQ1_0),
-    STORED(TQ2_0), STORED(MXFP4), STORED(NVFP4), STORED(Q1_0), STORED(Q2_0),
+    STORED(TQ2_0), STORED(NVFP4), STORED(Q1_0), STORED(Q2_0),
 };
 
 /* Names of a file's tensors without "blk.N." and ".weight" or ".bias", and of the same in safetensors files. */

@@ -76,7 +76,7 @@ Test(gguf_blocks, every_type_is_decoded_to_the_very_values_of_the_golden)
 
 Test(gguf_blocks, codes_of_four_bits_are_levels_of_their_type)
 {
-    static const enum qr_gguf_type four[] = {QR_GGUF_T_Q4_0, QR_GGUF_T_Q4_1, QR_GGUF_T_Q4_K, QR_GGUF_T_IQ4_NL, QR_GGUF_T_IQ4_XS};
+    static const enum qr_gguf_type four[] = {QR_GGUF_T_Q4_0, QR_GGUF_T_Q4_1, QR_GGUF_T_Q4_K, QR_GGUF_T_IQ4_NL, QR_GGUF_T_IQ4_XS, QR_GGUF_T_MXFP4};
     struct qr_rng rng = {.seed = 11};
     for (int k = 0; k < QR_COUNT(four); k++) {
         uint8_t block[256];
@@ -126,9 +126,31 @@ Test(gguf_blocks, codes_of_two_and_three_bits_have_joins_and_wider_types_that_ke
     }
 }
 
+/* By hand, from the tables of OCP MX v1.0: codes 0 to 15 in the lower halves of bytes, 15 to 0 in the upper ones, times 2^(e - 127). */
+Test(gguf_blocks, mxfp4_is_e2m1_numbers_times_a_power_of_two)
+{
+    static const float number[16] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, 0, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+    static const struct {
+        uint8_t e;
+        float scale;
+    } cases[] = {{127, 1}, {128, 2}, {120, 0x1p-7f}, {1, 0x1p-126f}, {0, 0x1p-127f}, {2, 0x1p-125f}, {250, 0x1p123f}};
+    float out[32];
+    uint8_t block[17];
+    for (int k = 0; k < QR_COUNT(cases); k++) {
+        block[0] = cases[k].e;
+        for (int i = 0; i < 16; i++)
+            block[1 + i] = (uint8_t)(i | (15 - i) << 4);
+        cr_assert(qr_gguf_decode(QR_GGUF_T_MXFP4, out, block, 32));
+        for (int i = 0; i < 32; i++)
+            cr_expect_eq(out[i], cases[k].scale * number[i < 16 ? i : 31 - i], "e %d, number %d is %g", cases[k].e, i, (double)out[i]);
+    }
+    block[0] = 255;
+    cr_assert(qr_gguf_decode(QR_GGUF_T_MXFP4, out, block, 32) && isnan(out[0]) && isnan(out[31]));
+}
+
 Test(gguf_blocks, types_with_codebooks_are_known_by_size_and_not_decoded)
 {
-    static const enum qr_gguf_type not_here[] = {QR_GGUF_T_IQ2_XXS, QR_GGUF_T_IQ1_S, QR_GGUF_T_TQ2_0, QR_GGUF_T_MXFP4, QR_GGUF_T_Q8_1, QR_GGUF_T_I32};
+    static const enum qr_gguf_type not_here[] = {QR_GGUF_T_IQ2_XXS, QR_GGUF_T_IQ1_S, QR_GGUF_T_TQ2_0, QR_GGUF_T_Q8_1, QR_GGUF_T_I32};
     float out[QR_GGUF_BLOCK_MAX];
     uint8_t block[300] = {0};
     for (int k = 0; k < QR_COUNT(not_here); k++) {

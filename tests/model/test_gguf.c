@@ -98,6 +98,8 @@ static void draw_blocks(struct made *t, struct qr_rng *rng)
             const uint16_t h = (uint16_t)(0x0c00 + qr_rng_below(rng, 0x400) + (qr_rng_below(rng, 2) << 15)); /* +-2^-12 to 2^-11 */
             memcpy(t->blocks + b + at[k], &h, sizeof h);
         }
+    for (uint64_t i = 0; t->type == QR_GGUF_T_MXFP4 && i < t->n_bytes; i += 17)
+        t->blocks[i] = (uint8_t)(118 + qr_rng_below(rng, 4)); /* 2^-9 to 2^-6 */
 }
 
 static void draw_plain(struct made *t, struct qr_rng *rng)
@@ -423,7 +425,7 @@ Test(gguf_model, every_type_gives_the_logits_of_the_numbers_it_stands_for)
 {
     static const enum qr_gguf_type types[] = {QR_GGUF_T_F32,  QR_GGUF_T_F16,  QR_GGUF_T_BF16, QR_GGUF_T_Q4_0, QR_GGUF_T_Q4_1, QR_GGUF_T_Q5_0, QR_GGUF_T_Q5_1,
                                               QR_GGUF_T_Q8_0, QR_GGUF_T_Q2_K, QR_GGUF_T_Q3_K, QR_GGUF_T_Q4_K, QR_GGUF_T_Q5_K, QR_GGUF_T_Q6_K, QR_GGUF_T_IQ4_NL,
-                                              QR_GGUF_T_IQ4_XS};
+                                              QR_GGUF_T_IQ4_XS, QR_GGUF_T_MXFP4};
     for (int i = 0; i < QR_COUNT(types); i++) {
         for (int tied = 0; tied < 2; tied++) {
             struct pair p;
@@ -512,7 +514,7 @@ static const struct {
     double bits;
 } coded_types[] = {{QR_GGUF_T_Q4_0, 4.5}, {QR_GGUF_T_Q4_1, 5}, {QR_GGUF_T_Q5_0, 5.5}, {QR_GGUF_T_Q5_1, 6}, {QR_GGUF_T_Q8_0, 8.5}, {QR_GGUF_T_Q2_K, 5.125},
                    {QR_GGUF_T_Q3_K, 4.625}, {QR_GGUF_T_Q4_K, 4.625}, {QR_GGUF_T_Q5_K, 5.625}, {QR_GGUF_T_Q6_K, 6.625}, {QR_GGUF_T_IQ4_NL, 4.5},
-                   {QR_GGUF_T_IQ4_XS, 4.375}};
+                   {QR_GGUF_T_IQ4_XS, 4.375}, {QR_GGUF_T_MXFP4, 4.5}};
 
 Test(gguf_model, blocks_stay_what_they_are_in_memory_and_give_the_bits_of_bf16_or_less_of_an_error)
 {

@@ -160,6 +160,29 @@ static bool put_whole(const struct packing *p, uint8_t *panel, const int8_t *lev
     }
     return true;
 }
+#elif defined QR_ISA_avx512
+/* All codes of a panel with 4 or 8 bits, 64 inputs of 16 rows at a time. False: levels do not rise by one, nothing was written. */
+static bool put_whole(const struct packing *p, uint8_t *panel, const int8_t *level, int32_t n)
+{
+    const struct qr_coded_shape *s = &p->shape;
+    const bool four = s->f.bits == 4;
+    if (n != QR_PANEL || (four && !p->even) || p->n_in % 64 != 0)
+        return false;
+    const __m512i least = _mm512_set1_epi8(four ? p->rows->levels[0] : 0), mask = _mm512_set1_epi8(four ? 15 : -1);
+    for (int64_t k = 0; k < p->n_in; k += 64) {
+        uint8_t *to = panel + s->head_bytes + (k >> s->block_shift) * s->block_bytes + qr_coded_codes_at(s, (int32_t)k);
+        vf t[QR_PANEL] QR_UNINITIALIZED; /* t[i]: inputs 4 i to 4 i + 3 of all rows */
+        for (int32_t o = 0; o < QR_PANEL; o++)
+            t[o] = _mm512_castsi512_ps(_mm512_and_si512(_mm512_sub_epi8(_mm512_loadu_si512(level + o * p->n_in + k), least), mask));
+        vf_transpose(t);
+        for (int32_t i = 0; i < QR_PANEL && !four; i++)
+            _mm512_storeu_si512(to + i * QR_CODED_LINE, _mm512_castps_si512(t[i]));
+        for (int32_t i = 0; i < QR_PANEL && four; i += 2)
+            _mm512_storeu_si512(to + i / 2 * QR_CODED_LINE,
+                                _mm512_or_si512(_mm512_castps_si512(t[i]), _mm512_slli_epi16(_mm512_castps_si512(t[i + 1]), 4)));
+    }
+    return true;
+}
 #else
 static bool put_whole(const struct packing *p, uint8_t *panel, const int8_t *level, int32_t n)
 {
@@ -345,9 +368,11 @@ static void put_codes(const struct packing *p, uint8_t *panel, const int8_t *lev
         put_lines(p, panel, level, 3);
     else if (bits < 4)
         put_fours(p, panel, level, 0, QR_PANEL);
+    else if (put_whole(p, panel, level, QR_PANEL))
+        return;
     else if (bits == 8)
         put_levels(p, panel, level, 0, QR_PANEL, 8);
-    else if (!put_whole(p, panel, level, QR_PANEL))
+    else
         put_levels(p, panel, level, 0, QR_PANEL, 4);
 }
 

@@ -1,6 +1,5 @@
 #include "loader/config/hf_config.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -544,12 +543,8 @@ static int read_tokens(const struct qr_hf_obj *o, struct qr_model_config *c)
 /* generation_config.json: its end-of-sequence ids replace those of config.json. */
 static int read_generation(const struct qr_hf_obj *o, struct qr_model_config *c)
 {
-    int rc;
-    if ((rc = read_tokens(o, c)) || (rc = qr_hf_f32(o, "temperature", 0, 100, &c->gen_temperature)) ||
-        (rc = qr_hf_f32(o, "top_p", 0, 1, &c->gen_top_p)) || (rc = qr_hf_f32(o, "min_p", 0, 1, &c->gen_min_p)) ||
-        (rc = qr_hf_f32(o, "repetition_penalty", QR_REPETITION_MIN, QR_REPETITION_MAX, &c->gen_repetition_penalty)))
-        return rc;
-    return qr_hf_i32(o, "top_k", -1, INT32_MAX, &c->gen_top_k);
+    const int rc = read_tokens(o, c);
+    return rc ? rc : qr_hf_sampling(o, c->gen);
 }
 
 /* ---- files ---- */
@@ -580,8 +575,7 @@ static int read_config(struct qr_model_config *c, const struct qr_hf_obj *top)
 {
     const struct arch_row *row;
     int rc;
-    *c = (struct qr_model_config){.bos_id = -1, .gen_top_k = -1, .gen_temperature = NAN, .gen_top_p = NAN, .gen_min_p = NAN,
-                                  .gen_repetition_penalty = NAN};
+    *c = (struct qr_model_config){.bos_id = -1};
     if ((rc = read_arch(top, &row, &c->headless)))
         return rc;
     const struct qr_hf_obj text = row->arch == QR_ARCH_GEMMA3 ? text_part(top) : *top, *o = &text;

@@ -120,8 +120,10 @@ static int read_texts(struct generator *g, struct qr_err *err)
         s->stop[s->n_stops++] = stop->item[i];
     }
     for (int32_t i = 0; i < bad->n; i++)
-        if (qr_bad_words_encode(&g->bad, g->tokenizer, bad->item[i], strlen(bad->item[i]), err) != 0)
+        if (qr_bad_words_encode(&g->bad, g->tokenizer, bad->item[i], strlen(bad->item[i]), err) != 0) {
+            err->code = QR_E_USAGE;
             return qr_err_prefix(err, "--bad-words '%s': ", bad->item[i]);
+        }
     s->bad = g->bad.id;
     s->n_bad = g->bad.n;
     return 0;

@@ -78,6 +78,9 @@ const char *qr_json_excerpt(char out[72], const struct qr_json *v);
 /* QR_E_INVALID: "PATH must be EXPECTED, found a TYPE: EXCERPT". */
 int qr_wrong_type(struct qr_err *err, const char *path, const char *expected, const struct qr_json *found);
 
+/* An integer, 64 bits of it. */
+int qr_read_whole(int64_t *out, const struct qr_json *v, const char *name, int64_t min, int64_t max, struct qr_err *err);
+
 /* A member that may be missing: *out stays then. */
 int qr_read_flag(bool *out, const struct qr_json *doc, const char *name, struct qr_err *err);
 

@@ -181,27 +181,21 @@ int qr_read_bad_words(struct qr_params *p, const struct qr_json *v, const struct
 int qr_read_seed(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err)
 {
     int64_t i;
-    char excerpt[72];
-    QR_ASSERT(p != NULL && v != NULL);
     (void)context;
-    if (qr_json_type(v) != QR_JSON_T_NUMBER)
-        return qr_wrong_type(err, "seed", "an integer", v);
-    if (!qr_json_i64(v, &i))
-        return qr_err_at(err, QR_E_INVALID, "seed", "seed must be an integer between %lld and %lld, found %s", (long long)INT64_MIN,
-                         (long long)INT64_MAX, qr_json_excerpt(excerpt, v));
-    p->sampling.seed = (uint64_t)i;
-    p->has_seed = true;
-    return 0;
+    const int rc = qr_read_whole(&i, v, "seed", INT64_MIN, INT64_MAX, err);
+    p->has_seed = rc == 0;
+    p->sampling.seed = rc == 0 ? (uint64_t)i : 0;
+    return rc;
 }
 
 int qr_read_best_of(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err)
 {
     int64_t i;
     char excerpt[72];
-    QR_ASSERT(p != NULL && v != NULL);
     (void)context;
-    if (qr_json_type(v) != QR_JSON_T_NUMBER || !qr_json_i64(v, &i))
-        return qr_wrong_type(err, "best_of", "an integer", v);
+    const int rc = qr_read_whole(&i, v, "best_of", INT64_MIN, INT64_MAX, err);
+    if (rc != 0)
+        return rc;
     if (i < p->n) /* n was read before */
         return qr_err_at(err, QR_E_INVALID, "best_of", "best_of must be at least n (%d), found %s", p->n, qr_json_excerpt(excerpt, v));
     if (i > p->n) /* as many as are answered with need no choosing */
@@ -264,19 +258,13 @@ int qr_read_logprobs_chat(struct qr_params *p, const struct qr_json *v, const st
 int qr_read_logprobs_completions(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err)
 {
     int64_t i;
-    char excerpt[72];
-    QR_ASSERT(p != NULL && v != NULL);
     (void)context;
     if (qr_json_type(v) == QR_JSON_T_BOOL && !qr_json_bool(v))
         return 0;
-    if (qr_json_type(v) != QR_JSON_T_NUMBER || (!qr_json_i64(v, &i) && qr_json_f64(v) < 1e18 && qr_json_f64(v) > -1e18))
-        return qr_wrong_type(err, "logprobs", "an integer", v);
-    if (!qr_json_i64(v, &i) || i < 0 || i > QR_TOP_LOGPROBS_MAX)
-        return qr_err_at(err, QR_E_INVALID, "logprobs", "logprobs must be between 0 and %d, found %s", QR_TOP_LOGPROBS_MAX,
-                         qr_json_excerpt(excerpt, v));
-    p->logprobs = true;
-    p->sampling.n_logprobs = (int32_t)i;
-    return 0;
+    const int rc = qr_read_whole(&i, v, "logprobs", 0, QR_TOP_LOGPROBS_MAX, err);
+    p->logprobs = rc == 0;
+    p->sampling.n_logprobs = rc == 0 ? (int32_t)i : -1;
+    return rc;
 }
 
 /* ---- how to answer ---- */

@@ -133,20 +133,27 @@ int qr_read_flag(bool *out, const struct qr_json *doc, const char *name, struct 
     return 0;
 }
 
-static int read_int(struct qr_params *p, const struct qr_field *f, const struct qr_json *v, double max, struct qr_err *err)
+int qr_read_whole(int64_t *out, const struct qr_json *v, const char *name, int64_t min, int64_t max, struct qr_err *err)
+{
+    char excerpt[72];
+    QR_ASSERT(out != NULL && v != NULL);
+    QR_ASSERT(name != NULL && err != NULL);
+    const bool number = qr_json_type(v) == QR_JSON_T_NUMBER, whole = number && qr_json_i64(v, out);
+    if (!number || (!whole && fabs(qr_json_f64(v)) < 1e18))
+        return qr_wrong_type(err, name, "an integer", v);
+    if (!whole || *out < min || *out > max)
+        return qr_err_at(err, QR_E_INVALID, name, "%s must be between %lld and %lld, found %s", name, (long long)min, (long long)max,
+                         qr_json_excerpt(excerpt, v));
+    return 0;
+}
+
+static int read_int(struct qr_params *p, const struct qr_field *f, const struct qr_json *v, int32_t max, struct qr_err *err)
 {
     int64_t i;
-    char excerpt[72];
-    if (qr_json_type(v) != QR_JSON_T_NUMBER)
-        return qr_wrong_type(err, f->name, "an integer", v);
-    bool whole = qr_json_i64(v, &i);
-    if (!whole && fabs(qr_json_f64(v)) < 1e18)
-        return qr_wrong_type(err, f->name, "an integer", v);
-    if (!whole || (double)i < f->min || (double)i > max)
-        return qr_err_at(err, QR_E_INVALID, f->name, "%s must be between %.0f and %.0f, found %s", f->name, f->min, max,
-                         qr_json_excerpt(excerpt, v));
-    *(int32_t *)(void *)((char *)p + f->offset) = (int32_t)i;
-    return 0;
+    const int rc = qr_read_whole(&i, v, f->name, (int64_t)f->min, max, err);
+    if (rc == 0)
+        *(int32_t *)(void *)((char *)p + f->offset) = (int32_t)i;
+    return rc;
 }
 
 static int read_float(struct qr_params *p, const struct qr_field *f, const struct qr_json *v, struct qr_err *err)
@@ -171,7 +178,7 @@ static int read_field(struct qr_params *p, const struct qr_field *f, const struc
             return qr_wrong_type(err, f->name, "true or false", v);
         *(bool *)((char *)p + f->offset) = qr_json_bool(v);
         return 0;
-    case QR_FIELD_INT: return read_int(p, f, v, f->max_is_ctx ? context->ctx_max : f->max, err);
+    case QR_FIELD_INT: return read_int(p, f, v, f->max_is_ctx ? context->ctx_max : (int32_t)f->max, err);
     case QR_FIELD_FLOAT: return read_float(p, f, v, err);
     case QR_FIELD_OTHER: return f->read(p, v, context, err);
     case QR_FIELD_REFUSED:

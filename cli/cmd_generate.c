@@ -18,10 +18,8 @@ struct generate_options {
     struct qr_cli_model m;
     struct qr_cli_engine e;
     const char *prompt, *prompt_ids, *prompts, *lora;
-    struct qr_str_list stop;
-    double temperature, top_p, min_p, presence, frequency, repetition;
-    int64_t max_tokens, min_tokens, top_k, seed;
-    bool ignore_eos, json, add_special, stats;
+    union qr_sampling_given given[QR_P_N];
+    bool json, add_special, stats;
 };
 
 /* One prompt and what came of it. */
@@ -39,6 +37,8 @@ struct generator {
     struct qr_tokenizer *tokenizer;
     struct qr_engine *engine;
     uint64_t adapter; /* 0: none */
+    struct qr_sampling sampling; /* of all prompts, but for max_tokens, which the context may cut */
+    struct qr_ids allowed, bad;  /* what sampling's point to */
     struct job *job; /* owned [n_jobs] */
     int32_t n_jobs, n_submitted, n_done, n_printed;
 };
@@ -59,15 +59,14 @@ static int add_text(struct generator *g, const char *text, size_t len, struct qr
 }
 
 /* "1,2,3" */
-static int add_id_list(struct generator *g, const char *list, struct qr_err *err)
+static int read_id_list(struct qr_ids *out, const char *flag, const char *list, struct qr_err *err)
 {
-    struct job *j = add_job(g);
     for (const char *at = list; *at;) {
         char *end;
         long id = strtol(at, &end, 10);
         if (end == at || (*end && *end != ',') || id < 0 || id > INT32_MAX)
-            return qr_err_set(err, QR_E_USAGE, "--prompt-ids wants numbers like 1,2,3, given '%s'", list);
-        qr_ids_push(&j->prompt, (int32_t)id);
+            return qr_err_set(err, QR_E_USAGE, "--%s wants numbers like 1,2,3, given '%s'", flag, list);
+        qr_ids_push(out, (int32_t)id);
         at = *end ? end + 1 : end;
     }
     return 0;
@@ -95,14 +94,12 @@ static int read_prompts(struct generator *g, struct qr_err *err)
     const struct generate_options *o = g->o;
     if (!!o->prompt + !!o->prompt_ids + !!o->prompts != 1)
         return qr_err_set(err, QR_E_USAGE, "expected one prompt: quire generate MODEL PROMPT, --prompt-ids 1,2,3 or --prompts FILE.jsonl");
-    if (o->min_tokens > o->max_tokens)
-        return qr_err_set(err, QR_E_USAGE, "--min-tokens %lld is more than --max-tokens (-n) %lld allows", (long long)o->min_tokens, (long long)o->max_tokens);
     if (o->prompt && !qr_utf8_is_valid(o->prompt, strlen(o->prompt)))
         return qr_err_set(err, QR_E_USAGE, "--prompt is not valid UTF-8");
     if (o->prompt)
         return add_text(g, o->prompt, strlen(o->prompt), err);
     if (o->prompt_ids)
-        return add_id_list(g, o->prompt_ids, err);
+        return read_id_list(&add_job(g)->prompt, "prompt-ids", o->prompt_ids, err);
     FILE *f = strcmp(o->prompts, "-") == 0 ? stdin : fopen(o->prompts, "re");
     if (!f)
         return qr_err_set(err, QR_E_NOT_FOUND, "cannot open '%s': %s", o->prompts, strerror(errno));
@@ -112,32 +109,66 @@ static int read_prompts(struct generator *g, struct qr_err *err)
     return rc;
 }
 
-/* Of prompt `no`, the first being 1. */
-static int fill_sampling(struct qr_sampling *s, const struct generate_options *o, int32_t no, int32_t n_prompt, int32_t ctx_max, struct qr_err *err)
+static int read_texts(struct generator *g, struct qr_err *err)
 {
-    qr_sampling_init(s);
-    s->temperature = (float)o->temperature;
-    s->top_p = (float)o->top_p;
-    s->min_p = (float)o->min_p;
-    s->top_k = (int32_t)o->top_k;
-    s->presence = (float)o->presence;
-    s->frequency = (float)o->frequency;
-    s->repetition = (float)o->repetition;
-    s->seed = (uint64_t)o->seed;
-    s->max_tokens = o->max_tokens < ctx_max - n_prompt ? (int32_t)o->max_tokens : ctx_max - n_prompt > 0 ? ctx_max - n_prompt : 0;
-    if (o->min_tokens > s->max_tokens)
-        return qr_err_set(err, QR_E_INVALID, "prompt %d: %d prompt tokens and --min-tokens %lld make %lld, the context holds %d", no, n_prompt,
-                          (long long)o->min_tokens, (long long)o->min_tokens + n_prompt, ctx_max);
-    s->min_tokens = (int32_t)o->min_tokens;
-    s->ignore_eos = o->ignore_eos;
-    if (o->stop.n > QR_STOPS_MAX)
-        return qr_err_set(err, QR_E_USAGE, "--stop may be given %d times, not %d", QR_STOPS_MAX, o->stop.n);
-    for (int32_t i = 0; i < o->stop.n; i++) {
-        size_t len = strlen(o->stop.item[i]);
+    const struct qr_str_list *stop = &g->o->given[QR_P_stop].list, *bad = &g->o->given[QR_P_bad].list;
+    struct qr_sampling *s = &g->sampling;
+    if (stop->n > QR_STOPS_MAX)
+        return qr_err_set(err, QR_E_USAGE, "--stop may be given %d times, not %d", QR_STOPS_MAX, stop->n);
+    for (int32_t i = 0; i < stop->n; i++) {
+        size_t len = strlen(stop->item[i]);
         if (len < 1 || len > QR_STOP_BYTES_MAX)
             return qr_err_set(err, QR_E_USAGE, "--stop wants 1 to %d bytes, given %zu", QR_STOP_BYTES_MAX, len);
-        s->stop[s->n_stops++] = o->stop.item[i];
+        s->stop[s->n_stops++] = stop->item[i];
     }
+    for (int32_t i = 0; i < bad->n; i++)
+        if (qr_bad_words_encode(&g->bad, g->tokenizer, bad->item[i], strlen(bad->item[i]), err) != 0) {
+            err->code = QR_E_USAGE;
+            return qr_err_prefix(err, "--bad-words '%s': ", bad->item[i]);
+        }
+    s->bad = g->bad.id;
+    s->n_bad = g->bad.n;
+    return 0;
+}
+
+/* What flags say, once for all prompts. */
+static int read_sampling(struct generator *g, struct qr_err *err)
+{
+    struct qr_sampling *s = &g->sampling;
+    const char *allowed = g->o->given[QR_P_allowed].text;
+    qr_sampling_init(s);
+    qr_sampling_take(s, g->o->given);
+    if (s->min_tokens > s->max_tokens)
+        return qr_err_set(err, QR_E_USAGE, "--min-tokens %d is more than --max-tokens (-n) %d allows", s->min_tokens, s->max_tokens);
+    if (allowed && !*allowed)
+        return qr_err_set(err, QR_E_USAGE, "--allowed-token-ids wants numbers like 1,2,3, given ''");
+    const int rc = allowed ? read_id_list(&g->allowed, "allowed-token-ids", allowed, err) : 0;
+    s->allowed = g->allowed.id;
+    s->n_allowed = g->allowed.n;
+    return rc ? rc : read_texts(g, err);
+}
+
+/* Of prompt `no`, the first being 1: as many new tokens as the context has room for. */
+static int fill_sampling(struct qr_sampling *s, const struct generator *g, int32_t no, int32_t n_prompt, struct qr_err *err)
+{
+    const int32_t ctx_max = qr_engine_limits(g->engine)->ctx_max, room = ctx_max - n_prompt > 0 ? ctx_max - n_prompt : 0;
+    *s = g->sampling;
+    s->max_tokens = s->max_tokens < room ? s->max_tokens : room;
+    if (s->min_tokens > s->max_tokens)
+        return qr_err_set(err, QR_E_INVALID, "prompt %d: %d prompt tokens and --min-tokens %d make %lld, the context holds %d", no, n_prompt,
+                          s->min_tokens, (long long)s->min_tokens + n_prompt, ctx_max);
+    return 0;
+}
+
+/* Leaves the prompt's last tokens, as --truncate-prompt-tokens says. */
+static int truncate_prompt(const struct generator *g, struct qr_ids *prompt, struct qr_err *err)
+{
+    const int32_t ctx_max = qr_engine_limits(g->engine)->ctx_max, kept = qr_sampling_kept(&g->sampling, prompt->n, ctx_max);
+    if (g->sampling.truncate_prompt > ctx_max)
+        return qr_err_set(err, QR_E_USAGE, "--truncate-prompt-tokens must be from -1 to %d, found %d", ctx_max, g->sampling.truncate_prompt);
+    if (kept < prompt->n)
+        memmove(prompt->id, prompt->id + prompt->n - kept, (size_t)kept * sizeof *prompt->id);
+    prompt->n = kept;
     return 0;
 }
 
@@ -190,7 +221,8 @@ static int submit_some(struct generator *g, struct qr_err *err)
     while (g->n_submitted < g->n_jobs) {
         struct job *j = &g->job[g->n_submitted];
         struct qr_sampling s;
-        int rc = fill_sampling(&s, g->o, g->n_submitted + 1, j->prompt.n, qr_engine_limits(g->engine)->ctx_max, err);
+        int rc = truncate_prompt(g, &j->prompt, err);
+        rc = rc ? rc : fill_sampling(&s, g, g->n_submitted + 1, j->prompt.n, err);
         if (rc != 0)
             return rc;
         struct qr_request *r = qr_request_new(&s, j->prompt.id, j->prompt.n, 1);
@@ -241,6 +273,8 @@ static void release(struct generator *g)
         qr_buf_release(&g->job[i].text);
     }
     qr_free(g->job);
+    qr_ids_release(&g->allowed);
+    qr_ids_release(&g->bad);
 }
 
 static void print_stats(const struct generator *g, int64_t open_us, int64_t run_us)
@@ -293,8 +327,8 @@ static int generate(struct generator *g, struct qr_err *err)
     rc = rc ? rc : plan_adapter(g, &adapter, &ec, mo.source, err);
     if (rc == 0)
         rc = qr_tokenizer_open_from(&g->tokenizer, mo.source, err);
-    if (rc == 0)
-        rc = read_prompts(g, err);
+    rc = rc ? rc : read_sampling(g, err);
+    rc = rc ? rc : read_prompts(g, err);
     struct qr_cli_progress progress;
     qr_cli_progress_begin(&progress, &mo);
     if (rc == 0)
@@ -312,6 +346,20 @@ static int generate(struct generator *g, struct qr_err *err)
 
 #define ROW(field, kind, text, ...) {.name = text, .type = kind, .offset = offsetof(struct generate_options, field), __VA_ARGS__}
 
+#define TYPE_FLOAT QR_OPT_FLOAT
+#define TYPE_INT QR_OPT_INT
+#define TYPE_COUNT QR_OPT_INT
+#define TYPE_LENGTH QR_OPT_INT
+#define TYPE_SEED QR_OPT_INT
+#define TYPE_FLAG QR_OPT_FLAG
+#define TYPE_LIST QR_OPT_LIST
+#define TYPE_IDS QR_OPT_STR
+/* -t is --threads here. */
+#define PARAM(field, kind, key, flag, usual, offline, low, high, chat, config, short_flag, arg_name, read, text)                   \
+    {.name = flag, .type = TYPE_##kind, .offset = offsetof(struct generate_options, given[QR_P_##field]),              \
+     .builtin = offline, .min = low, .max = high, .arg = arg_name, .group = "Sampling", .help = text ".",                         \
+     .brief = (short_flag) != 0, .letter = (short_flag) == 't' ? 0 : (short_flag)},
+
 static const struct qr_option table[] = {
     QR_CLI_MODEL_ROWS(struct generate_options, m), QR_CLI_ENGINE_ROWS(struct generate_options, e),
     ROW(lora, QR_OPT_STR, "lora", .arg = "PATH", .group = "Model",
@@ -322,21 +370,7 @@ static const struct qr_option table[] = {
     ROW(prompts, QR_OPT_STR, "prompts", .brief = true, .arg = "FILE", .group = "Input",
         .help = "JSON lines, each a string, {\"prompt\": text} or {\"prompt_ids\": [...]}; - is stdin."),
     ROW(add_special, QR_OPT_FLAG, "add-special", .builtin = "true", .group = "Input", .help = "Let the tokenizer add BOS to text."),
-    ROW(max_tokens, QR_OPT_INT, "max-tokens", .brief = true, .letter = 'n', .builtin = "128", .min = 0, .max = 1e9, .arg = "N", .group = "Sampling",
-        .help = "At most so many new tokens."),
-    ROW(min_tokens, QR_OPT_INT, "min-tokens", .builtin = "0", .min = 0, .max = 1e9, .arg = "N", .group = "Sampling",
-        .help = "No end before so many new tokens."),
-    ROW(temperature, QR_OPT_FLOAT, "temperature", .brief = true, .builtin = "0", .min = 0, .max = 100, .arg = "T", .group = "Sampling", .help = "0 is greedy."),
-    ROW(top_k, QR_OPT_INT, "top-k", .builtin = "0", .min = 0, .max = 1e9, .arg = "K", .group = "Sampling", .help = "0 is off."),
-    ROW(top_p, QR_OPT_FLOAT, "top-p", .builtin = "1", .min = 1e-6, .max = 1, .arg = "P", .group = "Sampling", .help = "1 is off."),
-    ROW(min_p, QR_OPT_FLOAT, "min-p", .builtin = "0", .min = 0, .max = 1, .arg = "P", .group = "Sampling", .help = "0 is off."),
-    ROW(presence, QR_OPT_FLOAT, "presence-penalty", .builtin = "0", .min = -2, .max = 2, .arg = "X", .group = "Sampling", .help = "0 is off."),
-    ROW(frequency, QR_OPT_FLOAT, "frequency-penalty", .builtin = "0", .min = -2, .max = 2, .arg = "X", .group = "Sampling", .help = "0 is off."),
-    ROW(repetition, QR_OPT_FLOAT, "repetition-penalty", .builtin = "1", .min = QR_REPETITION_MIN, .max = QR_REPETITION_MAX, .arg = "X",
-        .group = "Sampling", .help = "1 is off."),
-    ROW(seed, QR_OPT_INT, "seed", .builtin = "0", .min = 0, .max = 9e15, .arg = "N", .group = "Sampling", .help = "Same seed, same answer."),
-    ROW(stop, QR_OPT_LIST, "stop", .arg = "TEXT", .group = "Sampling", .help = "End before this text; may be repeated."),
-    ROW(ignore_eos, QR_OPT_FLAG, "ignore-eos", .builtin = "false", .group = "Sampling", .help = "Go on behind the model's end token."),
+    QR_SAMPLING_ROWS(PARAM)
     ROW(json, QR_OPT_FLAG, "json", .brief = true, .builtin = "false", .group = "Output", .help = "JSON lines {prompt_ids, ids, text, finish_reason}."),
     ROW(stats, QR_OPT_FLAG, "stats", .builtin = "false", .group = "Output", .help = "A line of timing on stderr.")};
 

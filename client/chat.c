@@ -201,13 +201,11 @@ enum qr_ask_end qr_talk_ask(struct qr_talk *c, struct qr_err *err)
 static int apply_params(struct qr_talk *c, struct qr_err *err)
 {
     int rc = 0;
-    for (int i = 0; rc == 0 && i < QR_PARAM_N; i++)
+    for (int i = 0; rc == 0 && i < QR_P_N; i++)
         if (c->opt.param[i] != NULL) {
             char shown[40];
-            int n = snprintf(shown, sizeof shown, "--%s", qr_param_name(i));
-            for (int k = 2; k < n; k++)
-                shown[k] = shown[k] == '_' ? '-' : shown[k];
-            rc = qr_chat_params_set(&c->params, qr_param_name(i), c->opt.param[i], shown, err);
+            snprintf(shown, sizeof shown, "--%s", qr_sampling_row[i].flag);
+            rc = qr_chat_params_set(&c->params, qr_sampling_row[i].key, c->opt.param[i], shown, err);
         }
     for (int i = 0; rc == 0 && i < c->opt.stop.n; i++)
         rc = qr_chat_params_set(&c->params, "stop", c->opt.stop.item[i], "--stop", err);

@@ -6,7 +6,12 @@
 #include "client/chat_state.h"
 
 #define AT(field) offsetof(struct qr_chat_options, field)
-#define PARAM(p) offsetof(struct qr_chat_options, param[p])
+#define PARAM(field, kind, key, flag, usual, offline, min, max, chat, config, letter, arg, read, help) \
+    PARAM_##chat(field, flag, letter, arg, help "; the server's default when not given.")
+#define PARAM_CHAT(field, flag, short_flag, arg_name, text)                                                                   \
+    {.name = flag, .letter = short_flag, .brief = (short_flag) != 0, .type = QR_OPT_STR, .offset = AT(param[QR_P_##field]),   \
+     .arg = arg_name, .group = "Sampling", .help = text},
+#define PARAM_PLAIN(field, flag, letter, arg, help)
 
 static const struct qr_option table[] = {
     {.name = "url", .brief = true, .type = QR_OPT_STR, .offset = AT(url), .builtin = "http://127.0.0.1:8000", .arg = "URL", .group = "Server",
@@ -23,21 +28,7 @@ static const struct qr_option table[] = {
      .group = "Server", .help = "Give up when the server sends nothing for so long; 0: never."},
     {.name = "system", .brief = true, .letter = 's', .type = QR_OPT_STR, .offset = AT(system), .arg = "TEXT", .group = "Conversation",
      .help = "System message."},
-    {.name = "temperature", .brief = true, .letter = 't', .type = QR_OPT_STR, .offset = PARAM(QR_PARAM_TEMPERATURE), .arg = "X",
-     .group = "Sampling", .help = "Randomness, 0 to 2; the server's default when not given."},
-    {.name = "top-p", .type = QR_OPT_STR, .offset = PARAM(QR_PARAM_TOP_P), .arg = "X", .group = "Sampling", .help = "0 to 1."},
-    {.name = "top-k", .type = QR_OPT_STR, .offset = PARAM(QR_PARAM_TOP_K), .arg = "N", .group = "Sampling",
-     .help = "Not every server knows it."},
-    {.name = "min-p", .type = QR_OPT_STR, .offset = PARAM(QR_PARAM_MIN_P), .arg = "X", .group = "Sampling",
-     .help = "Not every server knows it."},
-    {.name = "max-tokens", .brief = true, .letter = 'n', .type = QR_OPT_STR, .offset = PARAM(QR_PARAM_MAX_TOKENS), .arg = "N",
-     .group = "Sampling", .help = "Length limit of an answer."},
-    {.name = "seed", .type = QR_OPT_STR, .offset = PARAM(QR_PARAM_SEED), .arg = "N", .group = "Sampling",
-     .help = "Same seed, same answer."},
-    {.name = "frequency-penalty", .type = QR_OPT_STR, .offset = PARAM(QR_PARAM_FREQUENCY_PENALTY), .arg = "X",
-     .group = "Sampling", .help = "-2 to 2."},
-    {.name = "presence-penalty", .type = QR_OPT_STR, .offset = PARAM(QR_PARAM_PRESENCE_PENALTY), .arg = "X",
-     .group = "Sampling", .help = "-2 to 2."},
+    QR_SAMPLING_ROWS(PARAM)
     {.name = "stop", .type = QR_OPT_LIST, .offset = AT(stop), .arg = "TEXT", .group = "Sampling",
      .help = "A text that ends the answer; may be repeated."},
     {.name = "stream", .type = QR_OPT_FLAG, .offset = AT(stream), .builtin = "true", .group = "Output",

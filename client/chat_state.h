@@ -11,7 +11,7 @@
 
 struct qr_chat_options {
     const char *url, *model, *api_key, *system; /* borrowed from the option set */
-    const char *param[QR_PARAM_N];
+    const char *param[QR_P_N]; /* of those that a chat has */
     struct qr_str_list stop;
     bool json, stream, stats, fail_on_length, history;
     int32_t colour;

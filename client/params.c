@@ -10,31 +10,20 @@
 #include "base/assert.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "base/option.h"
 #include "client/wrap.h"
-
-struct row {
-    const char *name;
-    bool whole;
-    double min, max;
-    const char *help;
-};
-
-static const struct row rows[QR_PARAM_N] = {
-    [QR_PARAM_TEMPERATURE] = {"temperature", false, 0, 2, "0 always takes the likeliest token"},
-    [QR_PARAM_TOP_P] = {"top_p", false, 0, 1, "sample among the likeliest tokens that make up this probability"},
-    [QR_PARAM_TOP_K] = {"top_k", true, -1, 1e6, "sample among this many tokens; -1 or 0: all"},
-    [QR_PARAM_MIN_P] = {"min_p", false, 0, 1, "drop tokens less likely than this part of the likeliest"},
-    [QR_PARAM_MAX_TOKENS] = {"max_tokens", true, 1, 2147483647, "length limit of an answer"},
-    [QR_PARAM_SEED] = {"seed", true, -9007199254740991.0, 9007199254740991.0, "same seed, same answer"},
-    [QR_PARAM_FREQUENCY_PENALTY] = {"frequency_penalty", false, -2, 2, "against repetition, by count"},
-    [QR_PARAM_PRESENCE_PENALTY] = {"presence_penalty", false, -2, 2, "against repetition, by presence"},
-};
 
 const char *qr_param_name(int32_t i)
 {
     QR_ASSERT(i >= 0);
-    return i < QR_PARAM_N ? rows[i].name : i == QR_PARAM_N ? "stop" : NULL;
+    for (int32_t p = 0; p < QR_P_N; p++)
+        if (qr_sampling_row[p].chat && i-- == 0)
+            return qr_sampling_row[p].key;
+    return i == 0 ? "stop" : NULL;
+}
+
+static bool is_whole(const struct qr_sampling_row *row)
+{
+    return row->kind != QR_SAMPLING_FLOAT;
 }
 
 void qr_chat_params_init(struct qr_chat_params *p)
@@ -73,19 +62,26 @@ static bool same_name(const char *a, const char *b)
 
 static int unknown(const char *name, struct qr_err *err)
 {
-    const char *known[QR_PARAM_N + 1];
-    for (int i = 0; i <= QR_PARAM_N; i++)
-        known[i] = qr_param_name(i);
-    const char *near = qr_nearest(name, known, QR_PARAM_N + 1);
+    const char *known[QR_P_N + 1];
+    int32_t n = 0;
+    for (const char *next; (next = qr_param_name(n)) != NULL;)
+        known[n++] = next;
+    const char *near = qr_nearest(name, known, n);
     if (near != NULL)
         return qr_err_set(err, QR_E_USAGE, "unknown parameter '%.60s'. Did you mean '%s'?", name, near);
     return qr_err_set(err, QR_E_USAGE, "unknown parameter '%.60s'. /set alone lists them", name);
 }
 
-static int fail_range(const struct row *row, const char *shown, const char *text, struct qr_err *err)
+/* A chat's answer has a token at least. */
+static double least(const struct qr_sampling_row *row)
+{
+    return row->kind == QR_SAMPLING_LENGTH ? 1 : row->min;
+}
+
+static int fail_range(const struct qr_sampling_row *row, const char *shown, const char *text, struct qr_err *err)
 {
     char low[32], high[32];
-    snprintf(low, sizeof low, "%.16g", row->min);
+    snprintf(low, sizeof low, "%.16g", least(row));
     snprintf(high, sizeof high, "%.16g", row->max);
     return qr_err_range(err, shown, low, high, text);
 }
@@ -97,27 +93,27 @@ int qr_chat_params_set(struct qr_chat_params *p, const char *name, const char *t
     if (strcmp(name, "stop") == 0)
         return set_stop(p, text, err);
     int i = 0;
-    while (i < QR_PARAM_N && !same_name(name, rows[i].name))
+    while (i < QR_P_N && !(qr_sampling_row[i].chat && same_name(name, qr_sampling_row[i].key)))
         i++;
-    if (i == QR_PARAM_N)
+    if (i == QR_P_N)
         return unknown(name, err);
     if (strcmp(text, "default") == 0) {
         p->set[i] = false;
         return 0;
     }
-    const struct row *row = &rows[i];
+    const struct qr_sampling_row *row = &qr_sampling_row[i];
     char *end;
     errno = 0;
     double v = strtod(text, &end);
     int64_t whole = 0;
     bool ok = end != text && *end == '\0' && isfinite(v);
-    if (row->whole) {
+    if (is_whole(row)) {
         whole = strtoll(text, &end, 10);
         ok = ok && *end == '\0' && errno == 0;
     }
     if (!ok)
-        return qr_err_set(err, QR_E_USAGE, "%s: expected a %s, found '%.60s'", shown, row->whole ? "whole number" : "number", text);
-    if (v < row->min || v > row->max)
+        return qr_err_set(err, QR_E_USAGE, "%s: expected a %s, found '%.60s'", shown, is_whole(row) ? "whole number" : "number", text);
+    if (v < least(row) || v > row->max)
         return fail_range(row, shown, text, err);
     p->set[i] = true;
     p->value[i] = v;
@@ -127,7 +123,7 @@ int qr_chat_params_set(struct qr_chat_params *p, const char *name, const char *t
 
 static void put_value(struct qr_buf *out, const struct qr_chat_params *p, int i)
 {
-    if (rows[i].whole)
+    if (is_whole(&qr_sampling_row[i]))
         qr_buf_put_i64(out, p->whole[i]);
     else
         qr_json_put_f64(out, p->value[i]);
@@ -137,9 +133,9 @@ void qr_chat_params_put(struct qr_buf *out, const struct qr_chat_params *p)
 {
     QR_ASSERT(out != NULL);
     QR_ASSERT(p != NULL);
-    for (int i = 0; i < QR_PARAM_N; i++)
+    for (int i = 0; i < QR_P_N; i++)
         if (p->set[i]) {
-            qr_buf_printf(out, ",\"%s\":", rows[i].name);
+            qr_buf_printf(out, ",\"%s\":", qr_sampling_row[i].key);
             put_value(out, p, i);
         }
     for (int i = 0; i < p->n_stop; i++) {
@@ -163,11 +159,13 @@ void qr_chat_params_show(struct qr_buf *out, const struct qr_chat_params *p, int
     QR_ASSERT(out != NULL);
     QR_ASSERT(p != NULL);
     struct qr_buf value = {0};
-    for (int i = 0; i < QR_PARAM_N; i++) {
+    for (int i = 0; i < QR_P_N; i++) {
+        if (!qr_sampling_row[i].chat)
+            continue;
         qr_buf_clear(&value);
         if (p->set[i])
             put_value(&value, p, i);
-        put_row(out, rows[i].name, p->set[i] ? value.data : "default", rows[i].help, columns);
+        put_row(out, qr_sampling_row[i].key, p->set[i] ? value.data : "default", qr_sampling_row[i].help, columns);
     }
     for (int i = 0; i < p->n_stop || i == 0; i++) {
         qr_buf_clear(&value);

@@ -1,4 +1,4 @@
-/* params.h - the sampling parameters a chat may send, as one table for flags, /set, /show and the request body. What the user did
+/* params.h - the sampling parameters a chat may send (base/sampling.h): flags, /set, /show and the request body. What the user did
  * not set is not sent: the server's own default holds.
  */
 #ifndef QR_CLIENT_PARAMS_H
@@ -10,16 +10,12 @@
 
 #include "base/buf.h"
 #include "base/err.h"
-
-enum qr_param { QR_PARAM_TEMPERATURE, QR_PARAM_TOP_P, QR_PARAM_TOP_K, QR_PARAM_MIN_P, QR_PARAM_MAX_TOKENS, QR_PARAM_SEED,
-                QR_PARAM_FREQUENCY_PENALTY, QR_PARAM_PRESENCE_PENALTY, QR_PARAM_N };
-
-#define QR_STOPS_MAX 16
+#include "base/sampling.h"
 
 struct qr_chat_params {
-    bool set[QR_PARAM_N];
-    double value[QR_PARAM_N];
-    int64_t whole[QR_PARAM_N]; /* of those that are whole numbers */
+    bool set[QR_P_N];
+    double value[QR_P_N];
+    int64_t whole[QR_P_N]; /* of those that are whole numbers */
     char *stop[QR_STOPS_MAX];  /* owned */
     int32_t n_stop;
 };

@@ -39,6 +39,8 @@ void qr_ahead_init(struct qr_ahead *a, struct qr_backend *be, const struct qr_mo
     a->row = qr_alloc(n, sizeof *a->row);
     a->changes_max = 1024;
     a->change = qr_alloc((size_t)a->changes_max, sizeof *a->change);
+    a->row_words = (model->n_vocab + 31) / 32;
+    a->allowed = qr_alloc(n * (size_t)a->row_words, sizeof *a->allowed);
     a->met = qr_alloc((size_t)model->n_vocab, sizeof *a->met);
 }
 
@@ -59,11 +61,22 @@ void qr_ahead_release(struct qr_ahead *a)
     a->be->mem->free(a->detail);
     qr_free(a->row);
     qr_free(a->change);
+    qr_free(a->allowed);
     qr_free(a->met);
     *a = (struct qr_ahead){0};
 }
 
 /* ---- what is told ---- */
+
+static struct qr_logit_change *add_change(struct qr_ahead *a, int32_t id)
+{
+    if (a->n_changes == a->changes_max) {
+        a->changes_max *= 2;
+        a->change = qr_realloc(a->change, (size_t)a->changes_max, sizeof *a->change);
+    }
+    a->change[a->n_changes] = (struct qr_logit_change){.id = id};
+    return &a->change[a->n_changes++];
+}
 
 /* The change of this id, counted from `first`, where the row's changes begin. */
 static struct qr_logit_change *change_of(struct qr_ahead *a, int32_t first, int32_t id)
@@ -71,13 +84,46 @@ static struct qr_logit_change *change_of(struct qr_ahead *a, int32_t first, int3
     QR_ASSERT(id >= 0 && id < a->model->n_vocab);
     if (a->met[id] > 0)
         return &a->change[first + a->met[id] - 1];
-    if (a->n_changes == a->changes_max) {
-        a->changes_max *= 2;
-        a->change = qr_realloc(a->change, (size_t)a->changes_max, sizeof *a->change);
-    }
     a->met[id] = a->n_changes - first + 1;
-    a->change[a->n_changes] = (struct qr_logit_change){.id = id};
-    return &a->change[a->n_changes++];
+    return add_change(a, id);
+}
+
+/* Forbids the last id of runs whose other ids the output ends with. The device compares the newest id where only its name is
+ * known: returns whether it has to. */
+static bool tell_bad_words(struct qr_ahead *a, int32_t first, const struct qr_sampling *p, const int32_t *output, int32_t n_output)
+{
+    const bool named = n_output > 0 && output[n_output - 1] < 0;
+    bool compares = false;
+    for (int32_t at = 0; at < p->n_bad; at += 1 + p->bad[at]) {
+        const int32_t *run = p->bad + at, n = run[0];
+        if (!named || n == 1) {
+            if (qr_bad_word_ends(run, output, n_output))
+                change_of(a, first, run[n])->flags |= QR_CHANGE_FORBID;
+            continue;
+        }
+        if (n > n_output + 1 || memcmp(output + n_output - (n - 1), run + 1, (size_t)(n - 2) * sizeof *run) != 0)
+            continue;
+        compares = true;
+        const int32_t no = (int32_t)(change_of(a, first, run[n]) - (a->change + first));
+        struct qr_logit_change *after = add_change(a, run[n - 1]);
+        after->flags = QR_CHANGE_AFTER;
+        after->after = a->change[first + no].after;
+        a->change[first + no].after = a->n_changes - first;
+    }
+    return compares;
+}
+
+/* The row's bits. */
+static void tell_allowed(struct qr_ahead *a, struct qr_draw_row *d, const struct qr_sampling *p)
+{
+    if (p->n_allowed == 0)
+        return;
+    uint32_t *word = a->allowed + a->n_allowed;
+    memset(word, 0, (size_t)a->row_words * sizeof *word);
+    for (int32_t i = 0; i < p->n_allowed; i++)
+        word[p->allowed[i] / 32] |= 1u << (p->allowed[i] % 32);
+    d->allowed = a->n_allowed;
+    a->n_allowed += a->row_words;
 }
 
 /* What qr_sample changes before it draws, as far as ids are known. */
@@ -96,11 +142,12 @@ static void tell_changes(struct qr_ahead *a, struct qr_draw_row *d, const struct
     for (int32_t i = 0; i < n_end; i++)
         if (end_ids[i] >= 0 && end_ids[i] < a->model->n_vocab)
             change_of(a, first, end_ids[i])->flags |= QR_CHANGE_FORBID;
+    const bool compares = tell_bad_words(a, first, p, seq->ids + seq->n_prompt, seq->n_ids - seq->n_prompt);
     for (int32_t i = first; i < a->n_changes; i++)
         a->met[a->change[i].id] = 0;
     d->first_change = first;
     d->n_changes = a->n_changes - first;
-    d->newest = newest < 0 && (p->repetition != 1.0f || often) ? -1 - newest : -1;
+    d->newest = newest < 0 && (p->repetition != 1.0f || often || compares) ? -1 - newest : -1;
 }
 
 static struct qr_draw_row tell_row(struct qr_ahead *a, const struct qr_row *row)
@@ -119,6 +166,7 @@ static struct qr_draw_row tell_row(struct qr_ahead *a, const struct qr_row *row)
     d.repetition = p->repetition, d.presence = p->presence, d.frequency = p->frequency;
     d.n_top = p->n_logprobs;
     tell_changes(a, &d, p, row->seq);
+    tell_allowed(a, &d, p);
     return d;
 }
 
@@ -127,14 +175,15 @@ void qr_ahead_tell(struct qr_ahead *a, struct qr_draws *out)
     QR_ASSERT(a != NULL && a->be != NULL);
     QR_ASSERT(out != NULL && !a->flight[a->next].launched);
     struct qr_flight *f = &a->flight[a->next];
-    a->n_changes = 0;
+    a->n_changes = a->n_allowed = 0;
     f->details = false;
     for (int32_t i = 0; i < f->n; i++) {
         a->row[i] = tell_row(a, &f->row[i]);
         f->dropped[i] = false;
         f->details = f->details || a->row[i].n_top >= 0;
     }
-    *out = (struct qr_draws){.row = a->row, .change = a->change, .n_rows = f->n, .n_changes = a->n_changes};
+    *out = (struct qr_draws){.row = a->row, .change = a->change, .allowed = a->allowed, .n_rows = f->n, .n_changes = a->n_changes,
+                             .n_allowed = a->n_allowed};
 }
 
 /* ---- the flight ---- */

@@ -139,19 +139,29 @@ static bool reserve(struct qr_engine *e, int32_t n)
     return true;
 }
 
+static int check_id_list(const char *name, const int32_t *id, int32_t n, int32_t vocab, struct qr_err *err)
+{
+    for (int32_t i = 0; i < n; i++)
+        if (id[i] < 0 || id[i] >= vocab)
+            return qr_err_at(err, QR_E_INVALID, name, "token id %d is outside the vocabulary of %d", id[i], vocab);
+    return 0;
+}
+
 static int check_ids(const struct qr_request *r, int32_t vocab, struct qr_err *err)
 {
     const struct qr_sampling *p = &r->sampling;
     for (int32_t i = 0; i < r->n_prompt; i++)
         if (r->ids[0][i] < 0 || r->ids[0][i] >= vocab)
             return qr_err_at(err, QR_E_INVALID, "prompt", "token id %d at position %d is outside the vocabulary of %d", r->ids[0][i], i, vocab);
-    for (int32_t i = 0; i < p->n_stop_ids; i++)
-        if (p->stop_ids[i] < 0 || p->stop_ids[i] >= vocab)
-            return qr_err_at(err, QR_E_INVALID, "stop_token_ids", "token id %d is outside the vocabulary of %d", p->stop_ids[i], vocab);
-    for (int32_t i = 0; i < p->n_logit_bias; i++)
-        if (p->logit_bias[i].id < 0 || p->logit_bias[i].id >= vocab)
-            return qr_err_at(err, QR_E_INVALID, "logit_bias", "token id %d is outside the vocabulary of %d", p->logit_bias[i].id, vocab);
-    return 0;
+    int rc = check_id_list("stop_token_ids", p->stop_ids, p->n_stop_ids, vocab, err);
+    if (rc == 0 && p->n_allowed > vocab)
+        rc = qr_err_at(err, QR_E_INVALID, "allowed_token_ids", "%d ids are more than the vocabulary of %d has; name each once", p->n_allowed, vocab);
+    rc = rc ? rc : check_id_list("allowed_token_ids", p->allowed, p->n_allowed, vocab, err);
+    for (int32_t i = 0; i < p->n_logit_bias && rc == 0; i++)
+        rc = check_id_list("logit_bias", &p->logit_bias[i].id, 1, vocab, err);
+    for (int32_t at = 0; at < p->n_bad && rc == 0; at += 1 + p->bad[at])
+        rc = check_id_list("bad_words", p->bad + at + 1, p->bad[at], vocab, err);
+    return rc;
 }
 
 static int check_request(const struct qr_engine *e, const struct qr_request *r, struct qr_err *err)

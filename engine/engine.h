@@ -16,6 +16,7 @@
 #include "base/err.h"
 #include "base/hash.h"
 #include "base/list.h"
+#include "base/sampling.h"
 #include "engine/stats.h"
 #include "loader/config/pooling.h"
 #include "model/model.h"
@@ -24,38 +25,9 @@
 
 #define QR_TOP_LOGPROBS_MAX 20
 #define QR_CHOICES_MAX 8
-#define QR_STOPS_MAX 16
-#define QR_STOP_BYTES_MAX 256
-#define QR_STOP_IDS_MAX 64
-#define QR_LOGIT_BIAS_MAX 1024
-
-struct qr_logit_bias {
-    int32_t id;
-    float bias;
-};
-
-/* How the next token is chosen. Order of operations: repetition, frequency and presence penalties, logit_bias, min_tokens (end ids
- * forbidden), temperature, top_k, top_p, min_p, draw. temperature below 1e-5 is greedy (ties: the smallest id). The draw for output position p of
- * choice c is f(seed, c, p) and nothing else. */
-struct qr_sampling {
-    float temperature;            /* 0 .. 2 (larger is accepted up to 100) */
-    float top_p, min_p;           /* (0, 1], [0, 1] */
-    int32_t top_k;                /* 0: off */
-    float presence, frequency;    /* -2 .. 2 */
-    float repetition;             /* QR_REPETITION_MIN .. QR_REPETITION_MAX; 1: off; counts prompt and output */
-    uint64_t seed;
-    int32_t max_tokens, min_tokens;
-    bool ignore_eos;
-    int32_t n_logprobs;           /* top alternatives per generated token; -1: no log-probabilities at all */
-    int32_t n_prompt_logprobs;    /* the same for prompt tokens; -1: none */
-    bool skip_special;            /* special tokens leave no text */
-    bool include_stop;            /* the matched stop string stays in the text */
-    int32_t n_stops, n_stop_ids, n_logit_bias;
-    const char *stop[QR_STOPS_MAX];       /* owned by the request */
-    int32_t stop_ids[QR_STOP_IDS_MAX];
-    const struct qr_logit_bias *logit_bias; /* owned by the request */
-};
-void qr_sampling_init(struct qr_sampling *s); /* greedy off: temperature 1, top_p 1, everything else off, max_tokens 16 */
+/* Appends the runs of ids (struct qr_sampling, bad) that a text of bad_words forbids: of the text without blanks before it, and of
+ * that behind a blank where this begins with another token and has as many. Errors: QR_E_INVALID where there is no token. */
+int qr_bad_words_encode(struct qr_ids *out, const struct qr_tokenizer *tokenizer, const char *text, size_t len, struct qr_err *err);
 
 /* Log-probabilities of one position. Raw model log-probabilities (before penalties and temperature), as natural logs. */
 struct qr_token_logprob {

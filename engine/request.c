@@ -4,11 +4,34 @@
 #include "base/mem.h"
 #include "engine/engine.h"
 
-void qr_sampling_init(struct qr_sampling *s)
+/* One run: its length goes before its ids. Returns how many ids it has, or an error. */
+static int add_run(struct qr_ids *out, const struct qr_tokenizer *tokenizer, const char *text, size_t len, struct qr_err *err)
 {
-    QR_ASSERT(s != NULL);
-    *s = (struct qr_sampling){.temperature = 1, .top_p = 1, .repetition = 1, .max_tokens = 16,
-                              .n_logprobs = -1, .n_prompt_logprobs = -1, .skip_special = true};
+    const int32_t at = out->n;
+    qr_ids_push(out, 0);
+    const int rc = qr_tokenizer_encode(tokenizer, out, text, len, QR_ENCODE_PARSE_SPECIAL, err);
+    out->id[at] = out->n - at - 1;
+    return rc ? rc : out->id[at];
+}
+
+int qr_bad_words_encode(struct qr_ids *out, const struct qr_tokenizer *tokenizer, const char *text, size_t len, struct qr_err *err)
+{
+    QR_ASSERT(out != NULL && tokenizer != NULL);
+    QR_ASSERT(text != NULL && err != NULL);
+    for (; len > 0 && strchr(" \t\n\v\f\r", *text); text++)
+        len--;
+    const int32_t bare = out->n, n = add_run(out, tokenizer, text, len, err);
+    if (n <= 0)
+        return n < 0 ? n : qr_err_set(err, QR_E_INVALID, "it has no token; leave it out");
+    struct qr_buf behind;
+    qr_buf_init(&behind);
+    qr_buf_put_byte(&behind, ' ');
+    qr_buf_put(&behind, text, len);
+    const int32_t at = out->n, n_behind = add_run(out, tokenizer, behind.data, behind.len, err);
+    qr_buf_release(&behind);
+    if (n_behind != n || out->id[at + 1] == out->id[bare + 1])
+        out->n = at;
+    return n_behind < 0 ? n_behind : 0;
 }
 
 /* Bytes of everything a request carries besides its struct: ids, strings and their failure tables, biases, prompt log-probabilities. */
@@ -17,7 +40,7 @@ static size_t memory_bytes(const struct qr_sampling *s, int32_t n_prompt, int32_
     size_t n = (size_t)n_pooled * sizeof(double) + (size_t)n_choices * ((size_t)n_prompt + (size_t)s->max_tokens) * sizeof(int32_t);
     for (int32_t i = 0; i < s->n_stops; i++)
         n += qr_align_up(strlen(s->stop[i]) + 1, 8) + qr_align_up(strlen(s->stop[i]) * sizeof(uint16_t), 8);
-    n += (size_t)s->n_logit_bias * sizeof *s->logit_bias;
+    n += (size_t)s->n_logit_bias * sizeof *s->logit_bias + ((size_t)s->n_allowed + (size_t)s->n_bad) * sizeof(int32_t);
     if (s->n_prompt_logprobs >= 0)
         n += (size_t)n_prompt * sizeof(struct qr_token_logprob);
     return n + 64;
@@ -50,6 +73,15 @@ static void copy_stops(struct qr_request *r, uint8_t **at)
     }
 }
 
+static void *copy(uint8_t **at, const void *from, size_t bytes)
+{
+    void *to = *at;
+    if (bytes > 0)
+        memcpy(to, from, bytes);
+    *at += bytes;
+    return to;
+}
+
 static struct qr_request *request_new(const struct qr_sampling *sampling, const int32_t *prompt, int32_t n_prompt, int32_t n_choices, int32_t n_pooled)
 {
     QR_ASSERT(sampling != NULL && (prompt != NULL || n_prompt == 0));
@@ -76,12 +108,10 @@ static struct qr_request *request_new(const struct qr_sampling *sampling, const 
         r->prompt_logprobs = (struct qr_token_logprob *)at;
         at += (size_t)n_prompt * sizeof *r->prompt_logprobs;
     }
-    if (sampling->n_logit_bias > 0) {
-        size_t n = (size_t)sampling->n_logit_bias * sizeof *sampling->logit_bias;
-        r->sampling.logit_bias = memcpy(at, sampling->logit_bias, n);
-        at += n;
-    }
+    r->sampling.logit_bias = copy(&at, sampling->logit_bias, (size_t)sampling->n_logit_bias * sizeof *sampling->logit_bias);
     copy_stops(r, &at);
+    r->sampling.allowed = copy(&at, sampling->allowed, (size_t)sampling->n_allowed * sizeof *sampling->allowed);
+    r->sampling.bad = copy(&at, sampling->bad, (size_t)sampling->n_bad * sizeof *sampling->bad);
     for (int32_t c = 0; c < n_choices; c++) {
         r->ids[c] = (int32_t *)at;
         at += ((size_t)n_prompt + (size_t)sampling->max_tokens) * sizeof(int32_t);

@@ -250,11 +250,47 @@ static void apply_penalties(struct qr_sampler *s, float *logits, const struct qr
     }
 }
 
+bool qr_bad_word_ends(const int32_t *run, const int32_t *output, int32_t n_output)
+{
+    QR_ASSERT(run != NULL && run[0] >= 1);
+    QR_ASSERT(n_output >= 0);
+    const int32_t n = run[0] - 1;
+    return n <= n_output && (n == 0 || memcmp(output + n_output - n, run + 1, (size_t)n * sizeof *run) == 0);
+}
+
+/* Every id but the allowed ones. s->logit is scratch. */
+static void forbid_others(struct qr_sampler *s, float *logits, const int32_t *allowed, int32_t n_allowed)
+{
+    QR_ASSERT(n_allowed <= s->n_vocab);
+    for (int32_t i = 0; i < n_allowed; i++)
+        s->logit[i] = logits[allowed[i]];
+    for (int32_t i = 0; i < s->n_vocab; i++)
+        logits[i] = -INFINITY;
+    for (int32_t i = 0; i < n_allowed; i++)
+        logits[allowed[i]] = s->logit[i];
+    memset(s->stale, true, (size_t)s->n_stretches * sizeof *s->stale);
+    s->any_stale = true;
+}
+
+static void forbid(struct qr_sampler *s, float *logits, const struct qr_sampling *p, const int32_t *output, int32_t n_output, const int32_t *end_ids,
+                   int32_t n_end)
+{
+    for (int32_t i = 0; n_output < p->min_tokens && i < n_end; i++)
+        if (end_ids[i] >= 0 && end_ids[i] < s->n_vocab)
+            *change(s, logits, end_ids[i]) = -INFINITY;
+    for (int32_t at = 0; at < p->n_bad; at += 1 + p->bad[at])
+        if (qr_bad_word_ends(p->bad + at, output, n_output))
+            *change(s, logits, p->bad[at + p->bad[at]]) = -INFINITY;
+    if (p->n_allowed > 0)
+        forbid_others(s, logits, p->allowed, p->n_allowed);
+}
+
 bool qr_sampling_changes_logits(const struct qr_sampling *p, int32_t n_output)
 {
     QR_ASSERT(p != NULL);
     QR_ASSERT(n_output >= 0);
-    return p->repetition != 1.0f || p->presence != 0 || p->frequency != 0 || p->n_logit_bias > 0 || n_output < p->min_tokens;
+    return p->repetition != 1.0f || p->presence != 0 || p->frequency != 0 || p->n_logit_bias > 0 || n_output < p->min_tokens ||
+           p->n_bad > 0 || p->n_allowed > 0;
 }
 
 /* ---- the choice ---- */
@@ -320,10 +356,7 @@ int32_t qr_sample(struct qr_sampler *s, const struct qr_logits *row, const struc
     apply_penalties(s, row->x, p, ids, n_ids, n_prompt);
     for (int32_t i = 0; i < p->n_logit_bias; i++)
         *change(s, row->x, p->logit_bias[i].id) += p->logit_bias[i].bias;
-    if (n_ids - n_prompt < p->min_tokens)
-        for (int32_t i = 0; i < n_end; i++)
-            if (end_ids[i] >= 0 && end_ids[i] < s->n_vocab)
-                *change(s, row->x, end_ids[i]) = -INFINITY;
+    forbid(s, row->x, p, ids + n_prompt, n_ids - n_prompt, end_ids, n_end);
     const double u = greedy ? 0 : qr_rng_unit(p->seed, (uint64_t)choice, (uint64_t)(n_ids - n_prompt));
     know_stretches(s, row, greedy || !qr_draw_needs_sums(p, s->n_vocab) ? 0 : 1.0f / p->temperature);
     if (greedy) {

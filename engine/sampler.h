@@ -42,6 +42,9 @@ size_t qr_sampler_bytes(int32_t n_vocab); /* what qr_sampler_init takes */
 /* Whether qr_sample overwrites logits when n_output tokens have been generated: penalties, biases or forbidden end ids. */
 bool qr_sampling_changes_logits(const struct qr_sampling *p, int32_t n_output);
 
+/* Whether the run's last id is forbidden behind this output, as it ends with the others. */
+bool qr_bad_word_ends(const int32_t *run, const int32_t *output, int32_t n_output);
+
 /* A row of a step's logits [n rows, stride], and what is known of its stretches. */
 struct qr_logits qr_logits_at(float *logits, int64_t stride, const struct qr_stretches *known, int64_t row);
 

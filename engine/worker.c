@@ -439,7 +439,11 @@ static void use_token(struct qr_engine *e, const struct qr_row *row, int64_t now
     struct qr_slot *s = &e->slot[row->index];
     const struct qr_model_config *mc = e->rows.model;
     if (!row->finite) {
-        if (s->req->err.code == QR_OK)
+        const struct qr_sampling *p = &s->req->sampling;
+        if (s->req->err.code == QR_OK && (p->n_allowed > 0 || p->n_bad > 0))
+            qr_err_at(&s->req->err, QR_E_INVALID, p->n_allowed > 0 ? "allowed_token_ids" : "bad_words",
+                      "no token is left to choose: allowed_token_ids, bad_words and min_tokens forbid them all");
+        else if (s->req->err.code == QR_OK)
             qr_err_set(&s->req->err, QR_E_INTERNAL, "the model's output is not a number");
         end_slot(e, row->index, QR_FINISH_ERROR, now);
         return;

@@ -10,12 +10,15 @@
 #define QR_DRAW_STRETCHES_MAX 2048      /* of 256 logits: the largest vocabulary is 524,288 */
 
 /* One logit that is not taken as it is, in this order: repetition where it was SEEN in prompt or output, presence and frequency by its number of times in the
- * output, + bias, then -infinity where it is to FORBID. The ids of a row's changes are distinct. */
-enum { QR_CHANGE_SEEN = 1, QR_CHANGE_FORBID = 2 };
+ * output, + bias, then -infinity where it is to FORBID. The ids of a row's changes are distinct. An entry with the flag
+ * AFTER changes nothing: it is part of the chain that begins at another entry's `after`, which forbids that entry's id
+ * where the newest id (row->newest) is the id of one of the chain. */
+enum { QR_CHANGE_SEEN = 1, QR_CHANGE_FORBID = 2, QR_CHANGE_AFTER = 4 };
 struct qr_logit_change {
     int32_t id, n_output;
     float bias;
     uint32_t flags;
+    int32_t after; /* 1 + the chain's next entry, counted from the row's first change; 0: none */
     float was; /* the device's: the logit before */
 };
 

@@ -5,13 +5,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/sampling.h"
 #include "kernels/dtype.h"
 #include "kernels/kernels.h"
 #include "loader/families/registry.h"
 
 #define QR_LAYERS_MAX 1024
-#define QR_REPETITION_MIN 1e-3 /* repetition penalties, of a model and of a request: logits are divided by it, and must stay numbers */
-#define QR_REPETITION_MAX 100
 
 enum qr_rope_type { QR_ROPE_DEFAULT, QR_ROPE_LINEAR, QR_ROPE_DYNAMIC, QR_ROPE_LLAMA3, QR_ROPE_YARN, QR_ROPE_LONG };
 #define QR_ROPE_PAIRS_MAX 512 /* of a head */
@@ -95,9 +94,7 @@ struct qr_model_config {
     double local_theta;              /* > 0: layers with a window rotate by it, unscaled, instead */
     int32_t bos_id;                  /* -1: none */
     int32_t eos_ids[QR_EOS_MAX], n_eos; /* union of config.json and generation_config.json (the latter wins when present) */
-    /* generation_config.json: defaults for requests that leave a parameter out; NaN or -1 when absent */
-    float gen_temperature, gen_top_p, gen_min_p, gen_repetition_penalty;
-    int32_t gen_top_k;
+    struct qr_sampling_default gen[QR_P_N]; /* generation_config.json: defaults for requests that leave a parameter out */
 };
 
 /* Sets the bit of each so manieth layer. */

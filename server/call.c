@@ -208,7 +208,7 @@ bool qr_call_parse_as(struct qr_call *call, enum qr_api api)
     struct qr_err err = {0};
     const struct qr_engine_limits *limits = qr_engine_limits(call->server->model.engine);
     struct qr_params_context context = {.ctx_max = limits->ctx_max, .vocab = limits->vocab,
-                                        .model = qr_engine_model(call->server->model.engine)};
+                                        .tokenizer = call->server->model.tokenizer, .model = qr_engine_model(call->server->model.engine)};
     QR_ASSERT(limits->vocab > 0 && api != 0);
     if (qr_params_parse(&call->params, api, call->body.data ? call->body.data : "", call->body.len, &context, &err) != 0) {
         qr_call_fail(call, &err);
@@ -252,6 +252,27 @@ static bool context_error(struct qr_call *call, const char *field, const char *d
     return false;
 }
 
+/* Leaves a piece's prompt as many of its last tokens as the request says, for echo, too. False: that is more than there is room for. */
+static bool truncate_prompt(struct qr_call *call, struct qr_piece *piece, const int32_t **ids, int32_t *n, int32_t ctx)
+{
+    char text[300];
+    struct qr_sampling s = call->params.sampling;
+    s.max_tokens = call->params.max_tokens < 0 ? 1 : call->params.max_tokens;
+    if (s.truncate_prompt > ctx - s.max_tokens) {
+        snprintf(text, sizeof text, CONTEXT "truncate_prompt_tokens keeps %d and %d more are asked for. Keep at most %d.", ctx, s.truncate_prompt,
+                 s.max_tokens, ctx - s.max_tokens);
+        return context_error(call, "truncate_prompt_tokens", text);
+    }
+    const int32_t kept = qr_sampling_kept(&s, *n, ctx);
+    *ids += *n - kept;
+    if (kept < *n && call->params.echo) {
+        qr_buf_clear(&piece->prompt_text);
+        qr_tokenizer_decode(call->server->model.tokenizer, &piece->prompt_text, *ids, kept, s.skip_special);
+    }
+    *n = kept;
+    return true;
+}
+
 bool qr_call_set_prompt(struct qr_call *call, int32_t i, const int32_t *ids, int32_t n, const char *field)
 {
     char text[300];
@@ -260,6 +281,8 @@ bool qr_call_set_prompt(struct qr_call *call, int32_t i, const int32_t *ids, int
     struct qr_sampling sampling = call->params.sampling;
     QR_ASSERT(i >= 0 && i < call->n_pieces && piece->req == NULL);
     QR_ASSERT(n >= 1);
+    if (!truncate_prompt(call, piece, &ids, &n, ctx))
+        return false;
     int32_t room = ctx - n, wanted = call->params.max_tokens;
     if (wanted < 0) {
         int32_t usual = call->kind->api == QR_API_CHAT ? QR_CHAT_DEFAULT_TOKENS : 16;

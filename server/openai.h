@@ -26,8 +26,9 @@ struct qr_params {
     const struct qr_json *prompt, *messages, *tools, *documents, *template_kwargs; /* borrowed from doc; NULL when absent */
     const char *model, *cache_salt;     /* borrowed from doc; NULL when absent */
     size_t cache_salt_len;
-    struct qr_sampling sampling;        /* stop strings borrowed from doc, logit_bias from `bias` */
+    struct qr_sampling sampling;        /* stop strings borrowed from doc, lists of ids from the next three */
     struct qr_logit_bias *bias;         /* owned */
+    struct qr_ids allowed, bad;         /* owned: what sampling's point to */
     int32_t max_tokens;                 /* -1: not given */
     int32_t n, priority;
     int32_t top_logprobs;               /* chat */
@@ -39,6 +40,7 @@ struct qr_params {
 /* What the parser must know of the model. */
 struct qr_params_context {
     int32_t ctx_max, vocab;
+    const struct qr_tokenizer *tokenizer; /* borrowed: of bad_words; NULL: they are checked only */
     const struct qr_model_config *model; /* borrowed: defaults from generation_config.json; NULL: none */
 };
 
@@ -67,14 +69,17 @@ const struct qr_field *qr_fields(int32_t *n);
 typedef int qr_field_reader(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err);
 qr_field_reader qr_read_model, qr_read_messages, qr_read_prompt, qr_read_stop, qr_read_stop_token_ids, qr_read_logit_bias,
     qr_read_stream_options, qr_read_seed, qr_read_logprobs_chat, qr_read_logprobs_completions, qr_read_cache_salt, qr_read_tools,
-    qr_read_tool_choice, qr_read_response_format, qr_read_template_kwargs, qr_read_documents, qr_read_modalities, qr_read_top_k,
-    qr_read_best_of;
+    qr_read_tool_choice, qr_read_response_format, qr_read_template_kwargs, qr_read_documents, qr_read_modalities, qr_read_best_of,
+    qr_read_allowed_token_ids, qr_read_bad_words;
 
 /* `found` as text for messages: at most 60 bytes of its JSON. */
 const char *qr_json_excerpt(char out[72], const struct qr_json *v);
 
 /* QR_E_INVALID: "PATH must be EXPECTED, found a TYPE: EXCERPT". */
 int qr_wrong_type(struct qr_err *err, const char *path, const char *expected, const struct qr_json *found);
+
+/* An integer, 64 bits of it. */
+int qr_read_whole(int64_t *out, const struct qr_json *v, const char *name, int64_t min, int64_t max, struct qr_err *err);
 
 /* A member that may be missing: *out stays then. */
 int qr_read_flag(bool *out, const struct qr_json *doc, const char *name, struct qr_err *err);

@@ -134,45 +134,70 @@ int qr_read_stop_token_ids(struct qr_params *p, const struct qr_json *v, const s
 
 /* ---- how to choose ---- */
 
-int qr_read_top_k(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err)
+int qr_read_allowed_token_ids(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err)
 {
-    int64_t i = 0;
-    char excerpt[72];
     QR_ASSERT(p != NULL && v != NULL);
-    (void)context;
-    if (qr_json_type(v) != QR_JSON_T_NUMBER || (!qr_json_i64(v, &i) && qr_json_f64(v) < 1e18 && qr_json_f64(v) > -1e18))
-        return qr_wrong_type(err, "top_k", "an integer", v);
-    if (!qr_json_i64(v, &i) || i < -1 || i > INT32_MAX)
-        return qr_err_at(err, QR_E_INVALID, "top_k", "top_k must be between -1 and %d (-1 and 0: off), found %s", INT32_MAX,
-                         qr_json_excerpt(excerpt, v));
-    p->sampling.top_k = i < 0 ? 0 : (int32_t)i;
-    return 0;
+    if (qr_json_type(v) != QR_JSON_T_ARRAY)
+        return qr_wrong_type(err, "allowed_token_ids", "an array of token ids", v);
+    const int32_t n = qr_json_count(v);
+    if (n < 1 || n > context->vocab)
+        return qr_err_at(err, QR_E_INVALID, "allowed_token_ids", "allowed_token_ids must have between 1 and %d ids, found %d", context->vocab, n);
+    int rc = qr_read_token_ids(&p->allowed, v, "allowed_token_ids", context->vocab, err);
+    p->sampling.allowed = p->allowed.id;
+    p->sampling.n_allowed = p->allowed.n;
+    return rc;
+}
+
+static int add_bad_word(struct qr_params *p, const struct qr_json *v, const char *path, const struct qr_tokenizer *tokenizer, struct qr_err *err)
+{
+    size_t n;
+    if (qr_json_type(v) != QR_JSON_T_STRING)
+        return qr_wrong_type(err, path, "a string", v);
+    const char *text = qr_json_str(v, &n);
+    if (n < 1 || n > QR_STOP_BYTES_MAX)
+        return qr_err_at(err, QR_E_INVALID, path, "%s must be between 1 and %d bytes long, found %zu", path, QR_STOP_BYTES_MAX, n);
+    if (!tokenizer || qr_bad_words_encode(&p->bad, tokenizer, text, n, err) == 0)
+        return 0;
+    snprintf(err->param, sizeof err->param, "%s", path);
+    return qr_err_prefix(err, "%s: ", path);
+}
+
+int qr_read_bad_words(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err)
+{
+    QR_ASSERT(p != NULL && v != NULL);
+    if (qr_json_type(v) != QR_JSON_T_ARRAY)
+        return qr_wrong_type(err, "bad_words", "an array of strings", v);
+    if (qr_json_count(v) > QR_BAD_WORDS_MAX)
+        return qr_err_at(err, QR_E_INVALID, "bad_words", "bad_words must have at most %d strings, found %d", QR_BAD_WORDS_MAX, qr_json_count(v));
+    int rc = 0, i = 0;
+    for (const struct qr_json *e = qr_json_first(v); e && rc == 0; e = qr_json_after(e), i++) {
+        char at[32];
+        snprintf(at, sizeof at, "bad_words[%d]", i);
+        rc = add_bad_word(p, e, at, context->tokenizer, err);
+    }
+    p->sampling.bad = p->bad.id;
+    p->sampling.n_bad = p->bad.n;
+    return rc;
 }
 
 int qr_read_seed(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err)
 {
     int64_t i;
-    char excerpt[72];
-    QR_ASSERT(p != NULL && v != NULL);
     (void)context;
-    if (qr_json_type(v) != QR_JSON_T_NUMBER)
-        return qr_wrong_type(err, "seed", "an integer", v);
-    if (!qr_json_i64(v, &i))
-        return qr_err_at(err, QR_E_INVALID, "seed", "seed must be an integer between %lld and %lld, found %s", (long long)INT64_MIN,
-                         (long long)INT64_MAX, qr_json_excerpt(excerpt, v));
-    p->sampling.seed = (uint64_t)i;
-    p->has_seed = true;
-    return 0;
+    const int rc = qr_read_whole(&i, v, "seed", INT64_MIN, INT64_MAX, err);
+    p->has_seed = rc == 0;
+    p->sampling.seed = rc == 0 ? (uint64_t)i : 0;
+    return rc;
 }
 
 int qr_read_best_of(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err)
 {
     int64_t i;
     char excerpt[72];
-    QR_ASSERT(p != NULL && v != NULL);
     (void)context;
-    if (qr_json_type(v) != QR_JSON_T_NUMBER || !qr_json_i64(v, &i))
-        return qr_wrong_type(err, "best_of", "an integer", v);
+    const int rc = qr_read_whole(&i, v, "best_of", INT64_MIN, INT64_MAX, err);
+    if (rc != 0)
+        return rc;
     if (i < p->n) /* n was read before */
         return qr_err_at(err, QR_E_INVALID, "best_of", "best_of must be at least n (%d), found %s", p->n, qr_json_excerpt(excerpt, v));
     if (i > p->n) /* as many as are answered with need no choosing */
@@ -235,19 +260,13 @@ int qr_read_logprobs_chat(struct qr_params *p, const struct qr_json *v, const st
 int qr_read_logprobs_completions(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err)
 {
     int64_t i;
-    char excerpt[72];
-    QR_ASSERT(p != NULL && v != NULL);
     (void)context;
     if (qr_json_type(v) == QR_JSON_T_BOOL && !qr_json_bool(v))
         return 0;
-    if (qr_json_type(v) != QR_JSON_T_NUMBER || (!qr_json_i64(v, &i) && qr_json_f64(v) < 1e18 && qr_json_f64(v) > -1e18))
-        return qr_wrong_type(err, "logprobs", "an integer", v);
-    if (!qr_json_i64(v, &i) || i < 0 || i > QR_TOP_LOGPROBS_MAX)
-        return qr_err_at(err, QR_E_INVALID, "logprobs", "logprobs must be between 0 and %d, found %s", QR_TOP_LOGPROBS_MAX,
-                         qr_json_excerpt(excerpt, v));
-    p->logprobs = true;
-    p->sampling.n_logprobs = (int32_t)i;
-    return 0;
+    const int rc = qr_read_whole(&i, v, "logprobs", 0, QR_TOP_LOGPROBS_MAX, err);
+    p->logprobs = rc == 0;
+    p->sampling.n_logprobs = rc == 0 ? (int32_t)i : -1;
+    return rc;
 }
 
 /* ---- how to answer ---- */

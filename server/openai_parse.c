@@ -2,7 +2,6 @@
  * field is ignored; a field that would change the answer and cannot be honoured is refused by name. Errors carry the
  * JSON path, what was found and what was expected. Defaults come from the model. Pure; on libuv's pool, charged to the
  * request's account. */
-#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,25 +17,27 @@
 #define IGNORED(field, apis) {field, apis, QR_FIELD_IGNORED, .offset = 0}
 #define NO_GUIDE "structured output is not available in this version; leave it out or use {\"type\": \"text\"}"
 
+/* What a row of base/sampling.h is as a field of a request. */
+#define FIELD(field, kind, key, flag, usual, offline, low, high, chat, config, letter, arg, reader, help) FIELD_##kind(field, key, low, high, reader)
+#define FIELD_FLOAT(field, key, low, high, reader) {key, BOTH, QR_FIELD_FLOAT, .offset = AT(sampling.field), .min = low, .max = high},
+#define FIELD_INT(field, key, low, high, reader) {key, BOTH, QR_FIELD_INT, .offset = AT(sampling.field), .min = low, .max = high},
+#define FIELD_COUNT(field, key, low, high, reader) {key, BOTH, QR_FIELD_INT, .offset = AT(sampling.field), .min = low, .max_is_ctx = true},
+#define FIELD_FLAG(field, key, low, high, reader) {key, BOTH, QR_FIELD_BOOL, .offset = AT(sampling.field)},
+#define FIELD_SEED(field, key, low, high, reader) {key, BOTH, QR_FIELD_OTHER, .read = reader},
+#define FIELD_LIST FIELD_SEED
+#define FIELD_IDS FIELD_SEED
+#define FIELD_LENGTH(field, key, low, high, reader)                                                                             \
+    {key, QR_API_CHAT, QR_FIELD_INT, .offset = AT(max_tokens), .min = 1, .max_is_ctx = true},                                    \
+    {"max_completion_tokens", QR_API_CHAT, QR_FIELD_INT, .offset = AT(max_tokens), .min = 1, .max_is_ctx = true}, /* comes later and wins */ \
+    {key, QR_API_COMPLETIONS, QR_FIELD_INT, .offset = AT(max_tokens), .min = low, .max_is_ctx = true},
+
 static const struct qr_field fields[] = {
     {"model", BOTH, QR_FIELD_OTHER, .read = qr_read_model},
     {"messages", QR_API_CHAT, QR_FIELD_OTHER, .read = qr_read_messages},
     {"prompt", QR_API_COMPLETIONS, QR_FIELD_OTHER, .read = qr_read_prompt},
-    {"max_tokens", QR_API_CHAT, QR_FIELD_INT, .offset = AT(max_tokens), .min = 1, .max_is_ctx = true},
-    {"max_completion_tokens", QR_API_CHAT, QR_FIELD_INT, .offset = AT(max_tokens), .min = 1, .max_is_ctx = true}, /* wins: comes later */
-    {"max_tokens", QR_API_COMPLETIONS, QR_FIELD_INT, .offset = AT(max_tokens), .min = 0, .max_is_ctx = true},
-    {"min_tokens", BOTH, QR_FIELD_INT, .offset = AT(sampling.min_tokens), .min = 0, .max_is_ctx = true},
-    {"temperature", BOTH, QR_FIELD_FLOAT, .offset = AT(sampling.temperature), .min = 0, .max = 2},
-    {"top_p", BOTH, QR_FIELD_FLOAT, .offset = AT(sampling.top_p), .min = 0, .max = 1},
-    {"min_p", BOTH, QR_FIELD_FLOAT, .offset = AT(sampling.min_p), .min = 0, .max = 1},
-    {"top_k", BOTH, QR_FIELD_OTHER, .min = -1, .max = INT_TOP, .read = qr_read_top_k},
-    {"presence_penalty", BOTH, QR_FIELD_FLOAT, .offset = AT(sampling.presence), .min = -2, .max = 2},
-    {"frequency_penalty", BOTH, QR_FIELD_FLOAT, .offset = AT(sampling.frequency), .min = -2, .max = 2},
-    {"repetition_penalty", BOTH, QR_FIELD_FLOAT, .offset = AT(sampling.repetition), .min = QR_REPETITION_MIN, .max = QR_REPETITION_MAX},
+    QR_SAMPLING_ROWS(FIELD)
     {"n", BOTH, QR_FIELD_INT, .offset = AT(n), .min = 1, .max = QR_CHOICES_MAX},
     {"best_of", QR_API_COMPLETIONS, QR_FIELD_OTHER, .read = qr_read_best_of},
-    {"seed", BOTH, QR_FIELD_OTHER, .read = qr_read_seed},
-    {"stop", BOTH, QR_FIELD_OTHER, .read = qr_read_stop},
     {"stop_token_ids", BOTH, QR_FIELD_OTHER, .read = qr_read_stop_token_ids},
     {"logit_bias", BOTH, QR_FIELD_OTHER, .read = qr_read_logit_bias},
     {"logprobs", QR_API_CHAT, QR_FIELD_OTHER, .read = qr_read_logprobs_chat},
@@ -46,7 +47,6 @@ static const struct qr_field fields[] = {
     {"priority", BOTH, QR_FIELD_INT, .offset = AT(priority), .min = -INT_TOP - 1, .max = INT_TOP},
     {"stream", BOTH, QR_FIELD_BOOL, .offset = AT(stream)},
     {"stream_options", BOTH, QR_FIELD_OTHER, .read = qr_read_stream_options},
-    {"ignore_eos", BOTH, QR_FIELD_BOOL, .offset = AT(sampling.ignore_eos)},
     {"skip_special_tokens", BOTH, QR_FIELD_BOOL, .offset = AT(sampling.skip_special)},
     {"include_stop_str_in_output", BOTH, QR_FIELD_BOOL, .offset = AT(sampling.include_stop)},
     {"add_special_tokens", BOTH, QR_FIELD_BOOL, .offset = AT(add_special)},
@@ -77,9 +77,6 @@ static const struct qr_field fields[] = {
     {"grammar", BOTH, QR_FIELD_REFUSED, .why = NO_GUIDE},
     {"json_schema", BOTH, QR_FIELD_REFUSED, .why = NO_GUIDE},
     {"use_beam_search", BOTH, QR_FIELD_REFUSED, .why = "beam search is not supported; use n with sampling"},
-    {"bad_words", BOTH, QR_FIELD_REFUSED, .why = "bad_words is not supported; use logit_bias with -100"},
-    {"allowed_token_ids", BOTH, QR_FIELD_REFUSED, .why = "allowed_token_ids is not supported; use logit_bias"},
-    {"truncate_prompt_tokens", BOTH, QR_FIELD_REFUSED, .why = "prompts are never cut here; shorten the prompt"},
     {"prompt_embeds", BOTH, QR_FIELD_REFUSED, .why = "tensors are not taken from requests; send text or token ids"},
     {"logits_processors", BOTH, QR_FIELD_REFUSED, .why = "code is not taken from requests; leave it out"},
     IGNORED("user", BOTH), IGNORED("metadata", BOTH), IGNORED("store", BOTH),
@@ -140,20 +137,27 @@ int qr_read_flag(bool *out, const struct qr_json *doc, const char *name, struct 
     return 0;
 }
 
-static int read_int(struct qr_params *p, const struct qr_field *f, const struct qr_json *v, double max, struct qr_err *err)
+int qr_read_whole(int64_t *out, const struct qr_json *v, const char *name, int64_t min, int64_t max, struct qr_err *err)
+{
+    char excerpt[72];
+    QR_ASSERT(out != NULL && v != NULL);
+    QR_ASSERT(name != NULL && err != NULL);
+    const bool number = qr_json_type(v) == QR_JSON_T_NUMBER, whole = number && qr_json_i64(v, out);
+    if (!number || (!whole && fabs(qr_json_f64(v)) < 1e18))
+        return qr_wrong_type(err, name, "an integer", v);
+    if (!whole || *out < min || *out > max)
+        return qr_err_at(err, QR_E_INVALID, name, "%s must be between %lld and %lld, found %s", name, (long long)min, (long long)max,
+                         qr_json_excerpt(excerpt, v));
+    return 0;
+}
+
+static int read_int(struct qr_params *p, const struct qr_field *f, const struct qr_json *v, int32_t max, struct qr_err *err)
 {
     int64_t i;
-    char excerpt[72];
-    if (qr_json_type(v) != QR_JSON_T_NUMBER)
-        return qr_wrong_type(err, f->name, "an integer", v);
-    bool whole = qr_json_i64(v, &i);
-    if (!whole && fabs(qr_json_f64(v)) < 1e18)
-        return qr_wrong_type(err, f->name, "an integer", v);
-    if (!whole || (double)i < f->min || (double)i > max)
-        return qr_err_at(err, QR_E_INVALID, f->name, "%s must be between %.0f and %.0f, found %s", f->name, f->min, max,
-                         qr_json_excerpt(excerpt, v));
-    *(int32_t *)(void *)((char *)p + f->offset) = (int32_t)i;
-    return 0;
+    const int rc = qr_read_whole(&i, v, f->name, (int64_t)f->min, max, err);
+    if (rc == 0)
+        *(int32_t *)(void *)((char *)p + f->offset) = (int32_t)i;
+    return rc;
 }
 
 static int read_float(struct qr_params *p, const struct qr_field *f, const struct qr_json *v, struct qr_err *err)
@@ -178,7 +182,7 @@ static int read_field(struct qr_params *p, const struct qr_field *f, const struc
             return qr_wrong_type(err, f->name, "true or false", v);
         *(bool *)((char *)p + f->offset) = qr_json_bool(v);
         return 0;
-    case QR_FIELD_INT: return read_int(p, f, v, f->max_is_ctx ? context->ctx_max : f->max, err);
+    case QR_FIELD_INT: return read_int(p, f, v, f->max_is_ctx ? context->ctx_max : (int32_t)f->max, err);
     case QR_FIELD_FLOAT: return read_float(p, f, v, err);
     case QR_FIELD_OTHER: return f->read(p, v, context, err);
     case QR_FIELD_REFUSED:
@@ -197,16 +201,9 @@ static void set_defaults(struct qr_params *p, enum qr_api api, const struct qr_m
     qr_sampling_init(&p->sampling);
     if (!m)
         return;
-    if (m->gen_temperature >= 0) /* false for NaN: absent */
-        p->sampling.temperature = m->gen_temperature;
-    if (m->gen_top_p > 0 && m->gen_top_p <= 1)
-        p->sampling.top_p = m->gen_top_p;
-    if (m->gen_min_p >= 0 && m->gen_min_p <= 1)
-        p->sampling.min_p = m->gen_min_p;
-    if (m->gen_repetition_penalty > 0)
-        p->sampling.repetition = m->gen_repetition_penalty;
-    if (m->gen_top_k >= 0)
-        p->sampling.top_k = m->gen_top_k;
+    for (enum qr_sampling_param i = 0; i < QR_P_N; i++)
+        if (m->gen[i].given)
+            qr_sampling_put(&p->sampling, i, m->gen[i].value);
 }
 
 /* Fields that only mean something together. */
@@ -237,8 +234,10 @@ static int check_together(struct qr_params *p, enum qr_api api, struct qr_err *e
         p->add_generation_prompt = false;
     if (p->tools_off)
         p->tools = NULL;
-    if (s->top_p <= 0)
-        s->top_p = FLT_MIN; /* OpenAI allows 0: the most likely token only */
+    qr_sampling_put(s, QR_P_top_p, (double)s->top_p); /* OpenAI allows 0: the most likely token only */
+    qr_sampling_put(s, QR_P_top_k, s->top_k);
+    if (s->truncate_prompt == 0 && !qr_json_is_null(qr_json_find(p->doc, "truncate_prompt_tokens")))
+        return qr_err_at(err, QR_E_INVALID, "truncate_prompt_tokens", "truncate_prompt_tokens must be -1 or at least 1, found 0");
     if (!p->has_seed)
         s->seed = qr_rng_seed_random();
     return 0;
@@ -284,6 +283,8 @@ void qr_params_release(struct qr_params *p)
         return;
     qr_json_free(p->doc);
     qr_free(p->bias);
+    qr_ids_release(&p->allowed);
+    qr_ids_release(&p->bad);
     p->doc = NULL;
     p->bias = NULL;
 }

@@ -68,6 +68,15 @@ QR_DEVICE float changed(float x, const struct qr_draw_row &row, bool seen, int32
     return x;
 }
 
+/* Whether the change's chain holds the newest id. */
+QR_DEVICE bool forbidden_after(const struct qr_logit_change *change, const struct qr_logit_change &c, int32_t newest)
+{
+    for (int32_t k = c.after; k > 0; k = change[k - 1].after)
+        if (change[k - 1].id == newest)
+            return true;
+    return false;
+}
+
 QR_KERNEL(THREADS) change(struct sample a)
 {
     QR_SHARED_ARRAY(int32_t, known, 1);
@@ -84,9 +93,12 @@ QR_KERNEL(THREADS) change(struct sample a)
         struct qr_logit_change &c = a.draws.change[row.first_change + i];
         const bool is_newest = c.id == newest;
         QR_DEVICE_ASSERT(c.id >= 0 && c.id < a.n_vocab);
+        if (c.flags & QR_CHANGE_AFTER)
+            continue;
         c.was = x[c.id];
         const float y = changed(c.was, row, is_newest || (c.flags & QR_CHANGE_SEEN), c.n_output + is_newest) + c.bias;
-        x[c.id] = c.flags & QR_CHANGE_FORBID ? -INFINITY : y;
+        const bool forbid = (c.flags & QR_CHANGE_FORBID) || forbidden_after(&a.draws.change[row.first_change], c, newest);
+        x[c.id] = forbid ? -INFINITY : y;
         if (is_newest)
             atomicExch(known, 1);
     }
@@ -108,8 +120,11 @@ QR_KERNEL(THREADS) change_back(struct sample a)
     if (row.at < 0 || row.id >= 0 || row.n_top < 0)
         return;
     float *x = logits_of(a, row);
-    for (int32_t i = me; i < row.n_changes; i += THREADS)
-        x[a.draws.change[row.first_change + i].id] = a.draws.change[row.first_change + i].was;
+    for (int32_t i = me; i < row.n_changes; i += THREADS) {
+        const struct qr_logit_change &c = a.draws.change[row.first_change + i];
+        if (!(c.flags & QR_CHANGE_AFTER))
+            x[c.id] = c.was;
+    }
     if (me == 0 && a.extra[blockIdx.x].id >= 0)
         x[a.extra[blockIdx.x].id] = a.extra[blockIdx.x].logit;
 }

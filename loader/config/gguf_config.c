@@ -510,7 +510,7 @@ int qr_gguf_config_read(struct qr_model_config *out, const struct qr_gguf *g, co
 {
     QR_ASSERT(out != NULL && g != NULL);
     QR_ASSERT(path != NULL && err != NULL);
-    *out = (struct qr_model_config){.bos_id = -1, .gen_top_k = -1, .gen_temperature = NAN, .gen_top_p = NAN, .gen_min_p = NAN, .gen_repetition_penalty = NAN};
+    *out = (struct qr_model_config){.bos_id = -1};
     struct qr_gguf_reader r = {.g = g, .c = out, .err = err};
     int rc = open_later(&r, path);
     rc = rc ? rc : read_all(&r);

@@ -3,7 +3,6 @@
  * refused as a whole: nothing of a configuration that returned an error is valid. */
 #include "loader/config/hf_config.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -277,12 +276,8 @@ static int read_tokens(const struct qr_hf_obj *o, struct qr_model_config *c)
 /* generation_config.json: its end-of-sequence ids replace those of config.json. */
 static int read_generation(const struct qr_hf_obj *o, struct qr_model_config *c)
 {
-    int rc;
-    if ((rc = read_tokens(o, c)) || (rc = qr_hf_f32(o, "temperature", 0, 100, &c->gen_temperature)) ||
-        (rc = qr_hf_f32(o, "top_p", 0, 1, &c->gen_top_p)) || (rc = qr_hf_f32(o, "min_p", 0, 1, &c->gen_min_p)) ||
-        (rc = qr_hf_f32(o, "repetition_penalty", QR_REPETITION_MIN, QR_REPETITION_MAX, &c->gen_repetition_penalty)))
-        return rc;
-    return qr_hf_i32(o, "top_k", -1, INT32_MAX, &c->gen_top_k);
+    const int rc = read_tokens(o, c);
+    return rc ? rc : qr_hf_sampling(o, c->gen);
 }
 
 /* ---- files ---- */
@@ -312,8 +307,7 @@ static struct qr_hf_obj text_part(const struct qr_hf_obj *o)
 static int read_config(struct qr_model_config *c, const struct qr_hf_obj *top)
 {
     int rc;
-    *c = (struct qr_model_config){.bos_id = -1, .gen_top_k = -1, .gen_temperature = NAN, .gen_top_p = NAN, .gen_min_p = NAN,
-                                  .gen_repetition_penalty = NAN};
+    *c = (struct qr_model_config){.bos_id = -1};
     if ((rc = read_arch(top, c)))
         return rc;
     const struct qr_family *f = qr_family_of(c->arch);

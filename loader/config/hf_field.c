@@ -76,6 +76,22 @@ int qr_hf_f64(const struct qr_hf_obj *o, const char *key, double min, double max
     return rc;
 }
 
+int qr_hf_sampling(const struct qr_hf_obj *o, struct qr_sampling_default gen[QR_P_N])
+{
+    int rc = 0;
+    for (enum qr_sampling_param i = 0; i < QR_P_N && rc == 0; i++) {
+        const struct qr_sampling_row *row = &qr_sampling_row[i];
+        const bool whole = row->kind == QR_SAMPLING_INT;
+        int32_t i32 = 0;
+        double f64 = 0;
+        if (!row->config || !find(o, row->key))
+            continue;
+        rc = whole ? qr_hf_i32(o, row->key, (int32_t)row->min, (int32_t)row->max, &i32) : qr_hf_f64(o, row->key, row->min, row->max, &f64);
+        gen[i] = (struct qr_sampling_default){.given = true, .value = whole ? i32 : f64};
+    }
+    return rc;
+}
+
 int qr_hf_f32(const struct qr_hf_obj *o, const char *key, double min, double max, float *out)
 {
     double v = (double)*out;

@@ -10,6 +10,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/json.h"
+#include "base/sampling.h"
 
 struct qr_hf_obj {
     const struct qr_json *v; /* borrowed, an object */
@@ -20,6 +21,7 @@ struct qr_hf_obj {
 
 int qr_hf_i32(const struct qr_hf_obj *o, const char *key, int32_t min, int32_t max, int32_t *out);
 int qr_hf_f64(const struct qr_hf_obj *o, const char *key, double min, double max, double *out);
+int qr_hf_sampling(const struct qr_hf_obj *o, struct qr_sampling_default gen[QR_P_N]); /* of generation_config.json */
 int qr_hf_f32(const struct qr_hf_obj *o, const char *key, double min, double max, float *out);
 int qr_hf_bool(const struct qr_hf_obj *o, const char *key, bool *out);
 int qr_hf_str(const struct qr_hf_obj *o, const char *key, const char **out); /* borrowed from the document */

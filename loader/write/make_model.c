@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -310,7 +309,6 @@ struct qr_model_config qr_model_config_small(enum qr_arch arch)
         .rope = {.type = QR_ROPE_DEFAULT, .theta = 10000, .factor = 1, .beta_fast = 32, .beta_slow = 1, .attn_factor = -1,
                  .truncate = true, .original_ctx = 512},
         .bos_id = 1, .eos_ids = {2}, .n_eos = 1,
-        .gen_temperature = NAN, .gen_top_p = NAN, .gen_min_p = NAN, .gen_repetition_penalty = NAN, .gen_top_k = -1,
     };
     qr_family_flags(&c, f);
     if (f->make_small)

@@ -10,6 +10,7 @@ enum { N_REQUESTS = 4, N_PROMPT = 4 };
 /* Requests of every kind of draw; the longest is the last to end. */
 static inline struct qr_sampling sampling_of(int i)
 {
+    static const int32_t never[] = {2, 4, 9, 2, 5, 9, 1, 300}, only[] = {7, 70, 170, 270, 470};
     struct qr_sampling s;
     qr_sampling_init(&s);
     s.temperature = i == 0 ? 0 : 0.9f;
@@ -21,6 +22,10 @@ static inline struct qr_sampling sampling_of(int i)
     s.seed = 40 + (uint64_t)i;
     s.max_tokens = 2 + i;
     s.ignore_eos = true;
+    if (i == 2)
+        s.bad = never, s.n_bad = 8;
+    if (i == 3)
+        s.allowed = only, s.n_allowed = 5;
     return s;
 }
 

@@ -26,7 +26,12 @@ static inline void host_changes(float *x, const struct qr_sample_args *a, const 
     for (int32_t i = 0; i < row->n_changes; i++) {
         const struct qr_logit_change *c = &a->draws->change[row->first_change + i];
         const bool again = c->id == newest;
-        host_change(x, row, c->id, c->n_output + again, again || (c->flags & QR_CHANGE_SEEN), c->bias, c->flags & QR_CHANGE_FORBID);
+        bool forbid = c->flags & QR_CHANGE_FORBID;
+        if (c->flags & QR_CHANGE_AFTER)
+            continue;
+        for (int32_t k = c->after; k > 0; k = a->draws->change[row->first_change + k - 1].after)
+            forbid = forbid || a->draws->change[row->first_change + k - 1].id == newest;
+        host_change(x, row, c->id, c->n_output + again, again || (c->flags & QR_CHANGE_SEEN), c->bias, forbid);
         met = met || again;
     }
     if (!met)

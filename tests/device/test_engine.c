@@ -8,8 +8,13 @@
 
 enum { N_FEW = 6, SEED = 11 };
 
+/* What one case may not say. */
+struct never {
+    int32_t bad[64], n_bad, allowed[64], n_allowed;
+};
+
 /* Prompts that share beginnings, all at once, so that cached blocks and chunks of prompts are met beside decoding rows. */
-static void run(struct flight *f, const struct setup *setup)
+static void run_without(struct flight *f, const struct setup *setup, const struct never *never)
 {
     struct world w;
     struct qr_rng rng = {.seed = SEED};
@@ -27,12 +32,43 @@ static void run(struct flight *f, const struct setup *setup)
         s.max_tokens = 20 + c;
         s.n_logprobs = c % 2 ? 3 : -1;
         s.ignore_eos = true;
+        s.bad = never[c].bad, s.n_bad = never[c].n_bad;
+        s.allowed = never[c].allowed, s.n_allowed = never[c].n_allowed;
         prompt[40 + c] = 3 + c;
         cr_assert_eq(flight_start(&w, &f[c], &s, prompt, 30 + 10 * c, c == 3 ? 3 : 1, &err), 0, "%s", err.msg);
     }
     for (int c = 0; c < N_FEW; c++)
         flight_finish(&w, &f[c]);
     world_close(&w);
+}
+
+static void run(struct flight *f, const struct setup *setup)
+{
+    static const struct never none[N_FEW];
+    run_without(f, setup, none);
+}
+
+/* Runs of one to four ids that the answer has, some with the same last id, and others that it has not. Every third case may use its first ids only. */
+static void forbid_parts(struct never *never, const struct answer *a, int c)
+{
+    static const int32_t runs[][2] = {{5, 1}, {3, 2}, {7, 2}, {9, 3}, {12, 4}, {15, 2}};
+    never->n_bad = never->n_allowed = 0;
+    for (int i = 0; i < QR_COUNT(runs); i++)
+        for (int other = 0; other < 2; other++) {
+            never->bad[never->n_bad++] = runs[i][1];
+            for (int32_t k = 0; k < runs[i][1]; k++)
+                never->bad[never->n_bad++] = k + 2 == runs[i][1] ? (a->id[runs[i][0] + k] + other) % 512 : a->id[runs[i][0] + k];
+        }
+    for (int i = 0; c % 3 == 1 && i < 12; i++)
+        never->allowed[never->n_allowed++] = a->id[i];
+}
+
+static bool says(const struct answer *a, const int32_t *run)
+{
+    for (int32_t i = 0; i + run[0] <= a->n; i++)
+        if (memcmp(a->id + i, run + 1, (size_t)run[0] * sizeof *run) == 0)
+            return true;
+    return false;
 }
 
 static float bring_near(float got, float want)
@@ -70,6 +106,39 @@ Test(engine, answers_on_a_device_as_on_the_processor)
             bring_logprobs_near(&got[c].answer[k], &want[c].answer[k]);
             cr_assert(answers_equal(&want[c].answer[k], &got[c].answer[k]), "case %d choice %d", c, k);
         }
+}
+
+Test(engine, bad_words_and_allowed_ids_hold_on_a_device_that_draws_ahead_as_on_the_processor)
+{
+    if (!data_path("models/stories260K"))
+        cr_skip_test("no conformance data (QUIRE_DATA)");
+    static struct flight free_of[N_FEW], want[N_FEW], got[N_FEW];
+    static struct never never[N_FEW];
+    struct setup s;
+    use_discrete("ref", NULL);
+    setup_init(&s, "models/stories260K");
+    s.isa = "ref";
+    run(free_of, &s);
+    for (int c = 0; c < N_FEW; c++)
+        forbid_parts(&never[c], &free_of[c].answer[0], c);
+    run_without(want, &s, never);
+    s.isa = NULL;
+    s.device = "cuda";
+    run_without(got, &s, never);
+    for (int c = 0; c < N_FEW; c++) {
+        const struct answer *a = &want[c].answer[0];
+        bring_logprobs_near(&got[c].answer[0], a);
+        cr_assert(answers_equal(a, &got[c].answer[0]), "case %d", c);
+        cr_assert(memcmp(a->id, free_of[c].answer[0].id, (size_t)a->n * sizeof a->id[0]) != 0, "case %d: nothing was forbidden", c);
+        for (int32_t at = 0; at < never[c].n_bad; at += 1 + never[c].bad[at])
+            cr_assert_not(says(a, never[c].bad + at), "case %d says run %d", c, at);
+        for (int32_t i = 0; i < a->n && never[c].n_allowed > 0; i++) {
+            bool allowed = false;
+            for (int32_t k = 0; k < never[c].n_allowed; k++)
+                allowed = allowed || never[c].allowed[k] == a->id[i];
+            cr_assert(allowed, "case %d: id %d", c, a->id[i]);
+        }
+    }
 }
 
 Test(engine, a_prompt_comes_back_from_the_second_tier_of_a_devices_cache)

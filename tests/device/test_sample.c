@@ -131,6 +131,13 @@ Test(sample, changes_logits_as_the_host_does_and_tells_of_them_as_they_were)
         for (int32_t i = 0; i < CHANGES; i++)
             s.change[r * CHANGES + i] = (struct qr_logit_change){.id = (17 * r + 30 * i) % s.n_vocab, .n_output = i % 4, .bias = i % 3 == 0 ? 4 : 0,
                                                                  .flags = i % 4 ? QR_CHANGE_SEEN : i == 8 ? QR_CHANGE_FORBID : 0};
+        for (int32_t i = CHANGES - 3; p->n_changes > 0 && i < CHANGES; i++) { /* a chain: change 1 forbids its id behind what change 2 or 0 names */
+            s.change[r * CHANGES + i].flags = QR_CHANGE_AFTER;
+            s.change[r * CHANGES + i].id = (17 * r + 30 * (i % 2 ? 2 : 7)) % s.n_vocab;
+            s.change[r * CHANGES + i].after = i + 1 < CHANGES ? i + 2 : 0;
+        }
+        s.change[r * CHANGES + 1].after = p->n_changes > 0 ? CHANGES - 2 : 0;
+        s.change[r * CHANGES + 1].bias = 9;
         s.newest[r] = (struct qr_drawn){.id = (17 * r + 30 * (r % 3)) % s.n_vocab}; /* of rows that divide by 6: no change names it */
         p->newest = p->repetition != 1 || p->presence != 0 || p->frequency != 0 ? r : -1;
     }

@@ -137,6 +137,31 @@ def test_more_tokens_than_may_come_are_not_promised():
         assert rc == status and out == '' and all(w in err for w in words), (args, rc, out, err)
 
 
+def test_generate_keeps_bad_words_allowed_ids_and_truncated_prompts():
+    need_data()
+    ask = ['generate', '--model', STORIES, '--prompt', 'Once upon a time', '-n', '40', '--temperature', '0', '--json', '--ignore-eos']
+    def answer(*args):
+        rc, out, err = run(*ask, *args)
+        assert rc == 0, err
+        return json.loads(out)
+    free = answer()
+    word = free['text'].split()[2]
+    assert f' {word}' not in answer('--bad-words', word)['text'], (word, free)
+    assert answer('--bad-words', 'zzqx')['ids'] == free['ids']
+    only = free['ids'][:3]
+    assert set(answer('--allowed-token-ids', ','.join(map(str, only)))['ids']) <= set(only)
+    cut = answer('--truncate-prompt-tokens', '3')
+    assert cut['prompt_ids'] == free['prompt_ids'][-3:]
+    rc, out, _ = run('generate', '--model', STORIES, '--prompt-ids', ','.join(map(str, cut['prompt_ids'])), *ask[5:])
+    assert json.loads(out) == cut
+    assert len(answer('--prompt', 'the ' * 700, '--truncate-prompt-tokens', '-1')['prompt_ids']) == 512 - 40
+    for args, status, words in ((['--truncate-prompt-tokens', '513'], 2, ['--truncate-prompt-tokens must be from -1 to 512, found 513']),
+                                (['--bad-words', ' '], 2, ["--bad-words ' '", 'no token']), (['--allowed-token-ids', '1,x'], 2, ["given '1,x'"]),
+                                (['--allowed-token-ids', '5,512'], 1, ['512', 'vocabulary'])):
+        rc, out, err = run(*ask, *args)
+        assert rc == status and out == '' and all(w in err for w in words), (args, rc, out, err)
+
+
 def test_a_model_that_is_made_is_there_as_a_whole_or_not_at_all():
     make = [QUIRE, 'bench', 'make-model', '--like']
     with tempfile.TemporaryDirectory() as d:

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """The whole server on a real model: HTTP to tokens and back."""
+import concurrent.futures
 import http.client
 import json
 import os
@@ -215,6 +216,35 @@ def test_no_value_of_a_sampling_field_gives_500():
                 refused = name == 'repetition_penalty' and value < 0.001
                 assert status == (400 if refused else 200), (name, value, r)
                 assert not refused or 'at least 0.001' in r['error']['message'], r
+
+
+def test_bad_words_allowed_ids_and_truncation_hold_over_http_beside_other_requests():
+    need_data()
+    with Server('--model', STORIES) as s:
+        def ask(**more):
+            status, r = s.post('/v1/completions', {**greedy([1, 403, 407, 261], 30), **more})
+            assert status == 200, r
+            return r['choices'][0]
+        free = ask()
+        ids, word = free['token_ids'], free['text'].split()[2]
+        told = ({'bad_words': [word]}, {'bad_words': [word], 'temperature': 0.8, 'seed': 7}, {'allowed_token_ids': ids[4:9]},
+                {'allowed_token_ids': ids[:6], 'temperature': 1, 'seed': 3, 'bad_words': [word], 'logprobs': 2}, {'truncate_prompt_tokens': 2})
+        alone = [ask(**t) for t in told]
+        assert all(f' {word}' not in a['text'] for a in alone[:2]) and alone[0]['token_ids'] != ids
+        assert set(alone[2]['token_ids']) <= set(ids[4:9]) and set(alone[3]['token_ids']) <= set(ids[:6])
+        assert alone[4]['prompt_token_ids'] == [407, 261] and alone[4]['token_ids'] == ask(prompt=[407, 261])['token_ids']
+        with concurrent.futures.ThreadPoolExecutor(10) as pool:
+            for a, b in zip(alone * 4, pool.map(lambda t: ask(**t), list(told) * 4)):
+                assert a['token_ids'] == b['token_ids'] and a['logprobs'] == b['logprobs']
+        status, r = s.post('/v1/completions', {**greedy([1, 403], 5), 'prompt': 'Once upon a time', 'truncate_prompt_tokens': 2, 'echo': True, 'max_tokens': 0})
+        assert status == 200 and r['choices'][0]['text'] == 'a time' and r['usage']['prompt_tokens'] == 2, r
+        chat = {'model': 'stories260K', 'messages': [{'role': 'user', 'content': 'the ' * 700}], 'max_tokens': 9, 'truncate_prompt_tokens': -1}
+        status, r = s.post('/v1/chat/completions', chat)
+        assert status == 200 and r['usage']['prompt_tokens'] == 512 - 9, r
+        status, r = s.post('/v1/chat/completions', {**chat, 'truncate_prompt_tokens': 504})
+        assert status == 400 and r['error']['param'] == 'truncate_prompt_tokens' and '503' in r['error']['message'], r
+        status, r = s.post('/v1/completions', {'model': 'stories260K', 'prompt': [1], 'max_tokens': 5, 'allowed_token_ids': [2], 'min_tokens': 2})
+        assert status == 400 and 'no token is left' in r['error']['message'] and r['error']['param'] == 'allowed_token_ids', r
 
 
 def test_a_server_without_standard_files_serves_and_ends_as_asked():

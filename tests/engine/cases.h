@@ -24,6 +24,7 @@ struct kase {
 static inline void make_cases(struct kase *k)
 {
     static const struct qr_logit_bias more_of[] = {{2, 3}, {300, 2.5f}, {417, -100}};
+    static const int32_t never[] = {1, 261, 2, 266, 268, 3, 266, 268, 270, 2, 403, 268, 1, 265}, only[] = {2, 260, 262, 265, 270, 281, 300, 351, 417, 417};
     struct qr_rng rng = {.seed = 4711};
     int32_t shared[PROMPT_MAX];
     for (int i = 0; i < PROMPT_MAX; i++)
@@ -46,6 +47,14 @@ static inline void make_cases(struct kase *k)
         if (c % 7 == 5) {
             s->logit_bias = more_of;
             s->n_logit_bias = QR_COUNT(more_of);
+        }
+        if (c % 6 == 2) {
+            s->bad = never;
+            s->n_bad = QR_COUNT(never);
+        }
+        if (c % 8 == 1) {
+            s->allowed = only;
+            s->n_allowed = QR_COUNT(only);
         }
         if (c % 9 == 4)
             s->stop[s->n_stops++] = "the";

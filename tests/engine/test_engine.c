@@ -458,6 +458,34 @@ Test(engine, a_full_queue_refuses_at_once_and_bad_requests_name_the_field)
     world_close(&w);
 }
 
+Test(engine, a_request_that_forbids_every_token_ends_with_an_error_that_says_so)
+{
+    if (!data_path("models/stories260K"))
+        cr_skip_test("no conformance data (QUIRE_DATA)");
+    static const int32_t prompt[] = {1, 300, 301}, only[] = {300}, never[] = {2, 300, 300};
+    static struct flight f;
+    struct setup s;
+    struct world w;
+    struct qr_err err;
+    setup_init(&s, "models/stories260K");
+    world_open(&w, &s);
+    for (int i = 0; i < 2; i++) {
+        struct qr_sampling p;
+        qr_sampling_init(&p);
+        p.temperature = (float)i;
+        p.allowed = only;
+        p.n_allowed = 1;
+        p.bad = never;
+        p.n_bad = QR_COUNT(never);
+        cr_assert_eq(flight_start(&w, &f, &p, prompt, QR_COUNT(prompt), 1, &err), 0, "%s", err.msg);
+        flight_finish(&w, &f);
+        cr_assert_eq(f.answer[0].finish, QR_FINISH_ERROR);
+        cr_assert_eq(f.answer[0].n, 1, "300 alone is allowed once");
+        cr_assert_eq(f.answer[0].id[0], 300);
+    }
+    world_close(&w);
+}
+
 Test(engine, closing_with_requests_inside_leaks_nothing)
 {
     NEED_DATA();

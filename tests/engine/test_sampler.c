@@ -399,6 +399,55 @@ Test(sampler, every_vector_width_gives_the_same_bits)
     printf("widths: %d, the widest %s\n", (int)n, all[n - 1]->name);
 }
 
+Test(sampler, bad_words_forbid_their_last_token_behind_the_others)
+{
+    static const int32_t bad[] = {1, 4, 2, 7, 8, 3, 5, 7, 9}, ids[] = {5, 7, 5, 7}; /* 4; 7 8; 5 7 9 */
+    static const struct { int32_t n_prompt, n_ids; bool no_8, no_9; } cases[] = {{4, 4, false, false}, {3, 4, true, false}, {2, 4, true, true},
+                                                                                  {0, 3, false, false}, {0, 4, true, true}};
+    static const float temperature[] = {0, 1};
+    for (int i = 0; i < QR_COUNT(cases); i++)
+        for (int k = 0; k < 2; k++) {
+            struct qr_sampling p;
+            float x[V] = {0};
+            qr_sampling_init(&p);
+            p.temperature = temperature[k];
+            p.bad = bad;
+            p.n_bad = QR_COUNT(bad);
+            x[4] = 90, x[8] = 60, x[9] = 30;
+            const int32_t want = !cases[i].no_8 ? 8 : !cases[i].no_9 ? 9 : 0, id = draw(x, &p, ids, cases[i].n_ids, cases[i].n_prompt);
+            cr_assert(want ? id == want : id != 4 && id != 8 && id != 9, "case %d: %d, expected %d", i, id, want);
+            cr_assert(qr_sampling_changes_logits(&p, 100));
+        }
+}
+
+Test(sampler, only_allowed_ids_are_drawn_with_their_own_odds)
+{
+    static const int32_t allowed[] = {31, 3, 31, 49};
+    float x[V];
+    int32_t n[V] = {0}, ids[1] = {0};
+    fill(x, 5);
+    x[3] = 1, x[31] = 1, x[49] = 1 - logf(2);
+    for (int restriction = 0; restriction < 3; restriction++)
+        for (int i = 0; i < 4000; i++) {
+            struct qr_sampling p;
+            qr_sampling_init(&p);
+            p.allowed = allowed;
+            p.n_allowed = QR_COUNT(allowed);
+            p.top_k = restriction == 1 ? 40 : 0;
+            p.top_p = restriction == 2 ? 0.999f : 1;
+            p.seed = (uint64_t)i;
+            n[draw(x, &p, ids, 1, 1)]++;
+        }
+    cr_assert_eq(n[3] + n[31] + n[49], 12000);
+    cr_assert(abs(n[3] - 4800) < 300 && abs(n[31] - 4800) < 300, "%d and %d of 12000", n[3], n[31]); /* six standard deviations: 6 sqrt(12000 0.4 0.6) */
+    struct qr_sampling p;
+    qr_sampling_init(&p);
+    p.temperature = 0;
+    p.allowed = allowed;
+    p.n_allowed = QR_COUNT(allowed);
+    cr_assert_eq(draw(x, &p, ids, 1, 1), 3);
+}
+
 Test(sampler, a_row_that_is_no_number_is_never_hidden_behind_a_finite_choice)
 {
     enum { N = 600 };

@@ -35,6 +35,9 @@ static void check_sampling(const struct qr_sampling *s)
     }
     for (int32_t i = 0; i < s->n_stop_ids; i++)
         QR_ASSERT(s->stop_ids[i] >= 0 && s->stop_ids[i] < VOCAB);
+    QR_ASSERT(s->truncate_prompt >= -1 && s->truncate_prompt <= CTX && s->n_allowed >= 0 && s->n_allowed <= VOCAB && s->n_bad == 0);
+    for (int32_t i = 0; i < s->n_allowed; i++)
+        QR_ASSERT(s->allowed[i] >= 0 && s->allowed[i] < VOCAB);
     QR_ASSERT(s->n_logit_bias >= 0 && s->n_logit_bias <= QR_LOGIT_BIAS_MAX);
     for (int32_t i = 0; i < s->n_logit_bias; i++)
         QR_ASSERT(s->logit_bias[i].id >= 0 && s->logit_bias[i].id < VOCAB && s->logit_bias[i].bias >= -100 && s->logit_bias[i].bias <= 100);

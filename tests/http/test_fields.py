@@ -126,8 +126,12 @@ def test_structured_fields_are_checked():
         (CHAT, "chat_template_kwargs", {"messages": 1}, "messages"), (CHAT, "chat_template_kwargs", {"x": []}, "number"), (CHAT, "documents", {}, "array"),
         (CHAT, "cache_salt", "", "between 1 and 128"), (CHAT, "cache_salt", "x" * 129, "129"), (CHAT, "cache_salt", 5, "string"),
         (COMPLETIONS, "best_of", 2, "found 2; use n"), (COMPLETIONS, "best_of", 0, "at least n (1)"), (COMPLETIONS, "best_of", "1", "integer"), (COMPLETIONS, "suffix", "end", "suffix"), (CHAT, "functions", [{}], "tools"),
-        (CHAT, "guided_json", {}, "structured"), (CHAT, "bad_words", ["x"], "logit_bias"), (COMPLETIONS, "prompt_embeds", "AAAA", "tensors"),
-        (CHAT, "truncate_prompt_tokens", 5, "cut"), (CHAT, "use_beam_search", True, "beam"), (CHAT, "echo", True, "completions"),
+        (CHAT, "guided_json", {}, "structured"), (CHAT, "bad_words", "x", "an array of strings"), (COMPLETIONS, "bad_words", [5], "string"),
+        (CHAT, "bad_words", [""], "between 1 and 256"), (CHAT, "bad_words", ["ok", " \n"], "bad_words[1]: it has no token"), (CHAT, "bad_words", ["x"] * 1025, "1024"),
+        (CHAT, "allowed_token_ids", 5, "array"), (COMPLETIONS, "allowed_token_ids", [], "between 1 and"), (CHAT, "allowed_token_ids", [-1], "between 0 and"),
+        (CHAT, "allowed_token_ids", [100000], "between 0 and"), (CHAT, "allowed_token_ids", ["a"], "token id"), (CHAT, "truncate_prompt_tokens", 0, "-1 or at least 1, found 0"),
+        (COMPLETIONS, "truncate_prompt_tokens", -2, "-1"), (COMPLETIONS, "truncate_prompt_tokens", "5", "integer"), (CHAT, "truncate_prompt_tokens", 10 ** 6, "between -1 and"), (COMPLETIONS, "prompt_embeds", "AAAA", "tensors"),
+        (CHAT, "use_beam_search", True, "beam"), (CHAT, "echo", True, "completions"),
     ]
     with Server("--mock-rate", "0") as s:
         for path, name, value, word in table:
@@ -149,7 +153,8 @@ def test_harmless_values_of_unsupported_fields_are_taken():
                                     "prediction": {}, "prompt_cache_key": "k", "safety_identifier": "s", "reasoning_effort": "high"}),
                             (CHAT, {"something_nobody_knows": [1, {"a": None}]}), (CHAT, {"stop": []}), (CHAT, {"logit_bias": {}}), (CHAT, {"logit_bias": {"5": -100}}),
                             (CHAT, {"seed": -2 ** 63}), (CHAT, {"seed": 2 ** 63 - 1}), (CHAT, {"seed": 9007199254740993}), (CHAT, {"n": 2.0}), (CHAT, {"top_k": -1}),
-                            (CHAT, {"chat_template_kwargs": {"enable_thinking": False}}), (CHAT, {"stop": ["x"] * 16}), (CHAT, {"stop": "x" * 256}),
+                            (CHAT, {"bad_words": []}), (COMPLETIONS, {"bad_words": [" x", "hello there"] * 20}), (CHAT, {"allowed_token_ids": [1, 1, 0]}),
+                            (CHAT, {"truncate_prompt_tokens": 5}), (CHAT, {"chat_template_kwargs": {"enable_thinking": False}}), (CHAT, {"stop": ["x"] * 16}), (CHAT, {"stop": "x" * 256}),
                             (COMPLETIONS, {"logprobs": 0}), (COMPLETIONS, {"logprobs": False}), (COMPLETIONS, {"prompt": ""}), (COMPLETIONS, {"prompt": [1, 2, 3]})):
             r = send(s, path, **extra)
             assert r.status == 200, (extra, r.body)

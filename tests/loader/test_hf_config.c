@@ -57,8 +57,8 @@ Test(hf_config, silent_fields_get_the_defaults_of_the_architecture)
     cr_expect_eq(c.stored, QR_F32);
     cr_expect_eq(c.bos_id, -1);
     cr_expect_eq(c.n_eos, 0);
-    cr_expect(isnan(c.gen_temperature) && isnan(c.gen_top_p) && isnan(c.gen_min_p) && isnan(c.gen_repetition_penalty));
-    cr_expect_eq(c.gen_top_k, -1);
+    for (enum qr_sampling_param i = 0; i < QR_P_N; i++)
+        cr_expect_not(c.gen[i].given, "%s", qr_sampling_row[i].key);
     c = accepts("MistralForCausalLM", "\"num_key_value_heads\":2");
     cr_expect_eq(c.window, 4096);
     cr_expect_eq(c.window_first_layer, 0);
@@ -364,11 +364,11 @@ Test(hf_config, generation_config_overrides_end_ids_and_gives_defaults)
     cr_assert_eq(parse(&c, NULL, "\"eos_token_id\":2,\"bos_token_id\":1",
                        "{\"eos_token_id\":[5,6],\"temperature\":0.6,\"top_p\":0.9,\"top_k\":20,\"min_p\":0.1,\"repetition_penalty\":1.05}", &err), 0);
     cr_expect(c.n_eos == 2 && c.eos_ids[0] == 5 && c.eos_ids[1] == 6 && c.bos_id == 1);
-    cr_expect_float_eq(c.gen_temperature, 0.6f, 1e-6f);
-    cr_expect_float_eq(c.gen_top_p, 0.9f, 1e-6f);
-    cr_expect_float_eq(c.gen_min_p, 0.1f, 1e-6f);
-    cr_expect_float_eq(c.gen_repetition_penalty, 1.05f, 1e-6f);
-    cr_expect_eq(c.gen_top_k, 20);
+    static const struct { enum qr_sampling_param p; double value; } want[] = {{QR_P_temperature, 0.6}, {QR_P_top_p, 0.9}, {QR_P_min_p, 0.1},
+                                                                              {QR_P_repetition, 1.05}, {QR_P_top_k, 20}};
+    for (int i = 0; i < QR_COUNT(want); i++)
+        cr_expect(c.gen[want[i].p].given && c.gen[want[i].p].value == want[i].value, "%s", qr_sampling_row[want[i].p].key);
+    cr_expect_not(c.gen[QR_P_seed].given);
     cr_assert_eq(parse(&c, NULL, "\"eos_token_id\":2", "{\"bos_token_id\":3}", &err), 0);
     cr_expect(c.n_eos == 1 && c.eos_ids[0] == 2 && c.bos_id == 3);
     static const char *const bad[] = {"{\"temperature\":-1}", "{\"top_p\":1.5}", "{\"min_p\":\"x\"}", "{\"top_k\":-2}",

@@ -49,7 +49,7 @@ static const struct kind kinds[] = {
     {"completions", "POST", "/v1/completions", "{\"prompt\":[\"Once\",\"upon a\"],\"temperature\":0,\"max_tokens\":4,\"echo\":true,\"logprobs\":3}", NULL},
     {"completions of ids", "POST", "/v1/completions",
      "{\"prompt\":[5,6,7,8],\"n\":2,\"seed\":1,\"max_tokens\":5,\"prompt_logprobs\":2,\"return_token_ids\":true,"
-     "\"stop\":[\"xyz\"],\"logit_bias\":{\"9\":1}}", NULL},
+     "\"stop\":[\"xyz\"],\"logit_bias\":{\"9\":1},\"bad_words\":[\"abc\"],\"allowed_token_ids\":[40,41,42],\"truncate_prompt_tokens\":3}", NULL},
     {"completions, streamed", "POST", "/v1/completions",
      "{\"prompt\":\"Once\",\"n\":2,\"seed\":1,\"max_tokens\":4,\"stream\":true,\"logprobs\":2,\"echo\":true,\"ignore_eos\":true}", NULL},
     {"embeddings", "POST", "/v1/embeddings", "{\"input\":[\"one\",\"two\",[3,4]],\"dimensions\":4}", NULL},

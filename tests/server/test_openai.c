@@ -34,7 +34,8 @@ Test(openai, leaves_out_what_is_left_out)
 
 Test(openai, takes_defaults_from_generation_config_and_overrides_them)
 {
-    struct qr_model_config model = {.gen_temperature = 0.6f, .gen_top_p = 0.9f, .gen_min_p = NAN, .gen_repetition_penalty = 1.1f, .gen_top_k = 20};
+    struct qr_model_config model = {.gen = {[QR_P_temperature] = {true, 0.6},
+                                             [QR_P_top_p] = {true, 0.9}, [QR_P_repetition] = {true, 1.1}, [QR_P_top_k] = {true, 20}}};
     struct qr_params_context context = {.ctx_max = 100, .vocab = 100, .model = &model};
     struct qr_params p;
     struct qr_err err = {0};

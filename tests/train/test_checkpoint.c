@@ -236,7 +236,7 @@ Test(checkpoint, the_small_things_come_back_as_they_were)
     qr_free(yaml);
     struct qr_model_config back;
     cr_assert_eq(qr_hf_config_read(&back, path, &err), 0, "%s", err.msg);
-    cr_assert(back.gen_top_k == 7 && back.stored == QR_BF16 && back.tied_head);
+    cr_assert(back.gen[QR_P_top_k].value == 7 && back.stored == QR_BF16 && back.tied_head);
     run_drop(&r);
     temp_dir_remove(&d), temp_dir_remove(&tok);
 }

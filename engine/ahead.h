@@ -34,7 +34,7 @@ struct qr_ahead {
     struct qr_draw_row *row;              /* owned [rows_max] of the flight that is made */
     struct qr_logit_change *change;       /* owned [changes_max] of that flight; grows for a step that changes more logits than any before */
     int32_t n_changes, changes_max;
-    uint32_t *allowed;                    /* owned [rows_max][row_words] likewise: a bit for each id that may be drawn, of the rows that say so */
+    uint32_t *allowed;                    /* owned [rows_max][row_words]: a bit for each id that may be drawn, of rows with a list; grows, too */
     int32_t n_allowed, row_words;
     int32_t *met;                         /* owned [n_vocab] 1 + where an id is among the changes of a row; all 0 between rows */
     int64_t landed_us;                    /* when the last step's results had been told */

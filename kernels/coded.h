@@ -1,6 +1,6 @@
-/* coded.h - rows of coded weights (kernels.h, struct qr_coded_rows) on their way to memory: what is kept of scales and offsets, and what a weight then is.
- * Inside kernels/, and for loaders that fill such rows. Static, so that every instruction-set level compiles its own copy; single IEEE
- * operations, so that all give the same bits. */
+/* coded.h - rows of coded weights (kernels.h, struct qr_coded_rows) on their way to memory: what is kept of scales and
+ * offsets, and what a weight then is. For kernels/ and for loaders that fill such rows. Static, so that every
+ * instruction-set level compiles its own copy; single IEEE operations, so that all give the same bits. */
 #ifndef QR_KERNELS_CODED_H
 #define QR_KERNELS_CODED_H
 

@@ -3,6 +3,7 @@
  * refused as a whole: nothing of a configuration that returned an error is valid. */
 #include "loader/config/hf_config.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 

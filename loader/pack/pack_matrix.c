@@ -205,7 +205,7 @@ static bool read_whole(const struct piece *p)
 {
     const int64_t head = p->t->heads ? p->t->shape[0] / p->t->heads : 1;
     const bool cuts_head = p->cut.rows.first % head != 0 || p->cut.rows.n % head != 0 || p->first % head != 0;
-    return p->t->quantized || p->cut.turned || cuts_head;
+    return p->t->quantized || p->t->part_of || p->cut.turned || cuts_head;
 }
 
 static void pack_coded(const struct qr_packer *a, const struct qr_tensor_files *files, const struct piece *p, struct qr_queue *q, int64_t row, int64_t n)
@@ -260,10 +260,10 @@ static const struct piece *piece_of(const struct qr_packer *a, int32_t item)
     return &a->piece[least];
 }
 
-/* Rows of t that rows [row, row + n) of the cut are made of: all of a vector whose heads are mixed. */
+/* Rows of t that rows [row, row + n) of the cut are made of: all of a vector whose rows are mixed or a part's. */
 static struct qr_span stored_rows(const struct piece *p, int64_t row, int64_t n)
 {
-    return p->vector && p->t->heads ? (struct qr_span){0, p->t->shape[0]} : (struct qr_span){p->cut.rows.first + row, n};
+    return p->vector && (p->t->heads || p->t->part_of) ? (struct qr_span){0, p->t->shape[0]} : (struct qr_span){p->cut.rows.first + row, n};
 }
 
 /* Rows [row, row + n) of the cut are read, where they are not yet, and packed. */

@@ -38,7 +38,7 @@ static int add_part(struct qr_tensor_files *st, const struct qr_stored_tensor *w
                     int32_t e, int32_t part, struct qr_err *err)
 {
     const int64_t n_in = s->n_dims == 3 ? whole->shape[1] : 1, n_out = whole->shape[s->n_dims - 1];
-    const uint64_t number = (uint64_t)whole->type->bits / 8, one = (uint64_t)(n_in * n_out) * number;
+    const uint64_t one = (uint64_t)(n_in * n_out) * (uint64_t)whole->type->bits / 8;
     char name[QR_STORED_NAME_MAX];
     if (st->made.n == QR_STORED_TENSORS_MAX)
         return qr_err_set(err, QR_E_TOO_LARGE, "more than %d matrices of experts", QR_STORED_TENSORS_MAX);
@@ -47,9 +47,9 @@ static int add_part(struct qr_tensor_files *st, const struct qr_stored_tensor *w
     t->part_of = whole;
     t->n_dims = s->n_dims - 1;
     t->shape[0] = n_out / s->n_parts, t->shape[1] = s->n_dims == 3 ? n_in : 0, t->shape[2] = 0;
-    t->row_step = s->n_parts, t->col_step = n_out;
-    t->offset = whole->offset + (uint64_t)e * one + (uint64_t)part * number;
-    t->n_bytes = one - (uint64_t)part * number;
+    t->row_first = part, t->row_step = s->n_parts, t->col_step = n_out;
+    t->offset = whole->offset + (uint64_t)e * one;
+    t->n_bytes = one;
     snprintf(name, sizeof name, "%.*s.%d.%s", (int)(n_stem < 300 ? n_stem : 300), whole->name, e, s->part[part]);
     t->name = qr_stored_list_name(&st->made, name, strlen(name));
     if (qr_map_add(&st->made_by_name, t->name, strlen(t->name), st->made.n - 1))

@@ -323,10 +323,11 @@ static void decode_part(const struct qr_tensor_files *st, const struct qr_stored
 {
     const size_t number = qr_dtype_bytes(t->type->dtype);
     const int64_t n_cols = t->n_dims == 2 ? t->shape[1] : 1;
-    const uint8_t *src = qr_tensor_files_data(st, t);
+    const uint8_t *src = (const uint8_t *)qr_tensor_files_data(st, t) + (size_t)t->row_first * number;
     for (int64_t c = 0; c < n_cols; c++)
         for (int64_t i = 0; i < n; i++)
-            qr_stored_numbers(dst + i * n_cols + c, src + (size_t)((first + i) * t->row_step + c * t->col_step) * number, t->type->dtype, 1);
+            qr_stored_numbers(dst + i * n_cols + c, src + (size_t)((first + i) * t->row_step + c * t->col_step) * number,
+                              t->type->dtype, 1);
 }
 
 void qr_tensor_files_decode(const struct qr_tensor_files *st, const struct qr_stored_tensor *t, float *dst, int64_t first, int64_t n)

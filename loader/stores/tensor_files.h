@@ -40,8 +40,10 @@ struct qr_stored_tensor {
     int64_t shape[QR_STORED_DIMS_MAX];
     uint64_t offset, n_bytes;      /* offset from the beginning of its file */
     int32_t heads;                 /* not 0: rows of that many heads, in each of which the halves that rotate with each other are mixed row by row (GGUF) */
-    const struct qr_stored_tensor *part_of; /* not NULL: some of that tensor's numbers (expert_stacks.h), */
-    int64_t row_step, col_step;    /* number c of row r the one of r row_step + c col_step from offset on; n_bytes: up to its last */
+    /* Not NULL: some of that tensor's numbers (expert_stacks.h). Column c of row r is number
+     * row_first + r row_step + c col_step of the n_bytes at offset. */
+    const struct qr_stored_tensor *part_of;
+    int64_t row_first, row_step, col_step;
     const struct qr_quantized *quantized; /* not NULL: several tensors together (quantized_tensors.h); no bytes of its own, offset is that of its codes */
 };
 

@@ -156,10 +156,6 @@ struct qr_coded_source {
     const uint8_t *(*row)(const void *arg, int64_t i); /* with blocks: where row i begins; with e4m3, or NULL: where its I codes lie */
     void (*scales)(const void *arg, float *scale, int64_t first, int64_t n); /* with a row of e4m3: scales [n, units] of rows [first, first + n), n <= 16 */
     struct qr_coded_words words;
-    /* Of a source whose rows the format keeps with more bits, in smaller groups or with offsets that are 0, for the sake of others: how the file holds them, as
-     * the format that they would have alone (whose levels these are, with 4 bits); a row's begin is told. NULL: fill is the only way. */
-    const struct qr_coded_blocks *narrow; /* borrowed */
-    enum qr_dtype narrow_type;
     int64_t pitch;                        /* with a row: bytes from one's begin to the next one's; 0: each has to be asked for */
     bool asks; /* with a pitch: rows are in no cache yet; the next panel's, there or not, are asked for (avx512, amx: always). In parts: words likewise */
 };

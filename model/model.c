@@ -354,6 +354,12 @@ static void prepare_matrix(struct qr_backend *be, const struct qr_weight *w, con
 {
     if (!w->packed || w->t.n_dims != 2)
         return;
+    for (int32_t i = 0; i < w->n_parts; i++) {
+        const struct qr_weight part = qr_weight_of_part(w, i);
+        prepare_matrix(be, &part, bias, add, rows_max);
+    }
+    if (w->n_parts > 0)
+        return;
     const struct qr_linear_args a = {.w = w, .bias = bias ? bias->t.data : NULL, .n_in = (int32_t)w->t.shape[1], .n_out = (int32_t)w->t.shape[0], .add = add};
     qr_backend_prepare(be, &a, rows_max);
 }

@@ -136,10 +136,10 @@ void qr_plain_add_experts(struct qr_exec *x, struct qr_tensor *h, const struct q
 struct qr_tensor qr_hidden_rows_out(struct qr_exec *x, const struct qr_tensor *h, const struct qr_head_weights *w, float eps);
 struct qr_tensor qr_plain_norm_logits(struct qr_exec *x, const struct qr_tensor *h, const struct qr_head_weights *w, float eps);
 
-/* Whether feed is three products, of which the second has norm and gates. */
+/* Whether feed is three products, of which the second has norm and gates, and each is one call of a kernel. */
 static inline bool qr_feed_is_chain(const struct qr_feed_weights *w)
 {
-    return !w->norm_bias && !w->out_norm && !w->down_norm && !w->ungated;
+    return !w->norm_bias && !w->out_norm && !w->down_norm && !w->ungated && w->gate_up->n_parts == 0;
 }
 
 #endif

@@ -154,11 +154,48 @@ static struct qr_tensor make_passing(struct qr_exec *x, struct qr_linear_args *a
     return qr_tensor_2d(a->out, QR_F32, a->n_rows, a->out_stride);
 }
 
+/* A product without a unit, or one for each of the matrix's parts. */
+static void multiply(struct qr_exec *x, const struct qr_linear_args *a)
+{
+    if (a->w->n_parts == 0) {
+        x->be->k->linear(x->be->queue, a);
+        return;
+    }
+    QR_ASSERT(!a->glu && !a->stretches);
+    for (int32_t i = 0; i < a->w->n_parts; i++) {
+        const struct qr_weight own = qr_weight_of_part(a->w, i);
+        const int64_t first = a->w->part[i].first;
+        struct qr_linear_args p = *a;
+        p.w = &own;
+        p.n_out = (int32_t)own.t.shape[0];
+        p.out = a->out + first;
+        p.bias = a->bias ? a->bias + first : NULL;
+        x->be->k->linear(x->be->queue, &p);
+    }
+}
+
+static struct qr_tensor serve_glu(struct qr_exec *x, const struct qr_tensor *gate_up, enum qr_act act)
+{
+    QR_ASSERT(x != NULL && gate_up != NULL);
+    QR_ASSERT(gate_up->n_dims == 2 && gate_up->shape[1] % 2 == 0);
+    struct qr_tensor out = make(x, gate_up->shape[0], gate_up->shape[1] / 2);
+    const struct qr_glu_args a = {.out = out.data, .gate_up = gate_up->data, .out_stride = out.stride[0],
+                                  .gate_up_stride = gate_up->stride[0], .n_rows = (int32_t)gate_up->shape[0],
+                                  .n_cols = (int32_t)out.shape[1], .act = act};
+    x->be->k->glu(x->be->queue, &a);
+    return out;
+}
+
 static struct qr_tensor run_product(struct qr_exec *x, struct qr_linear_args *a)
 {
+    if (a->w->n_parts > 0 && a->glu) { /* the unit, of outputs of several parts, comes behind them */
+        a->glu = false;
+        const struct qr_tensor up = run_product(x, a);
+        return serve_glu(x, &up, a->act);
+    }
     struct qr_tensor out = make_out(x, a);
     if (a->n_rows > 0)
-        x->be->k->linear(x->be->queue, a);
+        multiply(x, a);
     return out;
 }
 
@@ -188,6 +225,8 @@ static int32_t parts_of(int32_t part[3], const struct qr_model_config *c, int32_
 /* The same in a product for each matrix: what lies at a multiple of so many outputs is packed like a matrix of its own. */
 static struct qr_tensor apart_linear(struct qr_exec *x, const struct qr_tensor *in, const struct qr_weight *w, const struct qr_weight *bias)
 {
+    if (w->n_parts > 0)
+        return serve_linear(x, in, w, bias);
     const struct qr_tensor picked = in_order(x, in, w);
     struct qr_linear_args a = product_of(&picked, NULL, 0, w, bias);
     struct qr_tensor out = make_out(x, &a);
@@ -424,20 +463,13 @@ static struct qr_tensor serve_attend(struct qr_exec *x, const struct qr_tensor *
     struct qr_tensor qkv = make_out(x, &a);
     const struct qr_qkv_args heads = heads_of(x, &qkv, w, eps, spec);
     const struct qr_chain_args chain = {.linear = &a, .n = 1, .heads = &heads};
-    x->be->k->chain(x->be->queue, &chain);
+    if (w->qkv->n_parts > 0) {
+        multiply(x, &a);
+        x->be->k->qkv(x->be->queue, &heads);
+    } else {
+        x->be->k->chain(x->be->queue, &chain);
+    }
     return attend(x, qkv.data, qkv.stride[0], heads.q_bf16, qkv.shape[0], spec, w->out);
-}
-
-static struct qr_tensor serve_glu(struct qr_exec *x, const struct qr_tensor *gate_up, enum qr_act act)
-{
-    QR_ASSERT(x != NULL && gate_up != NULL);
-    QR_ASSERT(gate_up->n_dims == 2 && gate_up->shape[1] % 2 == 0);
-    struct qr_tensor out = make(x, gate_up->shape[0], gate_up->shape[1] / 2);
-    const struct qr_glu_args a = {.out = out.data, .gate_up = gate_up->data, .out_stride = out.stride[0],
-                                  .gate_up_stride = gate_up->stride[0], .n_rows = (int32_t)gate_up->shape[0],
-                                  .n_cols = (int32_t)out.shape[1], .act = act};
-    x->be->k->glu(x->be->queue, &a);
-    return out;
 }
 
 static struct qr_tensor serve_select_rows(struct qr_exec *x, const struct qr_tensor *h)

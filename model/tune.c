@@ -163,7 +163,7 @@ static struct qr_tensor timed_attend(struct qr_exec *x, const struct qr_tensor *
                                      const struct qr_attn_spec *spec)
 {
     struct tuner *t = tuner_of(x);
-    if (w->norm_bias) /* not taken apart: what its products take is the kernels' own choice */
+    if (w->norm_bias || w->qkv->n_parts > 0) /* not taken apart: what its products take is the kernels' own choice */
         return qr_ops_serve.attend(x, h, w, eps, spec);
     struct qr_tensor qkv = timed_norm_linear(x, h, w->norm, eps, w->qkv, w->qkv_bias);
     struct group *g = group_of(t, (struct qr_tune_key){.op = QR_TUNE_ATTENTION, .type = (uint8_t)x->kv->dtype,

@@ -282,7 +282,7 @@ Test(coded, stretches_of_outputs_have_the_largest_of_these_and_change_none_of_th
 /* Files of 2 and 3 bits are kept with 4 where a device has no fewer. */
 Test(coded, codes_of_two_and_three_bits_give_the_products_and_rows_that_they_give_with_four)
 {
-    static const enum qr_dtype few[] = {QR_C2_G16_SO, QR_C3_G16_S, QR_C3_G16_SO}, four[] = {QR_C4_G16_SO, QR_C4_G16_S, QR_C4_G16_SO};
+    static const enum qr_dtype few[] = {QR_C2_G16_SO, QR_C3_G16_S}, four[] = {QR_C4_G16_SO, QR_C4_G16_S};
     static const struct shape sizes[] = {{1, 768, 100, false, false}, {1, 40, 16, false, false}, {3, 512, 47, false, true}, {40, 304, 33, true, false},
                                          {80, 2304, 33, false, false}};
     const char *names[8];

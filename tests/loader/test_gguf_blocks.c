@@ -98,7 +98,6 @@ Test(gguf_blocks, codes_of_four_bits_are_levels_of_their_type)
 struct block_rows {
     const uint8_t *data;
     enum qr_gguf_type type;
-    enum qr_dtype as; /* its own, or a wider one */
     int64_t n_in;
 };
 
@@ -113,7 +112,7 @@ static void fill_rows(const void *arg, const struct qr_coded_rows *to, int64_t f
 {
     const struct block_rows *r = arg;
     const struct qr_gguf_layout *l = qr_gguf_layout((uint32_t)r->type);
-    const struct qr_coded_format f = qr_dtype_coded(r->as), own = qr_dtype_coded(qr_gguf_coded(r->type));
+    const struct qr_coded_format f = qr_dtype_coded(qr_gguf_coded(r->type));
     const int64_t n_groups = l->elements / f.group;
     for (int64_t k = 0; k < n * (r->n_in / l->elements); k++) {
         struct qr_gguf_scales s;
@@ -122,14 +121,13 @@ static void fill_rows(const void *arg, const struct qr_coded_rows *to, int64_t f
         if (f.offset)
             to->offset[k] = s.offset;
         for (int64_t g = 0; f.steps && g < n_groups; g++) {
-            to->step[k * n_groups + g] = s.step[g * f.group / own.group];
+            to->step[k * n_groups + g] = s.step[g];
             if (f.offset)
-                to->offset_step[k * n_groups + g] = s.offset_step[g * f.group / own.group];
+                to->offset_step[k * n_groups + g] = s.offset_step[g];
         }
     }
 }
 
-/* Random rows of a type, about `width` inputs each, kept as another one: levels pack what they pack where only fill is told, and write nothing behind. */
 static uint8_t *random_blocks(struct qr_rng *rng, enum qr_gguf_type type, int64_t n_numbers, bool extreme)
 {
     static const uint8_t extremes[] = {0, 0xff, 0x0f, 0xf0};
@@ -154,22 +152,20 @@ static const enum qr_gguf_type coded_types[] = {QR_GGUF_T_Q8_0, QR_GGUF_T_Q4_0, 
 #define N_OUT 90
 #define BEHIND 64 /* bytes that are not the matrix's */
 
-/* Random rows of a type, about `width` inputs each, kept as another one: every level packs what it packs where only fill is told, and writes nothing behind. */
-static void expect_same(struct qr_rng *rng, enum qr_gguf_type type, enum qr_dtype as, int64_t width, bool extreme)
+/* Random rows of a type, about `width` inputs each: every level packs what it packs where only fill is told, and writes nothing behind. */
+static void expect_same(struct qr_rng *rng, enum qr_gguf_type type, int64_t width, bool extreme)
 {
+    const enum qr_dtype as = qr_gguf_coded(type);
     const struct qr_gguf_layout *l = qr_gguf_layout((uint32_t)type);
-    const bool own = as == qr_gguf_coded(type);
     const char *names[8];
-    struct block_rows rows = {.type = type, .as = as, .n_in = (width + l->elements - 1) / l->elements * l->elements};
+    struct block_rows rows = {.type = type, .n_in = (width + l->elements - 1) / l->elements * l->elements};
     uint8_t *data = random_blocks(rng, type, N_OUT * rows.n_in, extreme);
     rows.data = data;
     struct qr_coded_source slow = {.fill = fill_rows, .arg = &rows, .row = block_row, .together = 3 /* which makes no difference either */};
     for (int k = 0; k < 16; k++)
-        slow.levels[k] = qr_gguf_levels(type) ? qr_gguf_levels(type)[k] : (int8_t)k; /* what joins of 4 bits have */
+        slow.levels[k] = qr_gguf_levels(type) ? qr_gguf_levels(type)[k] : (int8_t)k;
     struct qr_coded_source brief = slow;
-    brief.narrow_type = qr_gguf_coded(type);
-    brief.blocks = own ? qr_gguf_coded_blocks(type) : NULL;
-    brief.narrow = own ? NULL : qr_gguf_coded_blocks(type);
+    brief.blocks = qr_gguf_coded_blocks(type);
     for (int32_t level = 1, n_levels = levels_above_ref(names); level < n_levels; level++) {
         struct qr_backend *be = NULL;
         struct qr_err err = {0};
@@ -181,7 +177,7 @@ static void expect_same(struct qr_rng *rng, enum qr_gguf_type type, enum qr_dtyp
         memset(b + n, 0xa5, BEHIND);
         be->k->linear_pack_coded(be->queue, a, as, FIRST + N_OUT, rows.n_in, FIRST, &brief, N_OUT);
         be->k->linear_pack_coded(be->queue, b, as, FIRST + N_OUT, rows.n_in, FIRST, &slow, N_OUT);
-        cr_expect(memcmp(a, b, n + BEHIND) == 0, "%s, %s as %s, %lld inputs", names[level], l->name, qr_dtype_name(as), (long long)rows.n_in);
+        cr_expect(memcmp(a, b, n + BEHIND) == 0, "%s, %s, %lld inputs", names[level], l->name, (long long)rows.n_in);
         qr_free_aligned(a);
         qr_free_aligned(b);
         qr_backend_close(be);
@@ -195,8 +191,7 @@ Test(gguf_blocks, a_level_that_takes_codes_from_the_file_packs_what_it_packs_of_
     struct qr_rng rng = {.seed = 20261121};
     printf("seed 20261121\n");
     for (int i = 0; i < QR_COUNT(coded_types) * QR_COUNT(widths); i++) {
-        const enum qr_gguf_type type = coded_types[i % QR_COUNT(coded_types)];
-        expect_same(&rng, type, qr_gguf_coded(type), widths[i / QR_COUNT(coded_types)], false);
+        expect_same(&rng, coded_types[i % QR_COUNT(coded_types)], widths[i / QR_COUNT(coded_types)], false);
     }
     cr_assert_null(qr_gguf_coded_blocks(QR_GGUF_T_F16));
 }
@@ -206,56 +201,24 @@ Test(gguf_blocks, and_so_with_codes_and_steps_at_their_ends_in_rows_longer_than_
     struct qr_rng rng = {.seed = 20261123};
     printf("seed 20261123\n");
     for (int i = 0; i < QR_COUNT(coded_types); i++)
-        expect_same(&rng, coded_types[i], qr_gguf_coded(coded_types[i]), 1280, true);
-}
-
-static struct qr_stored_code code_of_type(enum qr_gguf_type type)
-{
-    return (struct qr_stored_code){.type = qr_gguf_coded(type), .levels = qr_gguf_levels(type)};
-}
-
-Test(gguf_blocks, and_so_where_rows_are_kept_wider_for_the_sake_of_others_of_their_matrix)
-{
-    struct qr_rng rng = {.seed = 20261122};
-    int n = 0;
-    printf("seed 20261122\n");
-    for (int i = 0; i < QR_COUNT(coded_types) * QR_COUNT(coded_types); i++) {
-        const enum qr_gguf_type type = coded_types[i % QR_COUNT(coded_types)];
-        const struct qr_stored_code own = code_of_type(type), other = code_of_type(coded_types[i / QR_COUNT(coded_types)]);
-        struct qr_stored_code both;
-        if (!qr_stored_code_join(&both, &own, &other) || both.type == own.type)
-            continue;
-        expect_same(&rng, type, both.type, 32, false);
-        expect_same(&rng, type, both.type, 672, true);
-        n++;
-    }
-    cr_assert_geq(n, 20, "%d joins of two types", n);
+        expect_same(&rng, coded_types[i], 1280, true);
 }
 
 /* Kernels of a device have no codes of 2 and 3 bits. */
-Test(gguf_blocks, codes_of_two_and_three_bits_have_joins_and_wider_types_that_keep_them)
+Test(gguf_blocks, codes_of_two_and_three_bits_have_wider_types_that_keep_them)
 {
     static const struct {
-        enum qr_gguf_type a, b;
-        enum qr_dtype both, wide;
-    } cases[] = {
-        {QR_GGUF_T_Q2_K, QR_GGUF_T_Q2_K, QR_C2_G16_SO, QR_C4_G16_SO}, {QR_GGUF_T_Q3_K, QR_GGUF_T_Q3_K, QR_C3_G16_S, QR_C4_G16_S},
-        {QR_GGUF_T_Q2_K, QR_GGUF_T_Q3_K, QR_C3_G16_SO, QR_C6_G16_SO}, {QR_GGUF_T_Q4_K, QR_GGUF_T_Q2_K, QR_C4_G16_SO, QR_C4_G16_SO},
-        {QR_GGUF_T_Q3_K, QR_GGUF_T_Q4_K, QR_C6_G16_SO, QR_C6_G16_SO}, {QR_GGUF_T_Q2_K, QR_GGUF_T_Q6_K, QR_C6_G16_SO, QR_C6_G16_SO},
-    };
+        enum qr_gguf_type type;
+        enum qr_dtype own, wide;
+    } cases[] = {{QR_GGUF_T_Q2_K, QR_C2_G16_SO, QR_C4_G16_SO}, {QR_GGUF_T_Q3_K, QR_C3_G16_S, QR_C4_G16_S}};
     for (int i = 0; i < QR_COUNT(cases); i++) {
-        const struct qr_stored_code a = code_of_type(cases[i].a), b = code_of_type(cases[i].b);
-        struct qr_stored_code both, piece = a;
-        cr_assert(qr_stored_code_join(&both, &a, &b));
-        cr_expect_eq(both.type, cases[i].both, "case %d: %s", i, qr_dtype_name(both.type));
-        qr_stored_code_widen(&both);
-        cr_expect_eq(both.type, cases[i].wide, "case %d: %s", i, qr_dtype_name(both.type));
-        qr_stored_code_as(&piece, both.type);
-        cr_expect_eq(piece.type, both.type);
-        const struct qr_coded_format f = qr_dtype_coded(a.type);
-        for (int level = qr_coded_least(f); f.bits < 4 && level < qr_coded_least(f) + (1 << f.bits); level++)
-            cr_expect(qr_dtype_coded(piece.type).bits > 4 || memchr(piece.levels, level, 16), "case %d, level %d", i, level);
-        cr_expect(cases[i].both != cases[i].wide || qr_dtype_coded(both.type).bits > 4 || memcmp(both.levels, piece.levels, 16) == 0, "case %d", i);
+        struct qr_stored_code c = {.type = qr_gguf_coded(cases[i].type), .levels = qr_gguf_levels(cases[i].type)};
+        const struct qr_coded_format f = qr_dtype_coded(c.type);
+        cr_expect_eq(c.type, cases[i].own, "case %d: %s", i, qr_dtype_name(c.type));
+        qr_stored_code_widen(&c);
+        cr_expect_eq(c.type, cases[i].wide, "case %d: %s", i, qr_dtype_name(c.type));
+        for (int level = qr_coded_least(f); level < qr_coded_least(f) + (1 << f.bits); level++)
+            cr_expect(memchr(c.levels, level, 16), "case %d, level %d", i, level);
     }
 }
 

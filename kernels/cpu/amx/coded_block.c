@@ -303,7 +303,6 @@ typedef void coded_block_fn(const struct coded_block *b);
 #define CODED_TYPES_LEFT(DO)                                                 \
     DO(QR_C2_G16_SO, .bits = 2, .group = 16, .steps = true, .offset = true)  \
     DO(QR_C3_G16_S, .bits = 3, .group = 16, .steps = true)                   \
-    DO(QR_C3_G16_SO, .bits = 3, .group = 16, .steps = true, .offset = true)  \
     DO(QR_C4_G32, .bits = 4, .group = 32)                                    \
     DO(QR_C4_G64, .bits = 4, .group = 64)                                    \
     DO(QR_C4_G128, .bits = 4, .group = 128)                                  \
@@ -321,12 +320,7 @@ typedef void coded_block_fn(const struct coded_block *b);
     DO(QR_C8_E4M3, .bits = 8, .group = 128, .e4m3 = true)
 #define CODED_TYPES_RIGHT(DO)                                                \
     DO(QR_C6_G16_S, .bits = 6, .group = 16, .steps = true)                   \
-    DO(QR_C6_G16_SO, .bits = 6, .group = 16, .steps = true, .offset = true)  \
-    DO(QR_C8_G32, .bits = 8, .group = 32)                                    \
-    DO(QR_C8_G32_O, .bits = 8, .group = 32, .offset = true)                  \
-    DO(QR_C8_G16_S, .bits = 8, .group = 16, .steps = true)                   \
-    DO(QR_C8_G16_SO, .bits = 8, .group = 16, .steps = true, .offset = true)  \
-    DO(QR_C8_G32_SO, .bits = 8, .group = 32, .steps = true, .offset = true)
+    DO(QR_C8_G32, .bits = 8, .group = 32)
 CODED_TYPES_LEFT(CODED_BLOCKS_LEFT)
 CODED_TYPES_RIGHT(CODED_BLOCKS_RIGHT)
 

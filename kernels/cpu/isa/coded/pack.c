@@ -445,10 +445,6 @@ static void pack_item(const void *arg, int32_t item, int32_t worker)
     end = end < end_row ? end : end_row;
     const int64_t whole = (first + QR_PANEL - 1) / QR_PANEL, n_whole = end / QR_PANEL - whole;
     uint8_t *dst = p->dst + whole * p->shape.panel_bytes;
-#ifdef QR_ISA_avx2
-    if (end - first == QR_PANEL && pack_narrow(p, dst, first - p->row0, own))
-        return;
-#endif
     if (p->rows->blocks && end - first == QR_PANEL) {
         if (p->shape.f.bits == 4)
             memcpy(dst + QR_CODED_LEVELS_AT, p->rows->levels, sizeof p->rows->levels);

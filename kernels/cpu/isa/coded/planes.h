@@ -121,7 +121,7 @@ VF_FN void planes_put(int32_t bits, uint8_t *codes, int64_t k, const __m256i v[Q
             planes_put_5(to + 20 * i, planes_both(v[i], v[i + 1]));
 }
 #elif defined QR_ISA_avx2
-/* Codes of inputs k to k + 31 of a block, k a multiple of 32, of 16 outputs; more bits than a code has are dropped. */
+/* Likewise. */
 VF_FN void planes_put(int32_t bits, uint8_t *codes, int64_t k, const __m256i v[QR_PANEL])
 {
     const __m256i mask = _mm256_set1_epi8((char)((1 << bits) - 1));
@@ -131,27 +131,14 @@ VF_FN void planes_put(int32_t bits, uint8_t *codes, int64_t k, const __m256i v[Q
         for (int32_t o = 0; o < VF_LEN; o++)
             t[o] = _mm256_castsi256_ps(_mm256_and_si256(v[VF_LEN * half + o], mask));
         vf_transpose(t);
-        for (int32_t i = 0; bits == 8 && i < VF_LEN; i++)
-            _mm256_storeu_si256((__m256i *)(void *)(to + i * QR_CODED_LINE), _mm256_castps_si256(t[i]));
-        if (bits == 5 || bits == 6) {
-            __m256i fours[VF_LEN] QR_UNINITIALIZED;
-            for (int32_t i = 0; i < VF_LEN; i++)
-                fours[i] = _mm256_castps_si256(t[i]);
-            apart_store(to, fours, bits, false);
-        }
-        for (int32_t i = 0; bits == 4 && i < VF_LEN; i += 2)
-            _mm256_storeu_si256((__m256i *)(void *)(to + i / 2 * 4 * QR_PANEL),
-                                _mm256_or_si256(_mm256_castps_si256(t[i]), _mm256_slli_epi16(_mm256_castps_si256(t[i + 1]), 4)));
-        if (bits >= 4)
-            continue;
-        __m256i l[FOURS_LINES];
-        for (int32_t i = 0; i < FOURS_LINES; i++)
-            l[i] = _mm256_or_si256(_mm256_castps_si256(t[2 * i]), _mm256_slli_epi16(_mm256_castps_si256(t[2 * i + 1]), 4));
-        fours_store(to, l, bits, false);
+        __m256i fours[VF_LEN] QR_UNINITIALIZED;
+        for (int32_t i = 0; i < VF_LEN; i++)
+            fours[i] = _mm256_castps_si256(t[i]);
+        apart_store(to, fours, bits, false);
     }
 }
 #else
-/* Of 5 or 6 bits likewise. */
+/* Likewise. */
 VF_FN void planes_put(int32_t bits, uint8_t *codes, int64_t k, const __m256i v[QR_PANEL])
 {
     _Alignas(64) uint8_t bytes[PLANES_IN * QR_PANEL] QR_UNINITIALIZED;

@@ -60,10 +60,22 @@ static inline int32_t qr_coded_least(struct qr_coded_format f)
     return f.bits == 2 || (f.bits == 5 && f.offset) ? 0 : -(1 << (f.bits - 1));
 }
 
+/* Whether numbers can be rounded to the coded type t (code_numbers.h): a group has a scale and nothing else. */
+static inline bool qr_dtype_codes_numbers(enum qr_dtype t)
+{
+    return t == QR_C4_G32 || t == QR_C4_G64 || t == QR_C4_G128 || t == QR_C8_G32;
+}
+
+/* Whether weights lose something when numbers are packed as t. */
+static inline bool qr_dtype_rounds(enum qr_dtype t)
+{
+    return t == QR_F8 || qr_dtype_is_quantized(t) || qr_dtype_codes_numbers(t);
+}
+
 /* Whether weights can be packed as t from numbers (linear_pack). */
 static inline bool qr_dtype_packs(enum qr_dtype t)
 {
-    return t == QR_F32 || t == QR_BF16 || t == QR_F8 || qr_dtype_is_quantized(t);
+    return t == QR_F32 || t == QR_BF16 || qr_dtype_rounds(t);
 }
 
 /* Whether a packed matrix can be of type t. */

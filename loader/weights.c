@@ -190,7 +190,7 @@ static struct qr_weight *weight_at(const struct qr_weights *w, const struct qr_w
 /* Whether the packed head is the embedding's rows, bit for bit and all of them: then these are read from it and need no memory of their own. */
 static bool head_is_table(const struct qr_weights *w, const struct qr_share *share)
 {
-    return share->whole.tied_head && share->size == 1 && !qr_dtype_is_quantized(w->matrix_dtype) && w->matrix_dtype != QR_F8;
+    return share->whole.tied_head && share->size == 1 && !qr_dtype_rounds(w->matrix_dtype);
 }
 
 /* Of an order of inputs, which lies behind its matrix; 0: they are in their own. */
@@ -386,7 +386,8 @@ static void fill_one(const struct qr_weights *w, const struct qr_weight_walk *k,
         if (k->row->kind != QR_KIND_MATRIX && k->row->kind != QR_KIND_TABLE)
             qr_packer_vector(packer, (float *)dst->t.data + first, t, &rows[i], &change);
         else
-            qr_packer_matrix(packer, &one, first, t, &(struct qr_cut){rows[i], cols[0], qr_weight_row_turned(k->row, k->c) && !t->quantized});
+            qr_packer_matrix(packer, &one, first, t, &(struct qr_cut){rows[i], cols[0], qr_weight_row_turned(k->row, k->c) && !t->quantized,
+                                                                            w->matrix_dtype != QR_CODED});
 }
 
 static uint64_t stored_bytes(const struct qr_stored_tensor *t)

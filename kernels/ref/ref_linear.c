@@ -4,6 +4,7 @@
 
 #include "base/assert.h"
 #include "base/mem.h"
+#include "kernels/code_numbers.h"
 #include "kernels/coded.h"
 #include "kernels/f8.h"
 
@@ -221,6 +222,12 @@ void QR_REF(linear_pack)(struct qr_queue *q, void *dst, enum qr_dtype to, int64_
     (void)q;
     QR_ASSERT(dst != NULL && rows != NULL);
     QR_ASSERT(row0 >= 0 && n_rows >= 0 && row0 + n_rows <= n_out);
+    if (qr_dtype_is_coded(to)) {
+        const struct qr_numbers numbers = {rows, from, to, n_in};
+        const struct qr_coded_source source = qr_numbers_source(&numbers);
+        QR_REF(linear_pack_coded)(q, dst, to, n_out, n_in, row0, &source, n_rows);
+        return;
+    }
     for (int64_t o = 0; to == QR_F8 && o < n_rows; o++)
         ((float *)dst)[row0 + o] = qr_f8_row((uint8_t *)((float *)dst + n_out) + (row0 + o) * n_in,
                                              (const char *)rows + (size_t)(o * n_in) * qr_dtype_bytes(from), from, n_in);

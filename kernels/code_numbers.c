@@ -19,18 +19,51 @@ static float extreme_of(const float *x, int32_t n, uint32_t most_bits)
     return most;
 }
 
-/* A group of n numbers, in a place of GROUP_MAX: its levels and its scale. */
-static float code_group(int8_t *level, const float *x, int32_t n, int bits)
+/* Levels of 4 bits of n numbers with a scale; returns the sum of the squares of their errors, in 8 chains, for vectors. n is a multiple of 8. */
+static float try_scale(int8_t *level, const float *x, int32_t n, float scale)
 {
+    const float inverse = 1 / scale;
+    float part[8] = {0};
+    for (int32_t h = 0; h < n; h += 8)
+        for (int32_t j = 0; j < 8; j++) {
+            int32_t k = qr_quant_round(x[h + j] * inverse);
+            k = k < LEAST_4 ? LEAST_4 : k;
+            k = k > LEAST_4 + 15 ? LEAST_4 + 15 : k;
+            const float d = x[h + j] - (float)k * scale;
+            part[j] += d * d;
+            level[h + j] = (int8_t)k;
+        }
+    return ((part[0] + part[1]) + (part[2] + part[3])) + ((part[4] + part[5]) + (part[6] + part[7]));
+}
+
+/* A group of n numbers, in a place of whole 32s that ends in zeros: its levels and its scale. */
+static float code_group_4(int8_t level[GROUP_MAX], const float *x, int32_t n)
+{
+    static const float at[] = {-8, -7, -9, -10}; /* levels that the extreme number becomes; beyond -8 it is cut off */
     const uint32_t most = qr_quant_max_bits(0, x, n);
-    float inverse, scale = qr_quant_scale(&inverse, most, bits == 8 ? QR_Q8_LARGEST : -(float)LEAST_4);
-    if (bits == 4 && inverse != 0 && extreme_of(x, n, most) > 0) {
-        scale = -scale;
-        inverse = -inverse;
+    float inverse, none = qr_quant_scale(&inverse, most, 1), best = 0, least = 0;
+    if (inverse == 0) {
+        memset(level, 0, (size_t)n);
+        return none;
     }
+    const float extreme = extreme_of(x, n, most);
+    for (int t = 0; t < QR_COUNT(at); t++) {
+        int8_t tried[GROUP_MAX];
+        const float scale = extreme / at[t], error = try_scale(tried, x, n, scale);
+        if (t > 0 && !(error < least))
+            continue;
+        least = error;
+        best = scale;
+        memcpy(level, tried, (size_t)n);
+    }
+    return best;
+}
+
+static float code_group_8(int8_t *level, const float *x, int32_t n)
+{
+    float inverse;
+    const float scale = qr_quant_scale(&inverse, qr_quant_max_bits(0, x, n), QR_Q8_LARGEST);
     qr_quant_int8(level, x, n, inverse);
-    for (int32_t i = 0; bits == 4 && i < n; i++)
-        level[i] = level[i] > LEAST_4 + 15 ? LEAST_4 + 15 : level[i];
     return scale;
 }
 
@@ -40,13 +73,15 @@ static void fill(const void *arg, const struct qr_coded_rows *to, int64_t first,
     const struct qr_coded_format f = qr_dtype_coded(s->to);
     const int64_t n_groups = (s->n_in + f.group - 1) / f.group;
     float x[GROUP_MAX];
+    int8_t level[GROUP_MAX];
     for (int64_t r = 0; r < n; r++) {
         const char *row = (const char *)s->rows + (size_t)((first + r) * s->n_in) * qr_dtype_bytes(s->from);
         for (int64_t g = 0; g < n_groups; g++) {
             const int64_t at = g * f.group;
             const int32_t width = (int32_t)(s->n_in - at < f.group ? s->n_in - at : f.group);
             qr_quant_load(x, f.group, row, s->from, at, width);
-            to->scale[r * n_groups + g] = code_group(to->level + r * s->n_in + at, x, width, f.bits);
+            to->scale[r * n_groups + g] = f.bits == 4 ? code_group_4(level, x, f.group) : code_group_8(level, x, f.group);
+            memcpy(to->level + r * s->n_in + at, level, (size_t)width);
         }
     }
 }

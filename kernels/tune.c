@@ -206,7 +206,7 @@ uint32_t qr_tune_uses(const struct qr_tune *t, struct qr_tune_key key)
     const enum qr_dtype type = (enum qr_dtype)key.type;
     if (key.op == QR_TUNE_CHAIN)
         return tiles && type != QR_F32 && qr_tune_bucket_rows[key.bucket] > 32 ? QR_USE_CHAIN : 0;
-    const bool integers = qr_dtype_is_quantized(type) && !qr_dtype_format(type).weight_only;
+    const bool integers = qr_dtype_is_quantized(type);
     const uint32_t own_tiles = qr_tune_bucket_rows[key.bucket] <= 32 ? QR_USE_TILES_FEW : QR_USE_TILES;
     if (integers)
         return tiles ? QR_USE_EITHER | QR_USE_INTEGERS | own_tiles : QR_USE_INTEGERS;

@@ -130,12 +130,6 @@ static void copy_rows(uint8_t *to, const uint8_t *src, const struct piece *p, in
         qr_copy(to, from, (size_t)n * own);
 }
 
-/* Whether codes stay as the file has them. */
-static bool keeps_codes(const struct piece *p)
-{
-    return qr_dtype_is_coded(p->dst.packed_dtype) && !p->cut.rounded;
-}
-
 /* Columns of the cut's tensor as they come out of it, before those that are not wanted are left out. */
 static int64_t decoded_width(const struct piece *p)
 {
@@ -259,7 +253,7 @@ static void pack_stored(const struct qr_packer *a, const struct qr_tensor_files 
 {
     const enum qr_dtype from = p->t->type->dtype;
     const uint8_t *src = qr_tensor_files_data(files, p->t);
-    if (keeps_codes(p))
+    if (p->cut.coded)
         pack_coded(a, files, p, q, row, n);
     else
         a->be->k->linear_pack(q, p->dst.packed, p->dst.packed_dtype, p->dst.t.shape[0], p->dst.t.shape[1], p->first + row,
@@ -614,7 +608,7 @@ static void hold_items(struct qr_packer *a, struct piece *p, size_t n_bytes)
 /* Whether rows can be read, from their first column to their last: plain ones, and blocks and FP8 codes that stay as they are. */
 static bool reads_rows(const struct qr_packer *a, const struct piece *p)
 {
-    const bool blocks = p->t->type->blocks && !p->vector && keeps_codes(p) && p->cut.cols.n == p->t->shape[1];
+    const bool blocks = p->t->type->blocks && !p->vector && p->cut.coded && p->cut.cols.n == p->t->shape[1];
     return p->t != a->stays && !p->cut.turned && (blocks || qr_stored_is_plain(p->t)) && qr_tensor_files_holds(a->files, p->read);
 }
 
@@ -675,7 +669,7 @@ static void hold_whole(struct qr_packer *a, struct piece *p)
 {
     const struct qr_stored_tensor *codes = qr_quantized_part(p->t, 0);
     const bool all = p->cut.rows.n == p->t->shape[0] && p->cut.cols.n == p->t->shape[1];
-    if (!all || !keeps_codes(p) || !qr_tensor_files_holds(a->files, codes))
+    if (!all || !p->cut.coded || !qr_tensor_files_holds(a->files, codes))
         return;
     if (codes->n_bytes > READ_MOST || qr_quantized_inputs(p->t))
         hold_stretches(a, p);
@@ -701,7 +695,7 @@ static int32_t look_ns(const struct qr_packer *a, const struct piece *p)
         return LOOK_ROUNDING_NS;
     if (qr_dtype_is_quantized(to) || (to == QR_BF16 && qr_stored_is_plain(p->t) && p->t->type->dtype == QR_BF16))
         return LOOK_BLOCKS_NS;
-    return keeps_codes(p) && p->t->type->blocks && qr_stored_code(&as, p->t) && as.type == to ? LOOK_BLOCKS_NS : 0;
+    return p->cut.coded && p->t->type->blocks && qr_stored_code(&as, p->t) && as.type == to ? LOOK_BLOCKS_NS : 0;
 }
 
 static int32_t look_times(const struct qr_packer *a, const struct piece *p)
@@ -764,17 +758,16 @@ void qr_packer_matrix(struct qr_packer *p, const struct qr_weight *dst, int64_t 
     QR_ASSERT(cut->cols.n == dst->t.shape[1] && cut->rows.first + cut->rows.n <= t->shape[cut->turned]);
     QR_ASSERT(!cut->turned || qr_stored_is_plain(t));
     struct piece piece = {.dst = *dst, .t = t, .cut = *cut, .first = first};
-    const bool coded = keeps_codes(&piece);
     if (cut->rows.n == 0)
         return;
     if (p->be->mem->host) {
-        piece.read_at_once = coded || (!must_decode(&piece) && cut->cols.n == t->shape[1] &&
+        piece.read_at_once = cut->coded || (!must_decode(&piece) && cut->cols.n == t->shape[1] &&
                                        (uintptr_t)qr_tensor_files_data(p->files, t) % qr_dtype_bytes(t->type->dtype) == 0);
         add_matrix(p, &piece);
         return;
     }
     p->n_mapped += mapped_bytes(p, &piece);
-    if (coded) {
+    if (cut->coded) {
         pack_coded(p, p->files, &piece, p->be->queue, 0, cut->rows.n);
     } else if (must_decode(&piece)) {
         upload_decoded(p, &piece);

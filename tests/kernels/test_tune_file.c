@@ -24,7 +24,7 @@
 
 static struct qr_tune_key random_key(struct qr_rng *r)
 {
-    static const uint8_t weights[] = {QR_F32, QR_BF16, QR_Q8, QR_Q4_G128, QR_W4}, caches[] = {QR_F32, QR_BF16, QR_I8};
+    static const uint8_t weights[] = {QR_F32, QR_BF16, QR_Q8, QR_Q4, QR_C4_G32}, caches[] = {QR_F32, QR_BF16, QR_I8};
     const bool attention = qr_rng_below(r, 4) == 0;
     return (struct qr_tune_key){.op = attention ? QR_TUNE_ATTENTION : QR_TUNE_LINEAR,
                                 .type = attention ? caches[qr_rng_below(r, 3)] : weights[qr_rng_below(r, 5)],
@@ -81,7 +81,7 @@ Test(tune_file, a_full_table_takes_no_more_shapes_and_still_replaces)
     struct qr_tune *t = random_table(QR_TUNE_SHAPES_MAX, SEED + 2);
     const struct qr_tunables v = random_tunables(&r);
     struct qr_tune_shape *all = qr_tune_sorted(t);
-    cr_expect(!qr_tune_set(t, (struct qr_tune_key){.op = QR_TUNE_LINEAR, .type = QR_Q4_G64, .a = 1, .b = 1}, &v));
+    cr_expect(!qr_tune_set(t, (struct qr_tune_key){.op = QR_TUNE_LINEAR, .type = QR_Q4, .a = 1, .b = 1}, &v));
     cr_expect(qr_tune_set(t, all[17].key, &v));
     cr_expect_eq(qr_tune_count(t), QR_TUNE_SHAPES_MAX);
     qr_free(all);

@@ -311,7 +311,7 @@ static uint8_t *packed_matrix(size_t *n_bytes, int32_t *failed, const struct qr_
     if (reads == 1)
         qr_packer_reads(p);
     for (int64_t row = 0, n = first > 0 ? first : t->shape[0]; row < t->shape[0]; row += n, n = t->shape[0] - row)
-        qr_packer_matrix(p, &w, row, t, &(struct qr_cut){.rows = {row, n}, .cols = {0, LONG_I}});
+        qr_packer_matrix(p, &w, row, t, &(struct qr_cut){.rows = {row, n}, .cols = {0, LONG_I}, .coded = qr_dtype_is_coded(w.packed_dtype)});
     cr_assert(!cut || truncate(cut, 8) == 0);
     if (reads == 2)
         qr_packer_reads(p);

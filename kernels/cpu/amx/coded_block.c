@@ -95,7 +95,7 @@ VF_FN void coded_unpack_tile(const struct coded_way y, const struct coded_block 
     if (coded_bits_left(coded_bits(y)))
         coded_rows_of_outputs(coded_bits(y), coded_halves(y), coded_adds(y), dst, tables, &s, b->panel[i], levels, k, b->n_steps * QR_TILE_K, ahead);
     else
-        coded_unpack_32(coded_bits(y), coded_adds(y), dst, &s, b->panel[i], k, levels, ahead);
+        coded_unpack_32(coded_bits(y), dst, &s, b->panel[i], k, ahead);
 }
 
 /* The tiles of nt panels, of the first and the last step, by a function of their own: unpacking is most of a block's code. */

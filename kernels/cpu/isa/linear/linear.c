@@ -168,53 +168,45 @@ static void multiply_panels(const struct product *p, const void *w, size_t w_pan
 /* One row times some panels of E4M3 numbers, which become floats in registers: for every output the chain of multiply_panels, in its order of k. */
 VF_FN void multiply_floats_e4m3(const struct product *p, float *sums, int32_t panel, const int n_panels)
 {
-    enum { PARTS = QR_PANEL / VF_LEN };
-    const int bits = QR_CODED_E4M3;
     const struct qr_coded_shape *s = &p->coded;
-    const int line_k = coded_line_inputs(bits), line_bytes = coded_line_bytes(bits);
-    const int32_t n_k = (int32_t)qr_quant_k(p->a->n_in), run = s->f.group < 32 ? s->f.group : 32;
+    const int32_t n_k = (int32_t)qr_quant_k(p->a->n_in), run = 32;
     QR_UNINITIALIZED const uint8_t *at[DIRECT_PANELS];
-    QR_UNINITIALIZED struct coded_levels levels[DIRECT_PANELS];
-    QR_UNINITIALIZED vf acc[DIRECT_PANELS * PARTS];
+    QR_UNINITIALIZED vf acc[DIRECT_PANELS];
 #pragma GCC unroll 4
     for (int j = 0; j < n_panels; j++) {
         at[j] = panel_at(p, panel + j * (p->up ? p->up : 1));
-        levels[j] = coded_levels_of(bits, at[j]);
-    }
-#pragma GCC unroll 4
-    for (int j = 0; j < n_panels * PARTS; j++)
         acc[j] = vf_zero();
+    }
     const float *x = p->packed;
     for (int32_t k = 0; k < n_k; k += run) {
         const int32_t in = k & ((1 << s->block_shift) - 1);
         QR_UNINITIALIZED const uint8_t *codes[DIRECT_PANELS];
-        QR_UNINITIALIZED struct coded_scales c[DIRECT_PANELS * PARTS];
+        QR_UNINITIALIZED vf scale[DIRECT_PANELS];
 #pragma GCC unroll 4
-        for (int j = 0; j < n_panels * PARTS; j++) {
-            const uint8_t *block = qr_coded_block(s, at[j / PARTS], k);
-            c[j] = coded_scales_at(s, at[j / PARTS], block, in, j % PARTS * VF_LEN);
-            codes[j / PARTS] = block + qr_coded_codes_at(s, k);
-            if (in == 0 && j % PARTS == 0)
+        for (int j = 0; j < n_panels; j++) {
+            const uint8_t *block = qr_coded_block(s, at[j], k);
+            scale[j] = coded_scale_at(s, block, in);
+            codes[j] = block + qr_coded_codes_at(s, k);
+            if (in == 0)
                 coded_ask_scales(s, block, QR_QUANT_AHEAD);
         }
-        for (int32_t i = 0; i < run / line_k; i++, x += line_k) {
-            QR_UNINITIALIZED struct coded_line line[DIRECT_PANELS * PARTS];
+        for (int32_t i = 0; i < run / 4; i++, x += 4) {
+            QR_UNINITIALIZED vi line[DIRECT_PANELS];
 #pragma GCC unroll 4
-            for (int j = 0; j < n_panels * PARTS; j++) {
-                const uint8_t *w = codes[j / PARTS] + i * line_bytes + j % PARTS * (line_bytes / PARTS);
-                line[j] = coded_line_at(bits, w, &levels[j / PARTS]);
+            for (int j = 0; j < n_panels; j++) {
+                const uint8_t *w = codes[j] + i * QR_CODED_LINE;
+                line[j] = VI_LOAD(w);
                 _mm_prefetch((const char *)w + QR_QUANT_AHEAD, _MM_HINT_T0);
             }
-#pragma GCC unroll 8
-            for (int t = 0; t < line_k; t++)
 #pragma GCC unroll 4
-                for (int j = 0; j < n_panels * PARTS; j++)
-                    acc[j] = vf_fma(vf_set1(x[t]), coded_rounded(vf_fma(coded_level(bits, false, &line[j], t, &levels[j / PARTS]), c[j].scale, c[j].offset)),
-                                    acc[j]);
+            for (int t = 0; t < 4; t++)
+#pragma GCC unroll 4
+                for (int j = 0; j < n_panels; j++)
+                    acc[j] = vf_fma(vf_set1(x[t]), coded_rounded(vf_mul(coded_number(line[j], t), scale[j])), acc[j]);
         }
     }
 #pragma GCC unroll 4
-    for (int j = 0; j < n_panels * PARTS; j++)
+    for (int j = 0; j < n_panels; j++)
         vf_store(sums + j * VF_LEN, acc[j]);
 }
 

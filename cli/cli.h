@@ -73,8 +73,8 @@ struct qr_cli_lora {
      .help = "Compute type of unquantized weights; auto is what the file stores (f16: bf16 when that loses nothing, else f32)."}, \
     {.name = "quantize", .type = QR_OPT_ENUM, .offset = offsetof(T, m.quantize), .builtin = "none", .choices = QR_QUANTIZE_ALL_CHOICES, \
      .arg = "TYPE", .group = "Model", .brief = true,                                                                              \
-     .help = "Round the matrices to integers while loading. int8 with a scale per output, int4 in groups of 32 (head int8); -gN: groups of N; " \
-             "w8a16, w4a16: the same weights, activations not rounded to 8 bits; fp8 (GPUs): E4M3 weights and activations."},     \
+     .help = "Round the matrices to integers while loading. int8 with a scale per output, int4 in groups of 32 (head int8); " \
+             "w8a16, w4a16: weights alone, codes of 8 or 4 bits in groups of 32; fp8 (GPUs): E4M3 weights and activations."},     \
     {.name = "kv-cache-dtype", .type = QR_OPT_ENUM, .offset = offsetof(T, m.kv_cache), .builtin = "auto", .choices = "auto|f32|bf16|int8|fp8", \
      .arg = "TYPE", .group = "Model",                                                                                             \
      .help = "Type of cached keys and values: int8, and on GPUs fp8 (a scale per token and head), hold nearly twice the tokens of bf16; auto is " \

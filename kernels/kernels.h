@@ -67,30 +67,26 @@ static inline int64_t qr_row_tile_at(int64_t n_rows, int64_t n_cols, int64_t row
  *           sum: within a factor 1 +- 2^-18, 0 where the largest is infinite.
  *           Quantized: w[o,i] = a[o] p[o,i] with integers p. kernels/quant.h says how numbers are rounded; the names are dtype.h's.
  *             int8       a[o] = max_i|w[o,i]| / 127, |p| <= 127
- *             int4-gG    p = m[o, i / G] r[o,i] with integers 1 <= m <= 15, -8 <= r <= 7; a[o] = max_i|w[o,i]| / 105.   G 32 (int4), 64 or 128
- *             int8-gG    p = m[o, i / G] r[o,i] with 1 <= m <= 15, |r| <= 127; a[o] = max_i|w[o,i]| / 1905.   G 32, 64 or 128
+ *             int4       p = m[o, i / 32] r[o,i] with integers 1 <= m <= 15, -8 <= r <= 7; a[o] = max_i|w[o,i]| / 105
  *           x[n,i] = b[n] q[n,i] as in int8, rounded anew in every call; y = float(sum_i p q) * (b[n] * a[o]), then (+ bias) + old. The sum is
  *           of integers and exact, the rest single IEEE operations, so all levels give the same bits. A row of x with an infinity or NaN
  *           gives NaN.
- *             w8a16, w4a16, w4a16-gG   weights as in int8, int4 and int4-gG, but x is rounded to bf16: the sum over p is bf16 linear's (p
- *           is exact in bf16) in its order, y = sum * a[o], then (+ bias) + old.
  *             fp8        w[o,i] = a[o] p[o,i], x[n,i] = b[n] q[n,i] with E4M3 numbers p and q (kernels/f8.h), x rounded anew in every call;
  *           y = (sum_i p q) * (b[n] * a[o]), the sum bf16 linear's of these numbers, in its order. On GPUs, and in ref, only.
- *           Coded (linear_pack_coded): w[o,i] = bf16(scale level + offset), one rounding of the sum to f32 and one to bf16, and the product is bf16
- *           linear's with these weights, bit for bit. c8-e4m3: the level is an E4M3 number. avx2, avx512, but for it: integers (cpu/isa/coded_whole.h).
- * Cost      N <= ~32: I*O weight elements read once (1 byte or half of one, and 1/G for m); more: 2*N*I*O FLOP, int8-gG twice that.
+ *           Coded (linear_pack_coded; of numbers: kernels/code_numbers.h): w[o,i] = bf16(scale level + offset), one rounding of the sum to f32 and one to
+ *           bf16, and the product is bf16 linear's with these weights, bit for bit. c8-e4m3: the level is an E4M3 number. avx2, avx512, but for it:
+ *           integers (cpu/isa/coded/whole.h).
+ * Cost      N <= ~32: I*O weight elements read once (1 byte or half of one, and 1/32 for m); more: 2*N*I*O FLOP.
  * Sources   int8 by rows and outputs: Dettmers et al. 2022 (arXiv:2208.07339), Xiao et al. 2022 (arXiv:2211.10438). Integer multiples below
  *           the output's scale: Lin et al. 2024 (arXiv:2405.04532). */
 #define QR_LINEAR_PACKED_TOGETHER 16
 #define QR_LINEAR_STRETCH 256           /* outputs of a stretch */
 #define QR_LINEAR_INPUTS_MAX 262144
 #define QR_QUANT_INPUTS_MAX 65536       /* 65,536 * 127 * 255 fits 32 bits with its sign */
-#define QR_QUANT_INPUTS_MAX_WIDE 32768  /* int8-gG, weight-only and coded: what their panels are unpacked to fits a worker's scratch */
+#define QR_QUANT_INPUTS_MAX_WIDE 32768  /* coded: what their panels are unpacked to fits a worker's scratch */
 static inline int32_t qr_linear_inputs_max(enum qr_dtype w)
 {
-    if (!qr_dtype_is_quantized(w) && !qr_dtype_is_coded(w))
-        return QR_LINEAR_INPUTS_MAX;
-    return w == QR_Q8 || w == QR_Q4 || w == QR_Q4_G64 || w == QR_Q4_G128 ? QR_QUANT_INPUTS_MAX : QR_QUANT_INPUTS_MAX_WIDE;
+    return qr_dtype_is_quantized(w) ? QR_QUANT_INPUTS_MAX : qr_dtype_is_coded(w) ? QR_QUANT_INPUTS_MAX_WIDE : QR_LINEAR_INPUTS_MAX;
 }
 
 /* Rows of coded weights as their source has them, I inputs each: w[i] = scale level[i] + offset, where the format says (qr_dtype_coded; U = 256 with steps,
@@ -541,7 +537,7 @@ static inline bool qr_takes_bf16_queries(const struct qr_kernels *k, const struc
 static inline bool qr_takes_row_tiles(const struct qr_kernels *k, enum qr_dtype w, const struct qr_kv_view *kv)
 {
     return k->row_tiles && (kv->dtype == QR_BF16 || kv->dtype == QR_I8) && kv->head_dim % 32 == 0 && w != QR_F32 &&
-           (!qr_dtype_is_quantized(w) || qr_dtype_format(w).weight_only);
+           !qr_dtype_is_quantized(w);
 }
 
 /* What a gated product's results take while they pass to the next one of its chain: as rows of floats, or, whatever the number of rows, less where the table

@@ -2,13 +2,9 @@
  * kernels/ only. Static, so that every instruction-set level compiles its own copy; plain IEEE operations, so that all give the same bits.
  *
  *   8 bits            a row of numbers becomes q * scale, scale = max|x| / 127, q = x * (127 / max|x|) to the nearest even, -127 <= q <= 127
- *   4 bits, groups    a row of weights becomes n * m * scale, scale = max|w| / 105: groups of 32, 64 or 128 neighbours share the multiple m,
- *                     1 <= m <= 15, and each weight is an n, -8 <= n <= 7. So n * m is an integer of 8 bits again, and a product with 4-bit
- *                     weights is one with 8-bit ones. m is the one of the smallest squared error among the smallest that holds the group's
- *                     largest weight and the two below it, three for groups of more than 32: the more weights, the further the largest
- *                     stands out, and the more is gained by cutting it off.
- *   8 bits, groups    the same with scale = max|w| / 1905 and -127 <= n <= 127, m the smallest that holds the group's largest weight: n * m is
- *                     an integer of 12 bits, multiplied as two: n * m = 16 u + l, -120 <= u <= 119, 0 <= l <= 15
+ *   4 bits, groups    a row of weights becomes n * m * scale, scale = max|w| / 105: groups of 32 neighbours share the multiple m, 1 <= m <= 15, and each
+ *                     weight is an n, -8 <= n <= 7. So n * m is an integer of 8 bits again, and a product with 4-bit weights is one with 8-bit ones.
+ *                     m is the one of the smallest squared error among the smallest that holds the group's largest weight and the two below it.
  *
  * n is a weight times 1 / scale, times 1 / m, each a single operation, to the nearest integer, even on a tie.
  * A row whose largest number is below 2^-120 counts as zeros (scale 0); one with an infinity or NaN gets the scale NaN.
@@ -24,11 +20,10 @@
 #include "base/half.h"
 #include "kernels/dtype.h"
 
-#define QR_QUANT_GROUP 32     /* weights of the smallest group; groups are whole multiples of it */
-#define QR_QUANT_GROUP_MAX 128
+#define QR_QUANT_GROUP 32     /* weights that share a multiple */
 #define QR_Q8_LARGEST 127.0f
 #define QR_Q4_LARGEST 105.0f  /* 7 * 15 */
-#define QR_Q8G_LARGEST 1905.0f /* 127 * 15 */
+#define QR_QUANT_TRIES 3      /* multiples that are tried for a group */
 #define QR_QUANT_MULTIPLE_MAX 15
 
 #define QR_QUANT_INFINITY_BITS 0x7f800000u
@@ -104,10 +99,10 @@ static inline int32_t qr_quant_int8(int8_t *q, const float *x, int64_t n, float 
 }
 
 /* Squared error of a group whose weights are v (|v| <= 105) with the multiple m; n[] what they become. In 8 chains, for vectors. */
-static inline float qr_quant_try(int8_t *n, const float *v, int32_t group, int32_t m)
+static inline float qr_quant_try(int8_t *n, const float *v, int32_t m)
 {
     float inverse = 1.0f / (float)m, part[8] = {0};
-    for (int h = 0; h < group; h += 8)
+    for (int h = 0; h < QR_QUANT_GROUP; h += 8)
         for (int j = 0; j < 8; j++) {
             int32_t k = qr_quant_round(v[h + j] * inverse);
             k = k < -8 ? -8 : k;
@@ -119,70 +114,45 @@ static inline float qr_quant_try(int8_t *n, const float *v, int32_t group, int32
     return ((part[0] + part[1]) + (part[2] + part[3])) + ((part[4] + part[5]) + (part[6] + part[7]));
 }
 
-/* The smallest multiple with which `largest` of them hold the group's largest |v|. */
-static inline int32_t qr_quant_smallest_multiple(const float *v, int32_t group, int32_t largest)
+/* The smallest multiple with which 7 of them hold the group's largest |v|. */
+static inline int32_t qr_quant_smallest_multiple(const float *v)
 {
-    uint32_t bits = qr_quant_max_bits(0, v, group);
+    uint32_t bits = qr_quant_max_bits(0, v, QR_QUANT_GROUP);
     float max;
     memcpy(&max, &bits, sizeof max);
     int32_t m = 1;
-    while (m < QR_QUANT_MULTIPLE_MAX && (float)(largest * m) < max)
+    while (m < QR_QUANT_MULTIPLE_MAX && (float)(7 * m) < max)
         m++;
     return m;
 }
 
-/* How many multiples are tried for a group. */
-static inline int32_t qr_quant_tries(int32_t group)
+/* A group of weights of 4 bits: n[] and the multiple, which is returned. Rows without a finite largest number, or of zeros, become zeros. */
+static inline int32_t qr_quant_group(int8_t n[QR_QUANT_GROUP], const float *x, float inverse)
 {
-    return group > QR_QUANT_GROUP ? 4 : 3;
-}
-
-/* A group of weights of 4 bits: n[] and the multiple, which is returned. */
-static inline int32_t qr_quant_group4(int8_t n[QR_QUANT_GROUP_MAX], const float *x, int32_t group, float inverse)
-{
-    float v[QR_QUANT_GROUP_MAX], best = 0;
-    for (int32_t i = 0; i < group; i++)
+    float v[QR_QUANT_GROUP], best = 0;
+    if (inverse == 0) {
+        memset(n, 0, QR_QUANT_GROUP);
+        return 1;
+    }
+    for (int32_t i = 0; i < QR_QUANT_GROUP; i++)
         v[i] = x[i] * inverse;
-    int32_t m = qr_quant_smallest_multiple(v, group, 7), chosen = 0;
-    for (int t = 0; t < qr_quant_tries(group) && m - t >= 1; t++) {
-        int8_t tried[QR_QUANT_GROUP_MAX] = {0};
-        float error = qr_quant_try(tried, v, group, m - t);
+    int32_t m = qr_quant_smallest_multiple(v), chosen = 0;
+    for (int t = 0; t < QR_QUANT_TRIES && m - t >= 1; t++) {
+        int8_t tried[QR_QUANT_GROUP] = {0};
+        float error = qr_quant_try(tried, v, m - t);
         if (chosen == 0 || error < best) {
             best = error;
             chosen = m - t;
-            memcpy(n, tried, QR_QUANT_GROUP_MAX);
+            memcpy(n, tried, QR_QUANT_GROUP);
         }
     }
     return chosen;
 }
 
-/* A group of weights of 8 bits, likewise. |v| may exceed 1905 by a rounding: within half a step of 15, so n stays within 127. */
-static inline int32_t qr_quant_group8(int8_t n[QR_QUANT_GROUP_MAX], const float *x, int32_t group, float inverse)
-{
-    float v[QR_QUANT_GROUP_MAX];
-    for (int32_t i = 0; i < group; i++)
-        v[i] = x[i] * inverse;
-    int32_t m = qr_quant_smallest_multiple(v, group, 127);
-    float by = 1.0f / (float)m;
-    for (int32_t i = 0; i < group; i++)
-        n[i] = (int8_t)qr_quant_round(v[i] * by);
-    return m;
-}
-
-/* A group of weights of a format with groups. Rows without a finite largest number, or of zeros, become zeros. */
-static inline int32_t qr_quant_group(int8_t n[QR_QUANT_GROUP_MAX], const float *x, struct qr_quant_format f, float inverse)
-{
-    if (inverse == 0) {
-        memset(n, 0, QR_QUANT_GROUP_MAX);
-        return 1;
-    }
-    return f.bits == 4 ? qr_quant_group4(n, x, f.group, inverse) : qr_quant_group8(n, x, f.group, inverse);
-}
-
 /* What the largest weight of an output becomes. */
 static inline float qr_quant_largest(struct qr_quant_format f)
 {
-    return f.bits == 4 ? QR_Q4_LARGEST : f.group ? QR_Q8G_LARGEST : QR_Q8_LARGEST;
+    return f.bits == 4 ? QR_Q4_LARGEST : QR_Q8_LARGEST;
 }
 
 /* The largest magnitude of a stored row, as bits. */
@@ -201,16 +171,15 @@ static inline uint32_t qr_quant_row_max(const void *row, enum qr_dtype from, int
 static inline float qr_quant_row(int16_t *p, enum qr_dtype to, int64_t n_in, const void *row, enum qr_dtype from)
 {
     const struct qr_quant_format f = qr_dtype_format(to);
-    const int64_t group = f.group ? f.group : QR_QUANT_GROUP;
-    float x[QR_QUANT_GROUP_MAX], inverse;
+    float x[QR_QUANT_GROUP], inverse;
     const float scale = qr_quant_scale(&inverse, qr_quant_row_max(row, from, n_in), qr_quant_largest(f));
-    for (int64_t i = 0; i < n_in; i += group) {
-        int64_t n = n_in - i < group ? n_in - i : group;
-        int8_t q[QR_QUANT_GROUP_MAX];
+    for (int64_t i = 0; i < n_in; i += QR_QUANT_GROUP) {
+        int64_t n = n_in - i < QR_QUANT_GROUP ? n_in - i : QR_QUANT_GROUP;
+        int8_t q[QR_QUANT_GROUP];
         int32_t m = 1;
-        qr_quant_load(x, group, row, from, i, n);
+        qr_quant_load(x, QR_QUANT_GROUP, row, from, i, n);
         if (f.group)
-            m = qr_quant_group(q, x, f, inverse);
+            m = qr_quant_group(q, x, inverse);
         else
             qr_quant_int8(q, x, n, inverse);
         for (int64_t j = 0; j < n; j++)

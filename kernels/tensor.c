@@ -75,3 +75,16 @@ struct qr_weight qr_weight_in_stack(const struct qr_weight *w, int32_t i)
     one.stack_bytes = 0;
     return one;
 }
+
+struct qr_weight qr_weight_of_part(const struct qr_weight *w, int32_t i)
+{
+    QR_ASSERT(w != NULL && w->t.n_dims == 2);
+    QR_ASSERT(i >= 0 && i < w->n_parts && w->n_parts <= QR_WEIGHT_PARTS_MAX);
+    const struct qr_weight_part *p = &w->part[i];
+    struct qr_weight one = *w;
+    one.t = qr_tensor_2d(NULL, p->packed_dtype, p->n_out, w->t.shape[1]);
+    one.packed = (char *)w->packed + p->at;
+    one.packed_dtype = p->packed_dtype;
+    one.n_parts = 0;
+    return one;
+}

@@ -32,13 +32,11 @@ enum qr_dtype qr_weight_row_packed_as(const struct qr_weight_row *row, enum qr_d
 {
     QR_ASSERT(row != NULL);
     QR_ASSERT(row->kind != QR_KIND_VECTOR);
-    if (qr_dtype_is_quantized(to) && (row->n_out == QR_DIM_EXPERTS || row->n_out == QR_DIM_ONE))
+    if (qr_dtype_rounds(to) && (row->n_out == QR_DIM_EXPERTS || row->n_out == QR_DIM_ONE))
         return QR_BF16;
-    if (to == QR_F8 && (row->n_out == QR_DIM_EXPERTS || row->n_out == QR_DIM_ONE || row->n_out == QR_DIM_VOCAB))
-        return QR_BF16; /* as in checkpoints of that kind */
-    if (!qr_dtype_is_quantized(to) || qr_dtype_format(to).bits == 8 || row->n_out != QR_DIM_VOCAB)
+    if (!qr_dtype_rounds(to) || row->n_out != QR_DIM_VOCAB)
         return to;
-    return qr_dtype_format(to).weight_only ? QR_W8 : QR_Q8;
+    return to == QR_F8 ? QR_BF16 /* as in checkpoints of that kind */ : qr_dtype_is_coded(to) ? QR_C8_G32 : QR_Q8;
 }
 
 float qr_weight_row_factor(const struct qr_weight_row *row, const struct qr_model_config *c)

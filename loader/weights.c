@@ -71,63 +71,71 @@ static bool next_piece(struct qr_weight_walk *piece, int32_t *i, const struct qr
     return false;
 }
 
-/* The coded type that keeps a matrix, all pieces of it, as the file has them. False: one is stored as numbers, no type keeps all, a rank's columns begin
- * or end in the middle of a group. */
-static bool one_code(struct qr_stored_code *out, const struct qr_tensor_files *st, const struct qr_share *share, const struct qr_weight_walk *k)
+/* What a matrix is packed as: one code, or one for each run of its pieces that are stored alike. */
+struct codes {
+    struct qr_stored_code code[QR_WEIGHT_PARTS_MAX];
+    int64_t n_out[QR_WEIGHT_PARTS_MAX]; /* of a share */
+    int32_t n;
+};
+
+/* Whether a share's columns can be packed in a code. False: there are too many, or they begin or end in the middle of a group. */
+static bool fits_columns(const struct qr_stored_code *code, const struct qr_share *share, enum qr_dim n_in)
 {
-    char name[QR_WEIGHT_NAME_MAX];
-    struct qr_weight_walk piece;
     struct qr_span cols[QR_SHARE_SPANS_MAX];
-    int32_t n = 0;
-    for (int32_t i = 0; next_piece(&piece, &i, k); n++) {
-        struct qr_stored_code code, before = *out;
-        if (!qr_stored_code(&code, qr_weights_find(&piece, st, name)) || !(n == 0 || qr_stored_code_join(out, &before, &code)))
-            return false;
-        if (n == 0)
-            *out = code;
-    }
-    if (out->inputs && (k->layer < 0 || k->row->stacked || share->size > 1)) /* nobody picks a head's, an expert's or a rank's inputs */
+    if (qr_share_spans(cols, share, n_in) != 1 || qr_dim_value(&share->whole, n_in) > qr_linear_inputs_max(code->type))
         return false;
-    if (n == 0 || qr_share_spans(cols, share, k->row->n_in) != 1 || qr_dim_value(&share->whole, k->row->n_in) > qr_linear_inputs_max(out->type))
-        return false;
-    const struct qr_coded_format f = qr_dtype_coded(out->type);
+    const struct qr_coded_format f = qr_dtype_coded(code->type);
     const int64_t unit = f.steps ? QR_CODED_UNIT : f.group;
-    const bool ends = f.e4m3 && cols[0].first + cols[0].n == qr_dim_value(&share->whole, k->row->n_in); /* where its last group may be a part */
+    const bool ends = f.e4m3 && cols[0].first + cols[0].n == qr_dim_value(&share->whole, n_in); /* where its last group may be a part */
     return cols[0].first % unit == 0 && (cols[0].n % unit == 0 || ends);
 }
 
-/* And of a stack, asked for at its first expert: one that keeps all of them, and that the kernels have. */
-static bool matrix_code(struct qr_stored_code *out, const struct qr_tensor_files *st, const struct qr_share *share, const struct qr_weight_walk *k,
-                        const struct qr_kernels *kernels)
+/* The codes of the pieces of one matrix. False: one is stored as numbers, or their inputs stand in different orders, or a rank's columns cut a group. */
+static bool codes_of(struct codes *out, const struct qr_tensor_files *st, const struct qr_share *share, const struct qr_weight_walk *k)
 {
-    struct qr_weight_walk other = *k;
-    if (!one_code(out, st, share, k))
-        return false;
-    for (other.expert = 1; k->row->per_expert && other.expert < k->c->moe.n_experts; other.expert++) {
-        struct qr_stored_code code = {.type = QR_CODED}, before = *out;
-        if (!one_code(&code, st, share, &other) || !qr_stored_code_join(out, &before, &code))
-            return false;
-    }
-    if (kernels->linear_packed_bytes(out->type, QR_LINEAR_PACKED_TOGETHER, QR_CODED_UNIT) == 0)
-        qr_stored_code_widen(out);
-    return kernels->linear_packed_bytes(out->type, QR_LINEAR_PACKED_TOGETHER, QR_CODED_UNIT) > 0 && (!out->inputs || kernels->pick_columns);
-}
-
-/* What a matrix or table is packed as in a model of type `to`; *inputs: in which order of inputs. */
-static enum qr_dtype packed_as(const int32_t **inputs, const struct qr_tensor_files *st, const struct qr_share *share, const struct qr_weight_walk *k,
-                               const struct qr_kernels *kernels, enum qr_dtype to)
-{
-    struct qr_stored_code code = {.type = QR_CODED};
     char name[QR_WEIGHT_NAME_MAX];
     struct qr_weight_walk piece;
-    *inputs = NULL;
-    if (to != QR_CODED)
-        return qr_weight_row_packed_as(k->row, to);
-    if (matrix_code(&code, st, share, k, kernels)) {
-        *inputs = code.inputs;
-        return code.type;
+    *out = (struct codes){.n = 0};
+    for (int32_t i = 0; next_piece(&piece, &i, k);) {
+        struct qr_stored_code code, *last = out->n > 0 ? &out->code[out->n - 1] : NULL;
+        if (!qr_stored_code(&code, qr_weights_find(&piece, st, name)) || (last && !qr_stored_code_in_order(last, &code)) ||
+            !fits_columns(&code, share, k->row->n_in))
+            return false;
+        if (!last || !qr_stored_code_equal(last, &code))
+            out->code[out->n++] = code;
+        out->n_out[out->n - 1] += qr_dim_value(k->c, piece.row->n_out);
     }
-    struct qr_weight_walk one = *k;
+    const bool unpicked = k->layer < 0 || k->row->stacked || share->size > 1; /* nothing picks a head's, an expert's or a rank's inputs */
+    return out->n > 0 && !(out->code[0].inputs && unpicked);
+}
+
+/* And those of a stack, whose matrices have to be of one code, asked for at its first expert; in types that the kernels have. */
+static bool matrix_codes(struct codes *out, const struct qr_tensor_files *st, const struct qr_share *share, const struct qr_weight_walk *k,
+                         const struct qr_kernels *kernels)
+{
+    struct qr_weight_walk other = *k;
+    if (!codes_of(out, st, share, k) || (k->row->stacked && out->n > 1))
+        return false;
+    for (other.expert = 1; k->row->per_expert && other.expert < k->c->moe.n_experts; other.expert++) {
+        struct codes c;
+        if (!codes_of(&c, st, share, &other) || c.n > 1 || !qr_stored_code_equal(&c.code[0], &out->code[0]))
+            return false;
+    }
+    for (int32_t i = 0; i < out->n; i++) {
+        struct qr_stored_code *c = &out->code[i];
+        if (kernels->linear_packed_bytes(c->type, QR_LINEAR_PACKED_TOGETHER, QR_CODED_UNIT) == 0)
+            qr_stored_code_widen(c);
+        if (kernels->linear_packed_bytes(c->type, QR_LINEAR_PACKED_TOGETHER, QR_CODED_UNIT) == 0 || (c->inputs && !kernels->pick_columns))
+            return false;
+    }
+    return true;
+}
+
+/* What a matrix that is not kept as it is stored is packed as: a type that loses nothing. */
+static enum qr_dtype numbers_as(const struct qr_tensor_files *st, const struct qr_weight_walk *k)
+{
+    char name[QR_WEIGHT_NAME_MAX];
+    struct qr_weight_walk piece, one = *k;
     for (one.expert = 0; one.expert < (k->row->per_expert ? k->c->moe.n_experts : 1); one.expert++)
         for (int32_t i = 0; next_piece(&piece, &i, &one);)
             if (needs_f32(st, qr_weights_find(&piece, st, name)))
@@ -135,13 +143,39 @@ static enum qr_dtype packed_as(const int32_t **inputs, const struct qr_tensor_fi
     return QR_BF16;
 }
 
+/* Types of a matrix or table in a model of type `to`, and the order of its inputs, which is the file's until the matrix has its place. */
+static void choose_type(struct qr_weight *dst, const struct qr_tensor_files *st, const struct qr_share *share, const struct qr_weight_walk *k,
+                        const struct qr_kernels *kernels, enum qr_dtype to)
+{
+    struct codes c;
+    const int64_t n_in = qr_dim_value(k->c, k->row->n_in);
+    dst->packed_dtype = to != QR_CODED ? qr_weight_row_packed_as(k->row, to) : QR_CODED;
+    if (to != QR_CODED)
+        return;
+    if (!matrix_codes(&c, st, share, k, kernels)) {
+        dst->packed_dtype = numbers_as(st, k);
+        return;
+    }
+    dst->inputs = qr_tensor_1d((void *)(uintptr_t)c.code[0].inputs, QR_I32, n_in);
+    if (c.n == 1) {
+        dst->packed_dtype = c.code[0].type;
+        return;
+    }
+    size_t at = 0;
+    for (int64_t first = 0; dst->n_parts < c.n; first += c.n_out[dst->n_parts++]) {
+        const enum qr_dtype type = c.code[dst->n_parts].type;
+        dst->part[dst->n_parts] = (struct qr_weight_part){type, first, c.n_out[dst->n_parts], at};
+        at += qr_align_up(kernels->linear_packed_bytes(type, c.n_out[dst->n_parts], n_in), REGION_ALIGN);
+    }
+}
+
 enum qr_dtype qr_weights_stored_dtype(const struct qr_tensor_files *st, const struct qr_share *share, const struct qr_kernels *kernels)
 {
     QR_ASSERT(st != NULL && share != NULL);
     QR_ASSERT(kernels != NULL);
-    struct qr_stored_code code = {.type = QR_CODED};
+    struct codes c;
     for (struct qr_weight_walk k = qr_weight_walk_begin(&share->own); kernels->linear_pack_coded && qr_weight_walk_next(&k);)
-        if (k.row->kind == QR_KIND_MATRIX && k.expert == 0 && matrix_code(&code, st, share, &k, kernels))
+        if (k.row->kind == QR_KIND_MATRIX && k.expert == 0 && matrix_codes(&c, st, share, &k, kernels))
             return QR_CODED;
     return qr_weights_lossless_dtype(st, &share->whole);
 }
@@ -157,13 +191,23 @@ static struct qr_weight *weight_at(const struct qr_weights *w, const struct qr_w
 /* Whether the packed head is the embedding's rows, bit for bit and all of them: then these are read from it and need no memory of their own. */
 static bool head_is_table(const struct qr_weights *w, const struct qr_share *share)
 {
-    return share->whole.tied_head && share->size == 1 && !qr_dtype_is_quantized(w->matrix_dtype) && w->matrix_dtype != QR_F8;
+    return share->whole.tied_head && share->size == 1 && !qr_dtype_rounds(w->matrix_dtype);
 }
 
 /* Of an order of inputs, which lies behind its matrix; 0: they are in their own. */
 static size_t order_bytes(const struct qr_weight *w, int64_t n_in)
 {
     return w->inputs.data ? qr_align_up((size_t)n_in * sizeof(int32_t), REGION_ALIGN) : 0;
+}
+
+/* Of a packed matrix, all parts of it. */
+static size_t packed_bytes(const struct qr_weight *w, int64_t n_out, int64_t n_in, const struct qr_kernels *kernels)
+{
+    if (w->n_parts == 0)
+        return kernels->linear_packed_bytes(w->packed_dtype, n_out, n_in);
+    const struct qr_weight_part *last = &w->part[w->n_parts - 1];
+    QR_ASSERT(last->first + last->n_out == n_out);
+    return last->at + kernels->linear_packed_bytes(last->packed_dtype, last->n_out, n_in);
 }
 
 /* Of a matrix whose type is known, or a vector; an embedding of blocks is a matrix, too. */
@@ -176,22 +220,19 @@ static size_t whole_bytes(const struct qr_weights *w, const struct qr_weight_wal
     const size_t n_vectors = !vectors ? 1 : k->expert == 0 ? (size_t)k->c->moe.n_experts : 0;
     const size_t n_numbers = (size_t)total * n_vectors * (k->row->kind == QR_KIND_ROWS ? (size_t)n_in : 1);
     const bool packed = k->row->kind == QR_KIND_MATRIX || k->row->kind == QR_KIND_TABLE;
-    const size_t n = packed ? kernels->linear_packed_bytes(weight_at(w, k)->packed_dtype, total, n_in) : n_numbers * sizeof(float);
+    const size_t n = packed ? packed_bytes(weight_at(w, k), total, n_in, kernels) : n_numbers * sizeof(float);
     return qr_align_up(n, REGION_ALIGN) + (packed ? order_bytes(weight_at(w, k), n_in) : 0);
 }
 
-/* The type of every matrix, and the bytes of all. An order of inputs is the file's until the matrix has its place. */
+/* The type of every matrix, and the bytes of all. */
 static void choose_types(struct qr_weights *w, const struct qr_share *share, const struct qr_kernels *kernels)
 {
     w->layer = qr_alloc((size_t)share->own.n_layers, sizeof *w->layer);
     w->region_bytes = 0;
     for (struct qr_weight_walk k = qr_weight_walk_begin(&share->own); qr_weight_walk_next(&k);) {
         const bool table = k.row->kind == QR_KIND_TABLE && w->matrix_dtype == QR_CODED && share->size == 1 && !head_is_table(w, share);
-        if ((k.row->kind == QR_KIND_MATRIX || table) && k.row->first == QR_DIM_ZERO && k.expert == 0) {
-            const int32_t *inputs;
-            weight_at(w, &k)->packed_dtype = packed_as(&inputs, w->files, share, &k, kernels, w->matrix_dtype);
-            weight_at(w, &k)->inputs = qr_tensor_1d((void *)(uintptr_t)inputs, QR_I32, qr_dim_value(k.c, k.row->n_in));
-        }
+        if ((k.row->kind == QR_KIND_MATRIX || table) && k.row->first == QR_DIM_ZERO && k.expert == 0)
+            choose_type(weight_at(w, &k), w->files, share, &k, kernels, w->matrix_dtype);
         if (k.row->first == QR_DIM_ZERO && !qr_add_size(w->region_bytes, whole_bytes(w, &k, kernels), &w->region_bytes)) {
             w->region_bytes = SIZE_MAX;
             return;
@@ -324,6 +365,18 @@ static void fill_orders(const struct qr_weights *w, const struct qr_share *share
     }
 }
 
+/* The matrix that the walk's piece goes to, and the piece's first row there in place of that in all of dst. */
+static struct qr_weight matrix_of(const struct qr_weight *dst, const struct qr_weight_walk *k, int64_t *first)
+{
+    int32_t i = dst->n_parts - 1;
+    while (i > 0 && dst->part[i].first > *first)
+        i--;
+    if (i < 0)
+        return k->row->stacked ? qr_weight_in_stack(dst, k->expert) : *dst;
+    *first -= dst->part[i].first;
+    return qr_weight_of_part(dst, i);
+}
+
 /* The share's part of the tensor that the walk is at, one after the other from the row's first on. */
 static void fill_one(const struct qr_weights *w, const struct qr_weight_walk *k, const struct qr_share *share, const struct qr_stored_tensor *t,
                      struct qr_packer *packer)
@@ -334,13 +387,14 @@ static void fill_one(const struct qr_weights *w, const struct qr_weight_walk *k,
     const int32_t n = qr_share_spans(rows, share, k->row->n_out), n_cols = qr_share_spans(cols, share, k->row->n_in);
     const bool vector = k->row->kind != QR_KIND_MATRIX && k->row->kind != QR_KIND_TABLE;
     int64_t first = qr_dim_value(k->c, k->row->first) + (vector ? k->expert * qr_dim_value(k->c, k->row->total) : 0);
-    const struct qr_weight one = k->row->stacked && !vector ? qr_weight_in_stack(dst, k->expert) : *dst;
+    const struct qr_weight one = vector ? *dst : matrix_of(dst, k, &first);
     QR_ASSERT(n_cols == 1);
     for (int32_t i = 0; i < n; first += rows[i++].n)
         if (vector)
             qr_packer_vector(packer, (float *)dst->t.data + first, t, &rows[i], &change);
         else
-            qr_packer_matrix(packer, &one, first, t, &(struct qr_cut){rows[i], cols[0], qr_weight_row_turned(k->row, k->c) && !t->quantized});
+            qr_packer_matrix(packer, &one, first, t, &(struct qr_cut){rows[i], cols[0], qr_weight_row_turned(k->row, k->c) && !t->quantized,
+                                                                            w->matrix_dtype == QR_CODED && qr_dtype_is_coded(one.packed_dtype)});
 }
 
 static uint64_t stored_bytes(const struct qr_stored_tensor *t)

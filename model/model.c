@@ -64,11 +64,13 @@ static enum qr_dtype choose_kv_dtype(enum qr_kv_cache kv_cache, enum qr_dtype we
 
 enum qr_dtype qr_quantize_dtype(enum qr_quantize t)
 {
-    _Static_assert((int)QR_QUANTIZE_COUNT - (int)QR_QUANTIZE_INT8 == (int)QR_W4_G128 + 1 - (int)QR_Q8, "a choice for every quantized type");
-    QR_ASSERT((int)t > (int)QR_QUANTIZE_NONE && t <= QR_QUANTIZE_FP8);
-    if (t == QR_QUANTIZE_FP8)
-        return QR_F8;
-    return (enum qr_dtype)((int)QR_Q8 + (int)t - (int)QR_QUANTIZE_INT8);
+    static const enum qr_dtype types[] = {
+        [QR_QUANTIZE_INT8] = QR_Q8, [QR_QUANTIZE_INT8_G32] = QR_C8_G32, [QR_QUANTIZE_INT8_G64] = QR_C8_G32, [QR_QUANTIZE_INT8_G128] = QR_C8_G32,
+        [QR_QUANTIZE_INT4] = QR_Q4, [QR_QUANTIZE_INT4_G64] = QR_C4_G64, [QR_QUANTIZE_INT4_G128] = QR_C4_G128,
+        [QR_QUANTIZE_W8A16] = QR_C8_G32, [QR_QUANTIZE_W4A16] = QR_C4_G32, [QR_QUANTIZE_W4A16_G64] = QR_C4_G64,
+        [QR_QUANTIZE_W4A16_G128] = QR_C4_G128, [QR_QUANTIZE_FP8] = QR_F8};
+    QR_ASSERT((int)t > (int)QR_QUANTIZE_NONE && (int)t < QR_COUNT(types));
+    return types[t];
 }
 
 static enum qr_dtype choose_dtype(const struct qr_tensor_files *st, const struct qr_share *share, const struct qr_backend *be,
@@ -305,6 +307,12 @@ void qr_model_close(struct qr_model *m)
 static void prepare_matrix(struct qr_backend *be, const struct qr_weight *w, const struct qr_weight *bias, bool add, int32_t rows_max)
 {
     if (!w->packed || w->t.n_dims != 2)
+        return;
+    for (int32_t i = 0; i < w->n_parts; i++) {
+        const struct qr_weight part = qr_weight_of_part(w, i);
+        prepare_matrix(be, &part, bias, add, rows_max);
+    }
+    if (w->n_parts > 0)
         return;
     const struct qr_linear_args a = {.w = w, .bias = bias ? bias->t.data : NULL, .n_in = (int32_t)w->t.shape[1], .n_out = (int32_t)w->t.shape[0], .add = add};
     qr_backend_prepare(be, &a, rows_max);

@@ -17,7 +17,8 @@
 enum qr_compute { QR_COMPUTE_AUTO, QR_COMPUTE_F32, QR_COMPUTE_BF16 };
 enum qr_kv_cache { QR_KV_CACHE_AUTO, QR_KV_CACHE_F32, QR_KV_CACHE_BF16, QR_KV_CACHE_INT8, QR_KV_CACHE_FP8 /* on GPUs */ };
 
-/* Formats of rounded weights (kernels.h, linear), in the order of the quantized types of dtype.h, and their names for an option table. */
+/* Formats of rounded weights, and their names for an option table. int8, int4 and fp8 round activations, too (kernels.h, linear); the others stand for coded
+ * types (qr_quantize_dtype), whose weights alone are rounded (kernels/code_numbers.h). */
 enum qr_quantize {
     QR_QUANTIZE_NONE,
     QR_QUANTIZE_INT8, QR_QUANTIZE_INT8_G32, QR_QUANTIZE_INT8_G64, QR_QUANTIZE_INT8_G128,
@@ -29,7 +30,7 @@ enum qr_quantize {
 #define QR_QUANTIZE_CHOICES "none|int8|int8-g32|int8-g64|int8-g128|int4|int4-g64|int4-g128|w8a16|w4a16|w4a16-g64|w4a16-g128"
 #define QR_QUANTIZE_ALL_CHOICES QR_QUANTIZE_CHOICES "|fp8"
 
-/* The quantized type of a format. Requires t != QR_QUANTIZE_NONE. */
+/* The type of a format. Requires t != QR_QUANTIZE_NONE. */
 enum qr_dtype qr_quantize_dtype(enum qr_quantize t);
 
 /* Memory before anything is loaded: reads the configuration and the headers of the weight files only. */

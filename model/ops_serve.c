@@ -147,7 +147,7 @@ static struct qr_tensor ready(struct qr_exec *x, struct qr_linear_args *a, const
     *a = (struct qr_linear_args){.x = tiles ? NULL : read.data, .x_tiles = tiles ? read.data : NULL, .w = w, .bias = p->bias ? p->bias->t.data : NULL,
                                  .norm_w = fused_norm ? p->norm->t.data : NULL, .x_stride = read.stride[0], .n_rows = (int32_t)read.shape[0],
                                  .n_in = (int32_t)read.shape[1], .n_out = (int32_t)w->t.shape[0], .eps = p->eps,
-                                 .glu = p->glu && !x->unfused, .act = p->act};
+                                 .glu = p->glu && !x->unfused && w->n_parts == 0, .act = p->act};
     return normed;
 }
 
@@ -172,6 +172,24 @@ static void put_onto(struct qr_exec *x, struct qr_linear_args *a, const struct q
     a->add = !is_summed(x, a->w) || is_first_rank(x);
 }
 
+/* A product, or one for each of the matrix's parts. */
+static void multiply(struct qr_exec *x, const struct qr_linear_args *a)
+{
+    if (a->w->n_parts == 0)
+        x->be->k->linear(x->be->queue, a);
+    QR_ASSERT(a->w->n_parts == 0 || (!a->glu && !a->stretches));
+    for (int32_t i = 0; i < a->w->n_parts; i++) {
+        const struct qr_weight own = qr_weight_of_part(a->w, i);
+        const int64_t first = a->w->part[i].first;
+        struct qr_linear_args p = *a;
+        p.w = &own;
+        p.n_out = (int32_t)own.t.shape[0];
+        p.out = a->out + first;
+        p.bias = a->bias ? a->bias + first : NULL;
+        x->be->k->linear(x->be->queue, &p);
+    }
+}
+
 /* The one way through a weight: input normed, columns picked, product, what adapters add, the sum over ranks. onto: the tensor that the result is added to,
  * or NULL for a new one. Adapters read the normed input in its own order, and their additions come before gates. */
 static struct qr_tensor project(struct qr_exec *x, const struct projection *p, const struct qr_tensor *in, const struct qr_tensor *onto)
@@ -189,7 +207,7 @@ static struct qr_tensor project(struct qr_exec *x, const struct projection *p, c
     if (x->watch)
         x->watch(x->watch_user, &read, p->w);
     if (a.n_rows > 0)
-        x->be->k->linear(x->be->queue, &a);
+        multiply(x, &a);
     if (x->batch->n_groups > 0)
         qr_lora_apply(x, &out, &read, p->w);
     if (summed)
@@ -263,7 +281,7 @@ static void serve_feed(struct qr_exec *x, struct qr_tensor *h, const struct qr_t
                                      .glu = !w->ungated, .act = act},
                                     {.w = w->down, .bias = w->down_bias}};
     const bool picks = w->out->inputs.data || w->gate_up->inputs.data || w->down->inputs.data;
-    const bool whole = w->norm && !w->norm_bias && !w->out_norm && !w->down_norm && !w->ungated;
+    const bool whole = w->norm && !w->norm_bias && !w->out_norm && !w->down_norm && !w->ungated && w->gate_up->n_parts == 0;
     if (!x->unfused && !picks && whole) {
         feed_chained(x, h, mixed, p);
         return;
@@ -384,7 +402,7 @@ static struct qr_tensor serve_attend(struct qr_exec *x, const struct qr_tensor *
     QR_ASSERT(x != NULL && h != NULL);
     QR_ASSERT(w != NULL && spec != NULL);
     const struct projection p = {.w = w->qkv, .bias = w->qkv_bias, .norm = w->norm, .norm_bias = w->norm_bias, .eps = eps};
-    if (x->unfused || spec->row_norms) {
+    if (x->unfused || spec->row_norms || w->qkv->n_parts > 0) {
         struct qr_tensor qkv = project(x, &p, h, NULL);
         const struct qr_attend_weights rest = norm_rows_of_heads(x, &qkv, w, eps, spec);
         const struct qr_qkv_args heads = heads_of(x, &qkv, &rest, eps, spec);
@@ -396,7 +414,12 @@ static struct qr_tensor serve_attend(struct qr_exec *x, const struct qr_tensor *
     struct qr_tensor qkv = make_out(x, &a);
     const struct qr_qkv_args heads = heads_of(x, &qkv, w, eps, spec);
     const struct qr_chain_args chain = {.linear = &a, .n = 1, .heads = &heads};
-    x->be->k->chain(x->be->queue, &chain);
+    if (w->qkv->n_parts > 0) {
+        multiply(x, &a);
+        x->be->k->qkv(x->be->queue, &heads);
+    } else {
+        x->be->k->chain(x->be->queue, &chain);
+    }
     return attend(x, qkv.data, qkv.stride[0], heads.q_bf16, qkv.shape[0], spec, w->out);
 }
 

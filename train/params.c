@@ -207,7 +207,7 @@ void qr_params_extend(struct qr_params *p, const struct qr_param *more, int32_t 
 void qr_params_quantize(struct qr_params *p, enum qr_dtype to)
 {
     QR_ASSERT(p != NULL && p->half != NULL && p->seen == NULL);
-    QR_ASSERT(qr_dtype_is_quantized(to));
+    QR_ASSERT(qr_dtype_rounds(to));
     if (!p->planned)
         p->be->mem->free(p->weights.region);
     p->packs = to;

@@ -238,7 +238,7 @@ static void check_product(struct check *c, struct qr_linear_case l)
 
 static void check_products(struct check *c)
 {
-    static const enum qr_dtype rounded[] = {QR_W8, QR_W4, QR_W4_G128, QR_F8};
+    static const enum qr_dtype rounded[] = {QR_C8_G32, QR_C4_G32, QR_C4_G128, QR_F8};
     static const struct qr_linear_case large[] = {{96, 1024, 512, QR_BF16, true, false, 0}, {40, 520, 1024, QR_BF16, false, true, 0},
                                                   {300, 1032, 520, QR_BF16, false, false, 0}, {17, 512, 513, QR_BF16, false, true, 0}};
     for (int i = 0; i < QR_COUNT(qr_linear_cases); i++) {
@@ -575,7 +575,7 @@ static void check_rows(struct check *c)
         snprintf(what, sizeof what, "rope_table, head_norm, rope, and back: %d heads of %d", (int)h->n_heads, (int)h->head_dim);
         compare(c, what, heads, h, 0x1p-16);
     }
-    static const struct mixture mixtures[] = {{1, QR_BF16}, {37, QR_F32}, {200, QR_BF16}, {50, QR_W4}};
+    static const struct mixture mixtures[] = {{1, QR_BF16}, {37, QR_F32}, {200, QR_BF16}, {50, QR_C4_G32}};
     for (int i = 0; i < QR_COUNT(mixtures); i++) {
         snprintf(what, sizeof what, "route, experts: %d rows, %s", (int)mixtures[i].n_rows, qr_dtype_name(mixtures[i].w));
         compare(c, what, mixture, &mixtures[i], 0x1p-6); /* numbers between the products are rounded to bf16, perhaps to the other neighbour */

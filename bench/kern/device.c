@@ -114,7 +114,8 @@ static void call_linear(void *arg)
 static const struct {
     enum qr_dtype type;
     const char *note;
-} weights[] = {{QR_BF16, ""}, {QR_F8, ""}, {QR_W8, ""}, {QR_W4, ""}, {QR_W4_G128, ""}, {QR_C4_G32_SO, " (Q4_K)"}, {QR_C6_G16_S, " (Q6_K)"}};
+} weights[] = {{QR_BF16, ""}, {QR_F8, ""}, {QR_C8_G32, " (w8a16)"}, {QR_C4_G32, " (w4a16)"}, {QR_C4_G128, " (w4a16-g128)"}, {QR_C4_G32_SO, " (Q4_K)"},
+               {QR_C6_G16_S, " (Q6_K)"}};
 
 static void one_linear(struct bench *b, int w, int32_t n, int32_t n_in, int32_t n_out)
 {

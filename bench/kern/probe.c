@@ -151,7 +151,7 @@ enum qr_probe_unit qr_probe_unit_of(enum qr_dtype weights)
     QR_ASSERT(qr_dtype_multiplies(weights) || weights == QR_CODED);
     if (weights == QR_F32)
         return QR_PROBE_F32;
-    return qr_dtype_is_quantized(weights) && !qr_dtype_format(weights).weight_only ? QR_PROBE_INT8 : QR_PROBE_BF16;
+    return qr_dtype_is_quantized(weights) ? QR_PROBE_INT8 : QR_PROBE_BF16;
 }
 
 const char *qr_probe_name(const char *isa, enum qr_probe_unit unit)

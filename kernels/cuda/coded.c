@@ -1,9 +1,10 @@
-/* Weights as integers, for products whose x stays bf16: packed on the host by the functions of kernels/quant.h and kernels/coded.h, so that they are what every
- * level has. Loading takes some 2 ns a weight for that. E4M3 ones are packed by the device (pack_eights.cu). Layout: coded.h. */
+/* Weights as codes, for products whose x stays bf16: packed on the host by the functions of kernels/coded.h, so that they are what every level has. Loading
+ * takes some 2 ns a weight for that. E4M3 numbers with a scale for each output are packed by the device (pack_eights.cu). Layout: coded.h. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
+#include "kernels/code_numbers.h"
 #include "kernels/coded.h"
 #include "kernels/cuda/coded.h"
 #include "kernels/cuda/entries.h"
@@ -36,54 +37,18 @@ static struct qr_coded stored_of(const uint8_t *packed, enum qr_dtype t, int64_t
     return c;
 }
 
-static struct qr_quant_format format_of(enum qr_dtype t)
-{
-    return t == QR_F8 ? (struct qr_quant_format){.bits = 8} : qr_dtype_format(t);
-}
-
 struct qr_coded qr_coded_of(const void *packed, enum qr_dtype t, int64_t n_out, int64_t n_in)
 {
     QR_ASSERT(qr_coded_lies(t));
     QR_ASSERT(n_out > 0 && n_in > 0);
     if (qr_dtype_is_coded(t))
         return stored_of(packed, t, n_out, n_in);
-    const struct qr_quant_format f = format_of(t);
-    const int64_t least = t == QR_F8 ? 16 : 8, whole = (n_in + least - 1) / least * least;
-    struct qr_coded c = {.form = t == QR_F8 ? QR_CODED_EIGHTS : f.bits == 8 ? QR_CODED_BYTES : QR_CODED_NIBBLES, .code_bytes = f.bits == 8 ? whole : whole / 2,
-                         .group = f.group ? f.group : INT32_MAX, .unit = INT32_MAX};
+    struct qr_coded c = {.form = QR_CODED_EIGHTS, .code_bytes = (n_in + 15) / 16 * 16, .group = INT32_MAX, .unit = INT32_MAX};
     const uint8_t *at = packed;
-    c.n_groups = f.group ? (n_in + f.group - 1) / f.group : 0;
     c.codes = part(&at, (size_t)(n_out * c.code_bytes));
-    c.multiples = part(&at, (size_t)(n_out * c.n_groups));
     c.scale = part(&at, (size_t)n_out * sizeof(float));
     c.n_bytes = (size_t)(at - (const uint8_t *)packed);
     return c;
-}
-
-/* One row as it lies on the device. */
-static float code_row(uint8_t *codes, uint8_t *multiples, const struct qr_coded *c, enum qr_dtype to, int64_t n_in, const void *row, enum qr_dtype from)
-{
-    const struct qr_quant_format f = format_of(to);
-    const int64_t group = f.group ? f.group : QR_QUANT_GROUP;
-    float x[QR_QUANT_GROUP_MAX], inverse;
-    const float scale = qr_quant_scale(&inverse, qr_quant_row_max(row, from, n_in), qr_quant_largest(f));
-    memset(codes, 0, (size_t)c->code_bytes);
-    for (int64_t i = 0; i < n_in; i += group) {
-        const int64_t n = n_in - i < group ? n_in - i : group;
-        int8_t q[QR_QUANT_GROUP_MAX];
-        qr_quant_load(x, group, row, from, i, n);
-        if (f.group)
-            multiples[i / group] = (uint8_t)qr_quant_group(q, x, f, inverse);
-        else
-            qr_quant_int8(q, x, n, inverse);
-        for (int64_t j = 0; j < n; j++) {
-            if (f.bits == 8)
-                codes[i + j] = (uint8_t)q[j];
-            else
-                codes[(i + j) / 2] = (uint8_t)(codes[(i + j) / 2] | (q[j] & 15) << (i + j) % 2 * 4);
-        }
-    }
-    return scale;
 }
 
 /* Part of the packed matrix, from host memory that may go at once. */
@@ -93,34 +58,7 @@ static void send(struct qr_queue *q, const void *to, const void *from, size_t n_
         QR_CUDA_CHECK(cudaMemcpyAsync((void *)(uintptr_t)to, from, n_bytes, cudaMemcpyHostToDevice, qr_queue_apart(q)));
 }
 
-void qr_coded_pack(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t n_out, int64_t n_in, int64_t row0, const void *rows, enum qr_dtype from,
-                   int64_t n_rows)
-{
-    QR_ASSERT(q != NULL && dst != NULL && rows != NULL);
-    QR_ASSERT(row0 >= 0 && n_rows > 0 && n_rows <= n_out - row0);
-    const struct qr_coded c = qr_coded_of(dst, to, n_out, n_in);
-    if (to == QR_F8) {
-        qr_cuda_pack_eights(q, &c, row0, n_in, rows, from, n_rows, qr_f8_tolerance(from));
-        return;
-    }
-    const size_t row_bytes = (size_t)n_in * qr_dtype_bytes(from), n = (size_t)n_rows;
-    uint8_t *host = malloc(n * row_bytes), *codes = malloc(n * (size_t)c.code_bytes), *multiples = malloc(n * (size_t)c.n_groups + 1);
-    float *scale = malloc(n * sizeof *scale);
-    QR_ASSERT(host && codes && multiples && scale);
-    QR_CUDA_CHECK(cudaMemcpyAsync(host, rows, n * row_bytes, cudaMemcpyDeviceToHost, qr_queue_apart(q)));
-    QR_CUDA_CHECK(cudaStreamSynchronize(q->stream));
-    for (size_t r = 0; r < n; r++)
-        scale[r] = code_row(codes + r * (size_t)c.code_bytes, multiples + r * (size_t)c.n_groups, &c, to, n_in, host + r * row_bytes, from);
-    send(q, c.codes + (size_t)row0 * (size_t)c.code_bytes, codes, n * (size_t)c.code_bytes);
-    send(q, c.multiples + (size_t)row0 * (size_t)c.n_groups, multiples, n * (size_t)c.n_groups);
-    send(q, c.scale + row0, scale, n * sizeof *scale);
-    QR_CUDA_CHECK(cudaStreamSynchronize(q->stream));
-    free(host), free(codes), free(multiples), free(scale);
-}
-
-/* ---- coded ---- */
-
-/* Up to 16 rows as they are copied to the device. */
+/* What up to 16 rows become, on their way to the device. */
 struct stored {
     void *memory; /* owned: the source's numbers */
     uint8_t *codes;
@@ -193,4 +131,25 @@ void qr_cuda_linear_pack_coded(struct qr_queue *q, void *dst, enum qr_dtype to, 
         send_stored(q, &c, &s, &all, rows->levels, row0 + o, n);
     }
     free(s.memory), free(s.codes), free(s.half);
+}
+
+void qr_coded_pack(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t n_out, int64_t n_in, int64_t row0, const void *rows, enum qr_dtype from,
+                   int64_t n_rows)
+{
+    QR_ASSERT(q != NULL && dst != NULL && rows != NULL);
+    QR_ASSERT(row0 >= 0 && n_rows > 0 && n_rows <= n_out - row0);
+    if (to == QR_F8) {
+        const struct qr_coded c = qr_coded_of(dst, to, n_out, n_in);
+        qr_cuda_pack_eights(q, &c, row0, n_in, rows, from, n_rows, qr_f8_tolerance(from));
+        return;
+    }
+    const size_t n_bytes = (size_t)n_rows * (size_t)n_in * qr_dtype_bytes(from);
+    void *host = malloc(n_bytes);
+    QR_ASSERT(host);
+    QR_CUDA_CHECK(cudaMemcpyAsync(host, rows, n_bytes, cudaMemcpyDeviceToHost, qr_queue_apart(q)));
+    QR_CUDA_CHECK(cudaStreamSynchronize(q->stream));
+    const struct qr_numbers numbers = {host, from, to, n_in};
+    const struct qr_coded_source source = qr_numbers_source(&numbers);
+    qr_cuda_linear_pack_coded(q, dst, to, n_out, n_in, row0, &source, n_rows);
+    free(host);
 }

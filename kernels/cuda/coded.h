@@ -1,11 +1,10 @@
-/* coded.h - weights as integers, as they lie on the device. Inside kernels/cuda/ only, C and C++.
+/* coded.h - weights as codes, as they lie on the device. Inside kernels/cuda/ only, C and C++.
  *
- * Rounded ones, with a scale for each output (kernels.h: w8a16, w4a16, w4a16-gG; fp8: E4M3): codes, row by row, each
- * row padded with zeros to 8 codes (fp8: 16, in multiples of which cuBLASLt reads them); then the multiples of its
- * groups; then scales. Coded ones (kernels.h, linear_pack_coded): codes as above, those of 5 and 6 bits in a byte each
- * as those of 8 (not packed as on processors: more room than there), then what the format has of scales and offsets
- * (f16), their steps, a factor for each output, and for 4 bits what the 16 codes stand for, for every 16 outputs. Each
- * of these begins at a multiple of 16 bytes. */
+ * fp8 (kernels.h, linear): E4M3 numbers, row by row, each row padded with zeros to a multiple of 16, in which cuBLASLt
+ * reads them; then scales. Coded ones (kernels.h, linear_pack_coded): codes row by row, padded to 8, those of 5 and 6
+ * bits in a byte each as those of 8 (not packed as on processors: more room than there), then what the format has of
+ * scales and offsets (f16), their steps, a factor for each output, and for 4 bits what the 16 codes stand for, for every
+ * 16 outputs. Each of these begins at a multiple of 16 bytes. */
 #ifndef QR_KERNELS_CUDA_CODED_H
 #define QR_KERNELS_CUDA_CODED_H
 
@@ -19,15 +18,14 @@ extern "C" {
 
 #include "kernels/kernels.h"
 
-enum qr_coded_form { QR_CODED_NONE, QR_CODED_BYTES, QR_CODED_NIBBLES, QR_CODED_STORED, QR_CODED_EIGHTS };
+enum qr_coded_form { QR_CODED_NONE, QR_CODED_STORED, QR_CODED_EIGHTS };
 
 struct qr_coded {
-    enum qr_coded_form form;  /* rounded to 8 bits, to 4; coded; E4M3 */
+    enum qr_coded_form form;  /* coded; E4M3 */
     bool zero;                /* offsets are -(scale * offset_step) */
     int32_t group, unit;      /* inputs of one */
     int64_t code_bytes, n_groups, n_units; /* of a row */
     const uint8_t *codes;     /* [n_out][code_bytes]: a byte each, or two of 4 bits a byte, the even one in the lower bits */
-    const uint8_t *multiples; /* [n_out][n_groups] */
     const float *scale;       /* [n_out]; NULL with coded ones */
     const uint16_t *half, *half_offset;   /* [n_out][n_units]; NULL where the format has none, as the next two */
     const int8_t *step, *offset_step;     /* [n_out][n_groups] */
@@ -36,10 +34,10 @@ struct qr_coded {
     size_t n_bytes;           /* of all */
 };
 
-/* Types whose weights are rounded to such integers, and all whose weights lie as described here. */
+/* Types that numbers are packed to here (linear_pack), and all whose weights lie as described here. */
 static inline bool qr_coded_is(enum qr_dtype t)
 {
-    return t == QR_F8 || t == QR_W8 || t == QR_W4 || t == QR_W4_G64 || t == QR_W4_G128;
+    return t == QR_F8 || qr_dtype_codes_numbers(t);
 }
 
 static inline bool qr_coded_lies(enum qr_dtype t)

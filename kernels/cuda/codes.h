@@ -52,7 +52,7 @@ template <int COLS> QR_DEVICE void qr_codes_decode(uint16_t *to, const uint8_t *
 {
     const struct qr_coded &c = a.coded;
     const int32_t lane = (int32_t)threadIdx.x % QR_WARP, k = k0 + lane % 8 * QR_CHUNK;
-    const int32_t unit = c.form == QR_CODED_STORED ? k / c.unit : 0, group = c.form == QR_CODED_STORED || c.form == QR_CODED_NIBBLES ? k / c.group : 0;
+    const int32_t unit = c.form == QR_CODED_STORED ? k / c.unit : 0, group = c.form == QR_CODED_STORED ? k / c.group : 0;
     const bool half = qr_coded_halves(c);
     uint2 next = qr_codes_eight(codes, lane, half);
 #pragma unroll 2

@@ -269,7 +269,7 @@ QR_DEVICE void decode_share(uint16_t *to, const uint8_t *share, const struct few
 {
     const struct qr_coded &c = a.product.coded;
     const int32_t lane = (int32_t)threadIdx.x % QR_WARP, k = k0 + lane * QR_CHUNK;
-    const int32_t unit = c.form == QR_CODED_STORED ? k / c.unit : 0, group = c.form == QR_CODED_STORED || c.form == QR_CODED_NIBBLES ? k / c.group : 0;
+    const int32_t unit = c.form == QR_CODED_STORED ? k / c.unit : 0, group = c.form == QR_CODED_STORED ? k / c.group : 0;
     const bool half = qr_coded_halves(c);
 #pragma unroll 2
     for (int r = 0; r < HALF; r++) {

@@ -43,33 +43,6 @@ static inline bool qr_product_has_pieces(const struct qr_product *a)
 
 /* ---- codes become bf16 ---- */
 
-/* Four codes of 8 bits: of the low half of a word, then of the high one. 128 + the low seven bits, minus 128 or, as the sign's bit is the lowest of bf16's
- * exponent, 256. */
-QR_DEVICE uint32_t qr_decode_two(uint32_t bytes, uint32_t places)
-{
-    const uint32_t t = __byte_perm(bytes, 0, places);
-    return qr_sub_bf16x2((t & 0x007f007fu) | 0x43004300u, (t & 0x00800080u) | 0x43004300u);
-}
-
-/* Weights rounded to 8 bits. */
-QR_DEVICE uint4 qr_decode_bytes(uint2 v)
-{
-    return make_uint4(qr_decode_two(v.x, 0x4140), qr_decode_two(v.x, 0x4342), qr_decode_two(v.y, 0x4140), qr_decode_two(v.y, 0x4342));
-}
-
-/* Weights rounded to 4 bits, times their multiple: at most 8 bits, so nothing is lost. 128 + a code's distance from -8, minus 136. */
-QR_DEVICE uint4 qr_decode_nibbles(const struct qr_coded &c, int64_t o, int32_t group, uint32_t v)
-{
-    const uint32_t m = qr_to_bf16((float)c.multiples[o * c.n_groups + group]), both = m | m << 16;
-    uint32_t h[4];
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        const uint32_t two = v >> (8 * i), codes = (two & 0xfu) | (two << 12 & 0xf0000u);
-        h[i] = qr_mul_bf16x2(qr_sub_bf16x2(codes ^ 0x43084308u, 0x43084308u), both);
-    }
-    return make_uint4(h[0], h[1], h[2], h[3]);
-}
-
 /* What four codes of 4 bits stand for, a byte each. */
 QR_DEVICE uint32_t qr_levels_of(uint4 level, uint32_t codes)
 {
@@ -124,7 +97,7 @@ template <class T> QR_DEVICE const T *qr_moved(const T *p, int64_t by)
 
 QR_DEVICE struct qr_coded qr_coded_moved(struct qr_coded c, int64_t by)
 {
-    c.codes = qr_moved(c.codes, by), c.multiples = qr_moved(c.multiples, by), c.scale = qr_moved(c.scale, by);
+    c.codes = qr_moved(c.codes, by), c.scale = qr_moved(c.scale, by);
     c.half = qr_moved(c.half, by), c.half_offset = qr_moved(c.half_offset, by), c.factor = qr_moved(c.factor, by);
     c.step = qr_moved(c.step, by), c.offset_step = qr_moved(c.offset_step, by), c.level = qr_moved(c.level, by);
     return c;
@@ -133,25 +106,21 @@ QR_DEVICE struct qr_coded qr_coded_moved(struct qr_coded c, int64_t by)
 /* Whether two codes are in a byte. */
 QR_HOST_DEVICE bool qr_coded_halves(const struct qr_coded &c)
 {
-    return c.form == QR_CODED_NIBBLES || (c.form == QR_CODED_STORED && c.level);
+    return c.form == QR_CODED_STORED && c.level;
 }
 
 /* Eight weights of output o, of this unit and group of inputs, whose codes are v (in v.x those of 4 bits): as bf16, to be multiplied by c.scale[o] where there
  * is a scale. */
 QR_DEVICE uint4 qr_decode(const struct qr_coded &c, int64_t o, int32_t unit, int32_t group, uint2 v)
 {
-    if (c.form == QR_CODED_EIGHTS)
-        return qr_decode_eights(v);
-    if (c.form == QR_CODED_BYTES)
-        return qr_decode_bytes(v);
-    return c.form == QR_CODED_NIBBLES ? qr_decode_nibbles(c, o, group, v.x) : qr_decode_stored(c, o, unit, group, v);
+    return c.form == QR_CODED_EIGHTS ? qr_decode_eights(v) : qr_decode_stored(c, o, unit, group, v);
 }
 
 /* Those from input k on, a multiple of 8. */
 QR_DEVICE uint4 qr_decode_chunk(const struct qr_coded &c, int64_t o, int32_t k)
 {
     const uint8_t *at = c.codes + o * c.code_bytes + (qr_coded_halves(c) ? k / 2 : k);
-    const int32_t unit = c.form == QR_CODED_STORED ? k / c.unit : 0, group = c.form == QR_CODED_STORED || c.form == QR_CODED_NIBBLES ? k / c.group : 0;
+    const int32_t unit = c.form == QR_CODED_STORED ? k / c.unit : 0, group = c.form == QR_CODED_STORED ? k / c.group : 0;
     return qr_decode(c, o, unit, group, qr_coded_halves(c) ? make_uint2(*(const uint32_t *)at, 0) : *(const uint2 *)at);
 }
 

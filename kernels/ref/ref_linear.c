@@ -7,6 +7,7 @@
 
 #include "base/assert.h"
 #include "base/mem.h"
+#include "kernels/code_numbers.h"
 #include "kernels/coded.h"
 #include "kernels/f8.h"
 
@@ -103,29 +104,21 @@ static void QR_REF(linear_f8)(real sum[LINEAR_OUTS], const struct QR_REF(linear_
 /* n elements of output o's weights, from i0 on. */
 static void QR_REF(linear_weights)(real *w, const struct QR_REF(linear_block) *b, int32_t o, int32_t i0, int32_t n)
 {
-    const enum qr_dtype type = qr_ref_packed(b->a->w->packed_dtype);
-    if (!qr_dtype_is_quantized(type)) {
-        qr_ref_load_row(w, b->a->w->packed, type, (size_t)(b->first + o) * (size_t)b->a->n_in + (size_t)i0, n);
-        return;
-    }
-    const int16_t *integer = QR_REF(quant_row)(b->a, b->first + o) + i0;
-    for (int32_t i = 0; i < n; i++)
-        w[i] = integer[i];
+    qr_ref_load_row(w, b->a->w->packed, qr_ref_packed(b->a->w->packed_dtype), (size_t)(b->first + o) * (size_t)b->a->n_in + (size_t)i0, n);
 }
 
-/* Products with numbers, or with integers that activations in bf16 meet. Four outputs side by side: the sum of one would wait for itself at each element. */
+/* Products with numbers. Four outputs side by side: the sum of one would wait for itself at each element. */
 static void QR_REF(linear_numbers)(real sum[LINEAR_OUTS], const struct QR_REF(linear_block) *b)
 {
     const int32_t n_in = b->a->n_in;
     const enum qr_dtype type = qr_ref_packed(b->a->w->packed_dtype);
-    const bool integers = qr_dtype_is_quantized(type);
     QR_UNINITIALIZED real met[LINEAR_PIECE], w[4][LINEAR_PIECE];
     for (int32_t o = 0; o < LINEAR_OUTS; o++)
         sum[o] = 0;
     for (int32_t i0 = 0; i0 < n_in; i0 += LINEAR_PIECE) {
         const int32_t n = n_in - i0 < LINEAR_PIECE ? n_in - i0 : LINEAR_PIECE;
         for (int32_t i = 0; i < n; i++)
-            met[i] = qr_ref_meet(QR_REF(linear_x)(b->a, b->x, b->rms, i0 + i), integers ? QR_BF16 : type);
+            met[i] = qr_ref_meet(QR_REF(linear_x)(b->a, b->x, b->rms, i0 + i), type);
         for (int32_t o = 0; o < b->n; o += 4) {
             const int32_t more = b->n - o < 4 ? b->n - o : 4;
             for (int32_t k = 0; k < 4; k++)
@@ -145,7 +138,7 @@ static void QR_REF(linear_numbers)(real sum[LINEAR_OUTS], const struct QR_REF(li
 static void QR_REF(linear_row)(const struct qr_linear_args *a, real *out, const real *x)
 {
     const enum qr_dtype type = a->w->packed_dtype;
-    const bool f8 = type == QR_F8, quantized = f8 || qr_dtype_is_quantized(type), integers = !f8 && quantized && !qr_dtype_format(type).weight_only;
+    const bool f8 = type == QR_F8, integers = qr_dtype_is_quantized(type);
     struct QR_REF(linear_block) b = {.a = a, .x = x, .rms = QR_REF(linear_rms)(a, x)};
     const float scale = integers || f8 ? QR_REF(quant_row_scale)(&b.inverse, a, x, b.rms, f8 ? QR_E4M3_MAX : QR_Q8_LARGEST) : 1;
     real number[LINEAR_OUTS];
@@ -160,7 +153,7 @@ static void QR_REF(linear_row)(const struct qr_linear_args *a, real *out, const 
             QR_REF(linear_numbers)(number, &b);
         for (int32_t o = 0; o < b.n; o++) {
             real y = integers ? (real)integer[o] : number[o];
-            if (quantized)
+            if (integers || f8)
                 y *= (real)(scale * ((const float *)a->w->packed)[b.first + o]);
             QR_REF(linear_put)(a, out, b.first + o, y);
         }
@@ -224,6 +217,12 @@ void QR_REF(linear_pack)(struct qr_queue *q, void *dst, enum qr_dtype to, int64_
     (void)q;
     QR_ASSERT(dst != NULL && rows != NULL);
     QR_ASSERT(row0 >= 0 && n_rows >= 0 && row0 + n_rows <= n_out);
+    if (qr_dtype_is_coded(to)) {
+        const struct qr_numbers numbers = {rows, from, to, n_in};
+        const struct qr_coded_source source = qr_numbers_source(&numbers);
+        QR_REF(linear_pack_coded)(q, dst, to, n_out, n_in, row0, &source, n_rows);
+        return;
+    }
     for (int64_t o = 0; to == QR_F8 && o < n_rows; o++)
         ((float *)dst)[row0 + o] = qr_f8_row((uint8_t *)((float *)dst + n_out) + (row0 + o) * n_in,
                                              (const char *)rows + (size_t)(o * n_in) * qr_dtype_bytes(from), from, n_in);

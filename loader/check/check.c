@@ -49,9 +49,9 @@ static int check_backend(struct qr_check_report *r, struct qr_err *err)
     r->compute = qr_weights_stored_dtype(r->files, &share, be->k);
     const enum qr_dtype kv = r->compute == QR_F32 ? QR_F32 : QR_BF16;
     rc = qr_backend_supports(be, r->compute, qr_weights_inputs_max(c), kv, c->head_dim, BLOCK_TOKENS, err);
-    for (int t = 0; t < QR_DTYPE_COUNT; t++)
-        if (t == (int)r->compute || qr_dtype_is_quantized((enum qr_dtype)t))
-            r->weight_bytes[t] = qr_weights_bytes_as(r->files, &share, be->k, (enum qr_dtype)t);
+    r->weight_bytes[r->compute] = qr_weights_bytes_as(r->files, &share, be->k, r->compute);
+    for (int i = 0; i < QR_COUNT(qr_check_formats); i++)
+        r->weight_bytes[qr_check_formats[i].type] = qr_weights_bytes_as(r->files, &share, be->k, qr_check_formats[i].type);
     const struct qr_kv_view token = {.dtype = kv, .n_layers = c->n_layers, .n_kv_heads = c->n_kv_heads, .block_tokens = 1, .head_dim = c->head_dim};
     r->kv_token_bytes = qr_kv_block_bytes(&token);
     snprintf(r->kernels, sizeof r->kernels, "%s", be->k->name);

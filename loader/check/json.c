@@ -56,8 +56,8 @@ static void put_memory(struct qr_buf *out, const struct qr_check_report *r)
 {
     qr_buf_printf(out, ",\"compute\":\"%s\",\"kernels\":\"%s\",\"kv_token_bytes\":%zu,\"weight_bytes\":{\"%s\":%zu", qr_dtype_name(r->compute), r->kernels,
                   r->kv_token_bytes, qr_dtype_name(r->compute), r->weight_bytes[r->compute]);
-    for (int t = QR_Q8; t <= QR_W4_G128; t++)
-        qr_buf_printf(out, ",\"%s\":%zu", qr_dtype_name((enum qr_dtype)t), r->weight_bytes[t]);
+    for (int i = 0; i < QR_COUNT(qr_check_formats); i++)
+        qr_buf_printf(out, ",\"%s\":%zu", qr_check_formats[i].name, r->weight_bytes[qr_check_formats[i].type]);
     qr_buf_put_byte(out, '}');
 }
 

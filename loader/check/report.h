@@ -12,6 +12,12 @@
 
 #define QR_CHECK_PROBLEMS_MAX 8
 
+/* Names of --quantize whose memory is told: one for each type that they stand for, of those that a processor has. */
+static const struct {
+    const char *name;
+    enum qr_dtype type;
+} qr_check_formats[] = {{"int8", QR_Q8}, {"int4", QR_Q4}, {"w8a16", QR_C8_G32}, {"w4a16", QR_C4_G32}, {"w4a16-g64", QR_C4_G64}, {"w4a16-g128", QR_C4_G128}};
+
 struct qr_check_report {
     const char *path;
     const struct qr_check_options *options;
@@ -27,7 +33,7 @@ struct qr_check_report {
     bool generates;                        /* nothing is wrong but with what a server alone needs */
     enum qr_dtype compute;                 /* when nothing is wrong and it is a model */
     char kernels[32];                      /* likewise: of which level */
-    size_t weight_bytes[QR_DTYPE_COUNT];   /* likewise: weights, with the embedding's rows, as `compute` and as each quantized type, on this machine */
+    size_t weight_bytes[QR_DTYPE_COUNT];   /* likewise: weights, with the embedding's rows, as `compute` and as each of qr_check_formats, on this machine */
     size_t kv_token_bytes;                 /* likewise: cached keys and values of a token */
     int32_t n_unused;
     const char *first_unused;

@@ -341,9 +341,9 @@ static void put_memory(struct qr_buf *out, const struct qr_check_report *r)
     char text[1000], size[24], token[24];
     size_t len = (size_t)snprintf(text, sizeof text, "weights %s as %s and %s for each token kept; weights with --quantize",
                                   qr_size_text(size, r->weight_bytes[r->compute]), qr_dtype_name(r->compute), qr_size_text(token, r->kv_token_bytes));
-    for (int t = QR_Q8; t <= QR_W4_G128 && len < sizeof text; t++)
-        len += (size_t)snprintf(text + len, sizeof text - len, "%s %s %.1f", t == QR_Q8 ? "" : ",", qr_dtype_name((enum qr_dtype)t),
-                                (double)r->weight_bytes[t] / 0x1p20);
+    for (int i = 0; i < QR_COUNT(qr_check_formats) && len < sizeof text; i++)
+        len += (size_t)snprintf(text + len, sizeof text - len, "%s %s %.1f", i == 0 ? "" : ",", qr_check_formats[i].name,
+                                (double)r->weight_bytes[qr_check_formats[i].type] / 0x1p20);
     if (len < sizeof text)
         snprintf(text + len, sizeof text - len, " MiB (quire plan: all of it)");
     put_words(out, "memory", text);

@@ -19,17 +19,20 @@ struct qr_stored_code {
 /* The one that keeps a stored tensor as it is. False: it is stored as numbers. */
 bool qr_stored_code(struct qr_stored_code *out, const struct qr_stored_tensor *t);
 
-/* The narrowest that keeps both, for matrices that are multiplied as one. False: there is none, or their inputs stand in different orders. */
-bool qr_stored_code_join(struct qr_stored_code *out, const struct qr_stored_code *a, const struct qr_stored_code *b);
+/* Whether their inputs stand in the same order. */
+bool qr_stored_code_in_order(const struct qr_stored_code *a, const struct qr_stored_code *b);
 
-/* What c is where it is kept as another type that keeps it: a join's, or a wider one. */
+/* And whether they can be rows of one matrix. */
+bool qr_stored_code_equal(const struct qr_stored_code *a, const struct qr_stored_code *b);
+
+/* What c is where it is kept as a wider type (qr_stored_code_widen). */
 void qr_stored_code_as(struct qr_stored_code *c, enum qr_dtype as);
 
 /* For kernels that do not have codes of fewer than 4 bits: what keeps such a code with more. Others stay as they are. */
 void qr_stored_code_widen(struct qr_stored_code *c);
 
-/* Rows from `first_row` on and a stretch of columns of a tensor, as a source for linear_pack_coded; its fill's argument. `as` keeps the tensor (itself, or a
- * join); cols begin and end where the tensor's groups (or 256 inputs, with steps) do. */
+/* Rows from `first_row` on and a stretch of columns of a tensor, as a source for linear_pack_coded; its fill's argument. `as` keeps the tensor (itself, or
+ * wider); cols begin and end where the tensor's groups (or 256 inputs, with steps) do. */
 struct qr_stored_rows {
     const struct qr_tensor_files *files; /* borrowed, as is t */
     const struct qr_stored_tensor *t;

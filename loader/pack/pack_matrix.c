@@ -285,7 +285,7 @@ static void pack_rows(struct qr_packer *a, const struct piece *p, int64_t row, i
     }
     if (p->vector)
         decode_vector(files, p, p->vector);
-    else if (qr_dtype_is_coded(p->dst.packed_dtype))
+    else if (p->cut.coded)
         pack_coded(a, files, p, qr_backend_alone(a->be, worker), row, n);
     else
         pack_numbers(a, files, p, qr_backend_alone(a->be, worker), room, row, n);
@@ -388,7 +388,7 @@ static bool hold_whole(struct qr_packer *p, struct qr_tensor_files *view, const 
 static int64_t item_rows(const struct piece *p)
 {
     const int64_t least = p->view ? PANEL_ROWS : rows_together(p), most = (int64_t)(READ_BYTES / (row_bytes(p->t) + 1)) / least * least;
-    const bool coded = qr_dtype_is_coded(p->dst.packed_dtype);
+    const bool coded = p->cut.coded;
     if (p->view)
         return coded && p->t->quantized ? PANEL_ROWS * qr_quantized_together(p->t) : PANEL_ROWS;
     return most < least || (!coded && must_decode(p)) ? least : most;
@@ -397,7 +397,7 @@ static int64_t item_rows(const struct piece *p)
 /* Pieces that share a panel are packed one after the other. */
 static void add_matrix(struct qr_packer *p, struct piece *piece)
 {
-    const bool coded = qr_dtype_is_coded(piece->dst.packed_dtype), whole = read_whole(piece);
+    const bool coded = piece->cut.coded, whole = read_whole(piece);
     const size_t number = must_decode(piece) ? sizeof(float) : qr_dtype_bytes(piece->t->type->dtype);
     const bool own = whole || (qr_backend_n_nodes(p->be) > 1 && (size_t)piece->cut.rows.n * row_bytes(piece->t) >= NODE_BYTES);
     struct qr_tensor_files view;
@@ -428,7 +428,7 @@ void qr_packer_matrix(struct qr_packer *p, const struct qr_weight *dst, int64_t 
         add_matrix(p, &piece);
         return;
     }
-    if (qr_dtype_is_coded(dst->packed_dtype))
+    if (cut->coded)
         pack_coded(p, p->files, &piece, p->be->queue, 0, cut->rows.n);
     else if (must_decode(&piece))
         upload_decoded(p, &piece);

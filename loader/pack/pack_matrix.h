@@ -18,6 +18,7 @@ void qr_packer_free(struct qr_packer *p); /* what was not run is not packed */
 struct qr_cut {
     struct qr_span rows, cols;
     bool turned; /* they are the stored matrix's columns, and all its rows */
+    bool coded;  /* codes stay as the file has them; else dst is made from numbers */
 };
 
 /* The cut becomes rows `first` on of dst, from the next run on at the latest; dst is copied. */

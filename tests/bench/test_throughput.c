@@ -44,8 +44,8 @@ Test(throughput, a_unit_is_what_activations_are_rounded_for)
     cr_expect_eq(qr_probe_unit_of(QR_F32), QR_PROBE_F32);
     cr_expect_eq(qr_probe_unit_of(QR_BF16), QR_PROBE_BF16);
     cr_expect_eq(qr_probe_unit_of(QR_Q8), QR_PROBE_INT8);
-    cr_expect_eq(qr_probe_unit_of(QR_Q4_G128), QR_PROBE_INT8);
-    cr_expect_eq(qr_probe_unit_of(QR_W4), QR_PROBE_BF16);
+    cr_expect_eq(qr_probe_unit_of(QR_Q4), QR_PROBE_INT8);
+    cr_expect_eq(qr_probe_unit_of(QR_C4_G32), QR_PROBE_BF16);
 }
 
 /* ---- the program ---- */

@@ -5,10 +5,9 @@
 #include "kernels/coded.h"
 #include "tests/kernels/util.h"
 
-static const enum qr_dtype coded_types[] = {QR_C2_G16_SO, QR_C3_G16_S, QR_C3_G16_SO,
-                                            QR_C4_G32,   QR_C4_G64,   QR_C4_G128,  QR_C4_G32_Z,  QR_C4_G64_Z, QR_C4_G128_Z, QR_C4_G32_O,  QR_C4_G16_S,
-                                            QR_C4_G32_S, QR_C4_G16_SO, QR_C4_G32_SO, QR_C5_G32,  QR_C5_G32_O, QR_C5_G32_SO, QR_C6_G16_S,  QR_C6_G16_SO,
-                                            QR_C8_G32,   QR_C8_G32_O, QR_C8_G16_S,  QR_C8_G16_SO, QR_C8_G32_SO, QR_C8_E4M3};
+static const enum qr_dtype coded_types[] = {QR_C2_G16_SO, QR_C3_G16_S, QR_C4_G32,    QR_C4_G64,    QR_C4_G128, QR_C4_G32_Z, QR_C4_G64_Z,
+                                            QR_C4_G128_Z, QR_C4_G32_O, QR_C4_G16_S,  QR_C4_G32_S,  QR_C4_G16_SO, QR_C4_G32_SO,
+                                            QR_C5_G32,    QR_C5_G32_O, QR_C5_G32_SO, QR_C6_G16_S,  QR_C8_G32,  QR_C8_E4M3};
 
 struct coded_source {
     struct qr_coded_format f;

@@ -126,8 +126,7 @@ Test(backend, supports_what_the_kernels_compute_and_says_what_not)
     static const struct {
         enum qr_dtype weights;
         int32_t inputs_max;
-    } widths[] = {{QR_F32, 262144}, {QR_BF16, 262144}, {QR_Q8, 65536}, {QR_Q4, 65536},
-                  {QR_Q4_G128, 65536}, {QR_Q8_G32, 32768}, {QR_W8, 32768}, {QR_W4_G64, 32768}};
+    } widths[] = {{QR_F32, 262144}, {QR_BF16, 262144}, {QR_Q8, 65536}, {QR_Q4, 65536}, {QR_C8_G32, 32768}, {QR_C4_G64, 32768}};
     for (int i = 0; i < QR_COUNT(widths); i++) {
         cr_assert_eq(qr_backend_supports(be, widths[i].weights, widths[i].inputs_max, QR_BF16, 64, 16, &err), 0, "%s", err.msg);
         cr_assert_eq(qr_backend_supports(be, widths[i].weights, widths[i].inputs_max + 1, QR_BF16, 64, 16, &err), QR_E_UNSUPPORTED);

@@ -47,7 +47,7 @@ static void check_first(struct qr_backend *be, const struct data *many, int32_t 
 /* Rows that blocks make bf16 and rows that come so, aligned or not; a row of each number of warps that sum it; fewer tiles than blocks, and more. */
 Test(cuda_few, products_of_few_rows_are_the_first_rows_of_many_with_each_step_in_a_launch_of_its_own)
 {
-    static const enum qr_dtype formats[] = {QR_BF16, QR_W4, QR_C4_G32_SO, QR_F8, QR_W8};
+    static const enum qr_dtype formats[] = {QR_BF16, QR_C4_G32, QR_C4_G32_SO, QR_F8, QR_C8_G32};
     static const struct {
         int32_t n_in, n_out;
     } shapes[] = {{72, 40}, {33, 31}, {576, 336}, {1100, 24}, {4100, 16}, {8200, 10}};
@@ -73,7 +73,7 @@ Test(cuda_few, products_of_few_rows_are_the_first_rows_of_many_with_each_step_in
 /* Blocks of 128 columns and of 64; fewer inputs than are under way, and more; each pair of a form and a shape once. */
 Test(cuda_few, products_of_codes_with_17_to_64_rows_are_the_first_rows_of_more)
 {
-    static const enum qr_dtype formats[] = {QR_W8, QR_W4_G64, QR_F8, QR_C4_G32_SO, QR_C8_G16_SO};
+    static const enum qr_dtype formats[] = {QR_C8_G32, QR_C4_G64, QR_F8, QR_C4_G32_SO, QR_C6_G16_S};
     static const struct {
         int32_t n_in, n_out;
     } shapes[] = {{64, 40}, {544, 150}, {992, 70}};

@@ -200,7 +200,7 @@ Test(experts, add_to_every_row_what_its_experts_products_give_it_alone_in_order_
 {
     static const struct experts_case cases[] = {{1, 8, 2, 64, 96},  {2, 16, 4, 96, 48}, {37, 5, 3, 203, 27}, {20, 3, 3, 96, 48},
                                                 {9, 1, 1, 80, 33},  {40, 24, 8, 64, 32}, {130, 4, 1, 48, 32}, {257, 2, 2, 32, 16}};
-    static const enum qr_dtype types[] = {QR_F32, QR_BF16, QR_Q8, QR_Q4, QR_W4_G64};
+    static const enum qr_dtype types[] = {QR_F32, QR_BF16, QR_Q8, QR_Q4, QR_C4_G64};
     const char *names[8];
     const int32_t n_levels = device_levels(names);
     struct qr_rng rng = {.seed = SEED + 1};
@@ -221,7 +221,7 @@ Test(experts, add_to_every_row_what_its_experts_products_give_it_alone_in_order_
 Test(experts, of_codes_give_a_row_what_its_products_give_it_alone)
 {
     static const struct experts_case cases[] = {{3, 4, 2, 608, 96}, {38, 2, 1, 480, 96}, {90, 2, 1, 608, 96}};
-    static const enum qr_dtype types[] = {QR_W8, QR_W4_G128, QR_W4};
+    static const enum qr_dtype types[] = {QR_C8_G32, QR_C4_G128, QR_C4_G32};
     const char *names[8];
     const int32_t n_levels = device_levels(names);
     struct qr_rng rng = {.seed = SEED + 2};

@@ -7,13 +7,13 @@
 
 #define SEED 771
 
-static const enum qr_dtype formats[] = {QR_F32, QR_BF16, QR_Q8, QR_Q4, QR_Q8_G64, QR_Q4_G128, QR_W8, QR_W4, QR_C4_G32_SO, QR_C6_G16_S};
+static const enum qr_dtype formats[] = {QR_F32, QR_BF16, QR_Q8, QR_Q4, QR_C8_G32, QR_C4_G32, QR_C4_G32_SO, QR_C6_G16_S};
 
 /* What a device has, of few rows: an emulated one is slow, and more are products one by one there. */
 static bool has(const char *level, enum qr_dtype type, int32_t n_rows)
 {
     const bool on_device = strcmp(level, "cuda") == 0;
-    return !on_device || (n_rows <= 16 && type != QR_Q8 && type != QR_Q4 && type != QR_Q8_G64 && type != QR_Q4_G128);
+    return !on_device || (n_rows <= 16 && type != QR_Q8 && type != QR_Q4);
 }
 
 /* Rows of n_in numbers as row tiles, or NULL where such a product does not read them. Owned by the caller. */
@@ -130,7 +130,7 @@ Test(fused, products_give_a_row_the_same_bits_alone)
 /* What level avx512 does on a processor without AVX512-VNNI, asked for on any that has the level: avx2's products, behind its own norm. */
 Test(fused, integer_products_of_level_avx512_have_the_same_bits_with_and_without_vnni)
 {
-    static const enum qr_dtype integers[] = {QR_Q8, QR_Q4, QR_Q8_G64, QR_Q4_G128};
+    static const enum qr_dtype integers[] = {QR_Q8, QR_Q4};
     static const int32_t n_rows[] = {1, 4, 5, 37};
     if (!has_level("avx512"))
         cr_skip_test("this processor has no avx512");
@@ -141,7 +141,7 @@ Test(fused, integer_products_of_level_avx512_have_the_same_bits_with_and_without
         struct data d = make(be, &r, type, n_rows[i / QR_COUNT(integers)], 203, 320);
         const int64_t n = d.n_rows * d.out_stride;
         for (int act = QR_ACT_SILU; act <= QR_ACT_CLAMPED; act++) {
-            const struct form f = {.norm = true, .bias = true, .glu = qr_quant_parts(qr_dtype_format(type)) == 1, .act = (enum qr_act)act};
+            const struct form f = {.norm = true, .bias = true, .glu = true, .act = (enum qr_act)act};
             float *want = poisoned(n), *got = poisoned(n);
             const struct qr_linear_args a = args_of(&d, f, want), b = args_of(&d, f, got);
             be->k->linear(be->queue, &a);

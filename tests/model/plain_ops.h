@@ -125,7 +125,7 @@ static inline struct qr_tensor apart_linear(struct qr_exec *x, const struct qr_t
 {
     const int32_t n_in = (int32_t)in->shape[1];
     int32_t part[3], n = apart_parts(part, qr_model_config(x->model), (int32_t)w->t.shape[0]), first = 0;
-    if (n == 1)
+    if (n == 1 || w->n_parts > 0)
         return qr_ops_serve.linear(x, in, w, bias);
     struct qr_tensor out = plain_make(x, in->shape[0], w->t.shape[0]);
     for (int32_t i = 0; i < n; first += part[i++]) {

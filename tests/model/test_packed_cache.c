@@ -81,7 +81,7 @@ static int n_files(const char *dir)
 
 Test(packed_cache, the_second_load_maps_what_the_first_has_packed_in_every_type)
 {
-    static const enum qr_dtype types[] = {QR_F32, QR_BF16, QR_Q8, QR_Q8_G64, QR_Q4, QR_W8, QR_W4_G128};
+    static const enum qr_dtype types[] = {QR_F32, QR_BF16, QR_Q8, QR_Q4, QR_C8_G32, QR_C4_G128};
     struct kept k = kept_new(QR_F16);
     for (int i = 0; i < QR_COUNT(types); i++) {
         cr_expect(!used(&k, types[i]), "%s", qr_dtype_name(types[i]));

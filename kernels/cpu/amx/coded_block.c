@@ -95,7 +95,7 @@ VF_FN void coded_unpack_tile(const struct coded_way y, const struct coded_block 
     if (coded_bits_left(coded_bits(y)))
         coded_rows_of_outputs(coded_bits(y), coded_halves(y), coded_adds(y), dst, tables, &s, b->panel[i], levels, k, b->n_steps * QR_TILE_K, ahead);
     else
-        coded_unpack_32(coded_bits(y), coded_adds(y), dst, &s, b->panel[i], k, levels, ahead);
+        coded_unpack_32(coded_bits(y), dst, &s, b->panel[i], k, ahead);
 }
 
 /* The tiles of nt panels, of the first and the last step, by a function of their own: unpacking is most of a block's code. */
@@ -303,7 +303,6 @@ typedef void coded_block_fn(const struct coded_block *b);
 #define CODED_TYPES_LEFT(DO)                                                 \
     DO(QR_C2_G16_SO, .bits = 2, .group = 16, .steps = true, .offset = true)  \
     DO(QR_C3_G16_S, .bits = 3, .group = 16, .steps = true)                   \
-    DO(QR_C3_G16_SO, .bits = 3, .group = 16, .steps = true, .offset = true)  \
     DO(QR_C4_G32, .bits = 4, .group = 32)                                    \
     DO(QR_C4_G64, .bits = 4, .group = 64)                                    \
     DO(QR_C4_G128, .bits = 4, .group = 128)                                  \
@@ -321,12 +320,7 @@ typedef void coded_block_fn(const struct coded_block *b);
     DO(QR_C8_E4M3, .bits = 8, .group = 128, .e4m3 = true)
 #define CODED_TYPES_RIGHT(DO)                                                \
     DO(QR_C6_G16_S, .bits = 6, .group = 16, .steps = true)                   \
-    DO(QR_C6_G16_SO, .bits = 6, .group = 16, .steps = true, .offset = true)  \
-    DO(QR_C8_G32, .bits = 8, .group = 32)                                    \
-    DO(QR_C8_G32_O, .bits = 8, .group = 32, .offset = true)                  \
-    DO(QR_C8_G16_S, .bits = 8, .group = 16, .steps = true)                   \
-    DO(QR_C8_G16_SO, .bits = 8, .group = 16, .steps = true, .offset = true)  \
-    DO(QR_C8_G32_SO, .bits = 8, .group = 32, .steps = true, .offset = true)
+    DO(QR_C8_G32, .bits = 8, .group = 32)
 CODED_TYPES_LEFT(CODED_BLOCKS_LEFT)
 CODED_TYPES_RIGHT(CODED_BLOCKS_RIGHT)
 

@@ -84,7 +84,7 @@ static void multiply_strip(const struct strip *s, struct leaving *leaving)
     const int32_t o = s->panel * QR_PANEL;
     const int64_t out_bytes = a->out_stride * (int64_t)sizeof(float), tile_bytes = (int64_t)s->n_parts * QR_TILE_BYTES;
     const bool last = s->step + s->n_steps == p->n_steps, whole = o + s->n_panels * QR_PANEL <= a->n_out;
-    const bool direct = last && whole && !a->bias && !a->add && !a->glu && !a->stretches && !p->scaled; /* sums are results */
+    const bool direct = last && whole && !a->bias && !a->add && !a->glu && !a->stretches && !p->integers; /* sums are results */
     int32_t rows0 = 0, rows1 = 0;
     for (int32_t t = 0; t < p->n_tiles; t += p->height) {
         const int32_t row = t * QR_TILE_ROWS, n_tiles = p->n_tiles - t > 1 ? p->height : 1;
@@ -122,7 +122,7 @@ static void multiply_strip(const struct strip *s, struct leaving *leaving)
 /* The panel whose weights part i of a strip is. Gates and their ups alternate. */
 static int32_t part_panel(const struct strip *s, int32_t i)
 {
-    return s->p->up ? s->panel + i / 2 + i % 2 * s->p->up : s->panel + i / s->p->parts;
+    return s->p->up ? s->panel + i / 2 + i % 2 * s->p->up : s->panel + i;
 }
 
 /* The strip's weights: where they are tiles, or in scratch as tiles. next_panel and next_step: where the next strip begins. */
@@ -136,9 +136,8 @@ static void strip_weights(struct strip *s, char *scratch, int32_t next_panel, in
         s->w_at[i] = p->unpack ? (int64_t)i * s->n_steps * QR_TILE_BYTES : (part_panel(s, i) - s->panel) * p->panel_bytes;
     for (int32_t i = 0; p->is_coded && i < s->n_parts; i++)
         qr_amx_unpack_coded(scratch + s->w_at[i], &p->coded, panel_at(p, part_panel(s, i)), s->step, s->n_steps, next - packed);
-    for (int32_t i = 0; p->unpack && !p->is_coded && i < s->n_parts; i += p->parts)
-        qr_amx_unpack(scratch + s->w_at[i], (int64_t)s->n_steps * QR_TILE_BYTES, p->type, panel_at(p, part_panel(s, i)), p->head_bytes, s->step,
-                      s->n_steps, next - packed);
+    for (int32_t i = 0; p->unpack && !p->is_coded && i < s->n_parts; i++)
+        qr_amx_unpack(scratch + s->w_at[i], panel_at(p, part_panel(s, i)), p->head_bytes, s->step, s->n_steps, next - packed);
 }
 
 /* Panels [first, end) of coded weights with one row tile. Those of 4 and 5 bits come one by one, as one stream from memory: two and four are
@@ -337,7 +336,7 @@ static bool passes_tiles(const struct qr_linear_args *a, const struct qr_weight 
 {
     const enum qr_dtype type[] = {a->w->packed_dtype, next->packed_dtype};
     for (int32_t i = 0; i < 2; i++)
-        if (type[i] == QR_F32 || (qr_dtype_is_quantized(type[i]) && !qr_dtype_format(type[i]).weight_only))
+        if (type[i] == QR_F32 || qr_dtype_is_quantized(type[i]))
             return false;
     return a->glu && qr_linear_pairs(a);
 }
@@ -518,7 +517,7 @@ void qr_amx_linear(struct qr_queue *q, const struct qr_linear_args *a)
     QR_ASSERT(a->n_in > 0 && a->n_in <= qr_linear_inputs_max(a->w->packed_dtype) && a->n_out > 0 && a->n_rows >= 0);
     QR_ASSERT(!a->stretches || (!a->add && !a->glu));
     QR_ASSERT(!a->x_tiles || (!a->norm_w && !a->glu && a->w->packed_dtype != QR_F32));
-    const bool integers = qr_dtype_is_quantized(a->w->packed_dtype) && !qr_dtype_format(a->w->packed_dtype).weight_only;
+    const bool integers = qr_dtype_is_quantized(a->w->packed_dtype);
     if (a->w->packed_dtype == QR_F32 || (integers && a->n_rows <= INTEGERS_FEW)) {
         qr_avx512_linear(q, a);
         return;

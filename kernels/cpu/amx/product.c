@@ -64,8 +64,8 @@ void qr_amx_pack_tile(const void *product, int32_t t, int32_t worker)
 
 /* What is done to sums on their way out. Known when compiling for the usual ways, so that nothing is asked row by row. */
 struct way {
-    bool integers, pairs, scaled, bias, glu, add, next; /* pairs: sums of two parts; next: results become tiles of the next product */
-    bool largest;                                       /* of stretches is kept */
+    bool integers, bias, glu, add, next; /* next: results become tiles of the next product */
+    bool largest;                       /* of stretches is kept */
     enum qr_act act;
     struct qr_clamp clamp;
 };
@@ -87,7 +87,7 @@ struct scales {
 
 VF_FN struct scales scales_of(const struct way y, const struct piece *e, int32_t panel)
 {
-    return (struct scales){y.scaled ? vf_load((const float *)(const void *)panel_at(e->p, panel)) : vf_zero(),
+    return (struct scales){y.integers ? vf_load((const float *)(const void *)panel_at(e->p, panel)) : vf_zero(),
                            y.bias ? vf_load_n(e->p->a->bias + panel * QR_PANEL, e->n_cols) : vf_zero()};
 }
 
@@ -96,12 +96,9 @@ VF_FN vf value_at(const struct way y, const struct product *p, const char *sums,
 {
     vf v;
     if (y.integers)
-        v = vf_mul(sums_value((const int32_t *)(const void *)sums, QR_TILE_BYTES / 4, y.pairs ? 2 : 1, p->sum[row], p->sum[row]),
-                   vf_mul(vf_set1(p->scale[row]), s->scale));
+        v = vf_mul(sums_at((const int32_t *)(const void *)sums, 128 * p->sum[row]), vf_mul(vf_set1(p->scale[row]), s->scale));
     else
         v = vf_load((const float *)(const void *)sums);
-    if (y.scaled && !y.integers)
-        v = vf_mul(v, s->scale);
     return y.bias ? vf_add(v, s->bias) : v;
 }
 
@@ -145,8 +142,8 @@ VF_FN void finish_piece(const struct way y, const struct piece *e)
 
 static struct way way_of(const struct product *p)
 {
-    return (struct way){.integers = p->integers, .pairs = p->parts == 2, .scaled = p->scaled, .bias = p->a->bias, .glu = p->up > 0, .add = p->a->add,
-                        .next = p->next, .largest = p->a->stretches, .act = p->a->act, .clamp = p->a->clamp};
+    return (struct way){.integers = p->integers, .bias = p->a->bias, .glu = p->up > 0, .add = p->a->add, .next = p->next,
+                        .largest = p->a->stretches, .act = p->a->act, .clamp = p->a->clamp};
 }
 
 static void finish_any(const struct piece *e)
@@ -163,18 +160,18 @@ USUAL(finish_unit, .glu = true, .act = QR_ACT_SILU)
 USUAL(finish_unit_to_tiles, .glu = true, .next = true, .act = QR_ACT_SILU)
 USUAL(finish_onto, .add = true)
 USUAL(finish_head, .largest = true)
-USUAL(finish_int8, .integers = true, .scaled = true)
-USUAL(finish_int8_head, .integers = true, .scaled = true, .largest = true)
-USUAL(finish_int8_unit, .integers = true, .scaled = true, .glu = true, .act = QR_ACT_SILU)
-USUAL(finish_int8_onto, .integers = true, .scaled = true, .add = true)
+USUAL(finish_int8, .integers = true)
+USUAL(finish_int8_head, .integers = true, .largest = true)
+USUAL(finish_int8_unit, .integers = true, .glu = true, .act = QR_ACT_SILU)
+USUAL(finish_int8_onto, .integers = true, .add = true)
 
 /* The way out for this product: one of the usual, or any. */
 static finish_fn *finish_of(const struct product *p)
 {
     const struct way y = way_of(p);
     if (y.largest)
-        return y.pairs || y.bias || (y.scaled && !y.integers) ? finish_any : y.integers ? finish_int8_head : finish_head;
-    if (y.pairs || y.bias || (y.scaled && !y.integers) || (y.glu && y.act != QR_ACT_SILU) || (!y.integers && !y.glu && !y.add))
+        return y.bias ? finish_any : y.integers ? finish_int8_head : finish_head;
+    if (y.bias || (y.glu && y.act != QR_ACT_SILU) || (!y.integers && !y.glu && !y.add))
         return finish_any;
     if (y.integers)
         return y.glu ? y.next ? finish_any : finish_int8_unit : y.add ? finish_int8_onto : finish_int8;
@@ -220,29 +217,26 @@ void qr_amx_plan_product(struct product *p)
 {
     const struct qr_linear_args *a = p->a;
     const enum qr_dtype type = p->type = a->w->packed_dtype;
-    p->parts = 1;
     p->tile_k = QR_TILE_K;
     if (qr_dtype_is_quantized(type)) {
         const struct qr_quant_format f = qr_dtype_format(type);
-        p->integers = !f.weight_only;
-        p->scaled = true;
-        p->unpack = f.group > 0 || f.weight_only;
-        p->parts = qr_quant_parts(f);
-        p->tile_k = p->integers ? 2 * QR_TILE_K : QR_TILE_K;
+        p->integers = true;
+        p->unpack = f.group > 0;
+        p->tile_k = 2 * QR_TILE_K;
         p->panel_bytes = qr_quant_panel_bytes(type, a->n_in);
         p->head_bytes = qr_quant_head_bytes(type, a->n_in);
         p->step_bytes = (int64_t)p->tile_k * QR_PANEL * f.bits / 8;
     }
     p->n_steps = (a->n_in + p->tile_k - 1) / p->tile_k;
     p->up = a->glu ? a->n_out / 2 / QR_PANEL : 0;
-    p->each = p->up ? 2 : p->parts;
+    p->each = p->up ? 2 : 1;
     p->n_cols = p->up ? a->n_out / 2 : a->n_out;
     p->n_panels = p->up ? p->up : (a->n_out + QR_PANEL - 1) / QR_PANEL;
     if (qr_dtype_is_coded(type)) {
         p->is_coded = p->unpack = true;
         p->coded = qr_coded_shape_of(type, a->n_in);
         p->panel_bytes = p->coded.panel_bytes;
-    } else if (!p->scaled) {
+    } else if (!p->integers) {
         p->panel_bytes = (int64_t)p->n_steps * QR_TILE_BYTES;
         p->step_bytes = QR_TILE_BYTES;
     }

@@ -11,7 +11,7 @@
 struct piece;
 typedef void finish_fn(const struct piece *e);
 
-/* One chunk of rows. A part is a panel of tiles that a panel of weights becomes: one, or two for 12-bit integers. */
+/* One chunk of rows. A part is a panel of tiles that a panel of weights becomes. */
 struct product {
     const struct qr_linear_args *a;
     struct qr_queue *q;
@@ -19,17 +19,17 @@ struct product {
     float *scale;                 /* of each row, where rows are integers */
     int32_t *sum;                 /* of each row, likewise */
     char *packed;                 /* the chunk's x, row tile after row tile */
-    bool integers, scaled, unpack; /* what is multiplied; weights have scales; they are unpacked */
+    bool integers, unpack;        /* what is multiplied, with scales; weights are unpacked */
     enum qr_dtype type;
     bool is_coded;
     bool turned;                  /* row tiles as [16 pairs of k][rows][2] instead of [rows][32]: weights are the left operand */
     struct qr_coded_shape coded;
-    int32_t parts, tile_k;        /* inputs of a tile */
+    int32_t tile_k;               /* inputs of a tile */
     int32_t row0, n_rows;         /* of the chunk */
     int32_t n_tiles;              /* row tiles */
     int32_t n_steps, slice_steps; /* tiles of k: all, and of a slice */
     int32_t height, width;        /* of a block: row tiles, parts */
-    int32_t each;                 /* tiles of sums of a panel: its parts, or those of gates and ups */
+    int32_t each;                 /* tiles of sums of a panel: one, or those of gates and ups */
     int32_t n_panels, panels_per_item; /* with a gated unit: of gates */
     const struct product *next;   /* whose row tiles the results become; NULL: they go to out */
     finish_fn *finish;

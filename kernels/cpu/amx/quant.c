@@ -59,25 +59,13 @@ void qr_amx_round_rows(char *dst, float *scale, int32_t *sum, const struct qr_li
     }
 }
 
-void qr_amx_unpack(char *dst, int64_t second, enum qr_dtype type, const char *panel, int64_t head_bytes, int32_t step, int32_t n_steps,
-                   int64_t ahead_bytes)
+void qr_amx_unpack(char *dst, const char *panel, int64_t head_bytes, int32_t step, int32_t n_steps, int64_t ahead_bytes)
 {
     QR_ASSERT(dst != NULL && panel != NULL);
     QR_ASSERT(step >= 0 && n_steps >= 1);
-    const struct qr_quant_format f = qr_dtype_format(type);
-    const struct qr_unpack u = qr_unpack_of((const uint8_t *)panel, head_bytes, f);
-    const int32_t per_step = f.weight_only ? 1 : BYTES_K / QR_QUANT_GROUP, block = step * per_step, n = n_steps * per_step;
-    const uint8_t *ahead = u.w + (int64_t)block * QR_QUANT_GROUP * QR_PANEL * f.bits / 8 + ahead_bytes;
-    uint8_t *to = (uint8_t *)dst;
-    QR_ASSERT(f.weight_only || f.group > 0); /* others are tiles already */
-    if (f.weight_only && f.bits == 4)
-        qr_unpack_bf16_4(to, &u, block, n, ahead);
-    else if (f.weight_only)
-        qr_unpack_bf16_8(to, &u, block, n, ahead);
-    else if (f.bits == 4)
-        qr_unpack_4(to, &u, block, n, ahead);
-    else
-        qr_unpack_12(to, second, &u, block, n, ahead);
+    const struct qr_unpack u = qr_unpack_of((const uint8_t *)panel, head_bytes);
+    const int32_t per_step = BYTES_K / QR_QUANT_GROUP;
+    qr_unpack_4((uint8_t *)dst, &u, step * per_step, n_steps * per_step, u.w + (int64_t)step * per_step * QR_QUANT_GROUP * QR_PANEL / 2 + ahead_bytes);
 }
 
 /* Of 2 and 3 bits. */
@@ -86,8 +74,6 @@ static __attribute__((noinline)) void unpack_fours(uint8_t *to, const struct qr_
 {
     if (s->f.bits == 2)
         coded_tiles_of_pairs(2, true, true, to, s, from, step, n_steps, ahead_bytes);
-    else if (coded_has_offset(s))
-        coded_tiles_of_pairs(3, true, true, to, s, from, step, n_steps, ahead_bytes);
     else
         coded_tiles_of_pairs(3, true, false, to, s, from, step, n_steps, ahead_bytes);
 }

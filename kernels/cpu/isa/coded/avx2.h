@@ -1,9 +1,6 @@
-/* avx2.h - E4M3 codes of one panel (coded.h), and weights that alone are quantized, as floats, eight outputs to a vector, and what scales make of
- * them. Included by files that are compiled for avx2. All of it is exact but for the roundings that a weight has (kernels.h, linear_pack_coded), so the bits
- * are ref's. Other codes are multiplied as they are (whole.h).
- *
- * Whole numbers become floats without a conversion. Of 4 bits their two upper bytes are looked up, each in a table of its own, 32 codes at a time: a level has
- * 8 bits, so these are all of it. Bytes are put behind the exponent of 2^15, which makes 2^15 + byte, and the 2^15 are taken away.
+/* avx2.h - E4M3 codes of one panel (coded.h) as floats, eight outputs to a vector, and what scales make of them. Included
+ * by files that are compiled for avx2. All of it is exact but for the roundings that a weight has (kernels.h,
+ * linear_pack_coded), so the bits are ref's. Other codes are multiplied as they are (whole.h).
  *
  * Rounding to bf16 takes two operations. Scales are 2^16 times what they are meant to be, and so is what comes of them, X = 2^16 x. Say x is from
  * p, a power of two, up to 2 p. T, the float nearest to x - X = -X (1 - 2^-16), lies between 2^16 p and 2^17 p and so is a multiple of p 2^-7, as X is. X + T
@@ -49,55 +46,6 @@ VF_FN int coded_lines_32(const int bits)
 }
 
 /* ---- codes ---- */
-
-/* Bytes 2 and 3 of the 16 levels as floats, in both halves. */
-struct coded_levels {
-    vi low, high;
-};
-
-VF_FN struct coded_levels coded_levels_from(const int8_t level[16])
-{
-    const vi a = _mm256_srli_epi32(VI_OF_FLOATS(vf_load_i8_n(level, 8)), 16), b = _mm256_srli_epi32(VI_OF_FLOATS(vf_load_i8_n(level + 8, 8)), 16);
-    const vi upper = _mm256_permute4x64_epi64(_mm256_packus_epi32(a, b), 0xd8);
-    const vi low = _mm256_packus_epi16(VI_AND(upper, _mm256_set1_epi16(255)), _mm256_srli_epi16(upper, 8)); /* bytes 2 of 0-7, 3 of 0-7; 2 of 8-15, 3 */
-    const vi both = _mm256_permute4x64_epi64(low, 0xd8);
-    return (struct coded_levels){_mm256_permute2x128_si256(both, both, 0x00), _mm256_permute2x128_si256(both, both, 0x11)};
-}
-
-/* Eight outputs' codes of a line: four bytes in each lane, with 4 bits twice, then in halves of [4 inputs][4 outputs]. */
-struct coded_line {
-    vi code[2];
-};
-
-VF_FN struct coded_line coded_line_at(const int bits, const uint8_t *codes)
-{
-    if (bits != 4)
-        return (struct coded_line){{VI_LOAD(codes)}};
-    const vi turn = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15)), low_half = VI(set1_epi8)(15);
-    const vi v = VI(shuffle_epi8)(VI_LOAD(codes), turn);
-    return (struct coded_line){{VI_AND(v, low_half), VI_AND(VI(srli_epi16)(v, 4), low_half)}};
-}
-
-/* Levels of four inputs, the line's first or second four. */
-VF_FN void coded_levels_4(vf level[4], vi code, const struct coded_levels *l)
-{
-    const vi low = VI(shuffle_epi8)(l->low, code), high = VI(shuffle_epi8)(l->high, code), none = _mm256_setzero_si256();
-    const vi first = VI(unpacklo_epi8)(low, high), second = VI(unpackhi_epi8)(low, high);
-    level[0] = VI_AS_FLOATS(VI(unpacklo_epi16)(none, first));
-    level[1] = VI_AS_FLOATS(VI(unpackhi_epi16)(none, first));
-    level[2] = VI_AS_FLOATS(VI(unpacklo_epi16)(none, second));
-    level[3] = VI_AS_FLOATS(VI(unpackhi_epi16)(none, second));
-}
-
-/* Byte k of each lane, 128 too large, as a number. */
-VF_FN vf coded_byte(vi code, const int k)
-{
-    const int none = 0x80;
-    const vi place = _mm256_broadcastsi128_si256(_mm_setr_epi8((char)none, (char)k, (char)none, (char)none, (char)none, (char)(4 + k), (char)none, (char)none,
-                                                               (char)none, (char)(8 + k), (char)none, (char)none, (char)none, (char)(12 + k), (char)none,
-                                                               (char)none));
-    return vf_sub(VI_AS_FLOATS(_mm256_xor_si256(VI(shuffle_epi8)(code, place), VI(set1_epi32)((127 + 15) << 23))), vf_set1(0x1p15f + 128));
-}
 
 /* Number k of each output's four E4M3 codes, 2^-8 of what is meant: of two codes in 16 bits one moves to where an f16 has the same sign, exponent and fraction,
  * and processors convert these at full speed, small ones without exponents as well. */

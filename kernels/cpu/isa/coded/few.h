@@ -258,7 +258,8 @@ VF_FN void few_formats(const int bits, const bool plain5, const bool even, const
                        const struct whole_levels l[FEW_PANELS])
 {
     const struct qr_coded_format f = a->s->f;
-    const bool may_shift = (bits == 4 && even) || bits == 3 || (bits > CODED_APART && !plain5), offset = bits == 2 || f.offset, zero = bits == 4 && f.zero;
+    const bool may_shift = (bits == 4 && even) || bits == 3 || (bits > CODED_APART && !plain5), zero = bits == 4 && f.zero;
+    const bool offset = bits == 2 || plain5 || (bits == 4 && f.offset);
 #if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__
     const bool always = may_shift && bits != 4;
     bool shifted = always;
@@ -267,9 +268,9 @@ VF_FN void few_formats(const int bits, const bool plain5, const bool even, const
     if (rows == 1) {
         if (bits == 4 && !steps && zero)
             few_panels(bits, plain5, even, steps, false, true, may_shift, run, rows, a, l);
-        else if (plain5 || (bits % CODED_APART != 5 && offset && (always || (may_shift && shifted))))
+        else if (offset && (always || (may_shift && shifted)))
             few_panels(bits, plain5, even, steps, true, false, may_shift, run, rows, a, l);
-        else if (bits % CODED_APART != 5 && offset)
+        else if (offset)
             few_panels(bits, plain5, even, steps, true, false, false, run, rows, a, l);
         else if (always || (may_shift && shifted))
             few_panels(bits, plain5, even, steps, false, false, true, run, rows, a, l);
@@ -293,10 +294,10 @@ VF_FN void few_formats(const int bits, const bool plain5, const bool even, const
 #define FEW_DO(bits, plain5, even) few_formats(bits, plain5, even, short_run || steps, short_run ? 16 : WHOLE_K, ROWS, a, l)
 #else
 #define FEW_DO(bits, plain5, even)                                                                     \
-    do { /* 5 bits have no groups of 16, and 6 no others */                                            \
-        if ((short_run && (bits) % CODED_APART != 5) || (bits) < 4 || (bits) % CODED_APART == 6)       \
+    do { /* codes of 2, 3 and 6 bits have steps of groups of 16, of 8 bits none, and of 5 bits no such groups */ \
+        if ((bits) < 4 || (bits) % CODED_APART == 6 || ((bits) == 4 && short_run))                     \
             few_formats(bits, plain5, even, true, 16, ROWS, a, l);                                      \
-        else if (steps)                                                                                \
+        else if ((bits) != 8 && steps)                                                                 \
             few_formats(bits, plain5, even, true, WHOLE_K, ROWS, a, l);                                 \
         else                                                                                           \
             few_formats(bits, plain5, even, false, WHOLE_K, ROWS, a, l);                                \

@@ -24,25 +24,6 @@ VF_FN vf pair_add_e4m3(vf acc, const float *x, vi code, const vf *scale)
     return acc;
 }
 
-/* Likewise of a panel's two vectors, both chains in turn, 4 bits times their multiples or bytes 128 too large (quant.h): whole numbers that bf16 has. */
-VF_FN void pair_add_quantized(const int bits, vf acc[2], const float *x, vi code, vi code2, const struct coded_levels *l, const vf multiple[2])
-{
-    vf level[4] QR_UNINITIALIZED, level2[4] QR_UNINITIALIZED;
-    PAIR_ANEW(multiple, l);
-    if (bits == 4) {
-        coded_levels_4(level, code, l);
-        coded_levels_4(level2, code2, l);
-    }
-#pragma GCC unroll 4
-    for (int k = 0; k < 4; k++) {
-        const vf v = vf_set1(x[k]);
-        level[k] = bits == 4 ? vf_mul(level[k], multiple[0]) : coded_byte(code, k);
-        level2[k] = bits == 4 ? vf_mul(level2[k], multiple[1]) : coded_byte(code2, k);
-        acc[0] = vf_fma(v, level[k], acc[0]);
-        acc[1] = vf_fma(v, level2[k], acc[1]);
-    }
-}
-
 VF_FN void pair_e4m3(const struct qr_coded_shape *s, float *sums, const uint8_t *const at[PAIR], const float *x, int32_t n_k, int64_t skip)
 {
     const int32_t run = 32, step_bytes = 2 * QR_CODED_LINE;
@@ -85,56 +66,12 @@ VF_FN void pair_e4m3(const struct qr_coded_shape *s, float *sums, const uint8_t 
         vf_store(sums + j * VF_LEN, acc[j]);
 }
 
-/* Weights that alone are quantized (quant.h), groups of 32 by groups of 32; what they are multiplied with later are their outputs' scales. */
-VF_FN void pair_quantized(const struct product *p, float *sums, const uint8_t *const at[PAIR], int64_t skip, const int bits)
-{
-    static const int8_t halves[16] = {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
-    const int32_t n_groups = (int32_t)(qr_quant_k(p->a->n_in) / QR_QUANT_GROUP), step_bytes = 16 * bits;
-    const int64_t near = (int64_t)p->panel_bytes - p->head_bytes - QR_QUANT_AHEAD;
-    const struct qr_unpack u[PAIR] = {qr_unpack_of(at[0], p->head_bytes, p->format), qr_unpack_of(at[1], p->head_bytes, p->format)};
-    struct coded_levels levels = coded_levels_from(halves);
-    const float *x = p->packed;
-    vf acc[PAIR_VECTORS] QR_UNINITIALIZED;
-#pragma GCC unroll 4
-    for (int j = 0; j < PAIR_VECTORS; j++)
-        acc[j] = vf_zero();
-    for (int32_t g = 0; g < n_groups; g++) {
-        vf multiple[PAIR_VECTORS] QR_UNINITIALIZED;
-#pragma GCC unroll 4
-        for (int j = 0; j < PAIR_VECTORS; j++)
-            multiple[j] = bits == 4 ? _mm256_cvtepi32_ps(multiples_at(&u[j / 2], g, j % 2 * VI_BYTES)) : vf_zero();
-        for (int32_t i = 0; i < QR_QUANT_GROUP / PAIR_INPUTS; i++, x += PAIR_INPUTS) {
-            const int64_t from = (g * (QR_QUANT_GROUP / PAIR_INPUTS) + i) * step_bytes, ahead = QR_QUANT_AHEAD + (from < near ? 0 : skip);
-            for (int b = 0; b < step_bytes; b += 64) {
-                _mm_prefetch((const char *)u[0].w + from + b + ahead, _MM_HINT_T0);
-                _mm_prefetch((const char *)u[1].w + from + b + ahead, _MM_HINT_T0);
-            }
-#pragma GCC unroll 2
-            for (int h = 0; h < 2; h++)
-#pragma GCC unroll 4
-                for (int j = 0; j < PAIR; j++) {
-                    const uint8_t *w = u[j].w + from + (bits == 4 ? 0 : h * 64);
-                    const struct coded_line first = coded_line_at(bits, w), second = coded_line_at(bits, w + VI_BYTES);
-                    pair_add_quantized(bits, &acc[2 * j], x + 4 * h, first.code[bits == 4 ? h : 0], second.code[bits == 4 ? h : 0], &levels, &multiple[2 * j]);
-                }
-        }
-    }
-#pragma GCC unroll 4
-    for (int j = 0; j < PAIR_VECTORS; j++)
-        vf_store(sums + j * VF_LEN, acc[j]);
-}
-
 /* Panels `panel` and, with a unit, of its ups, else the next, if there are so many. */
 static void multiply_floats(const struct product *p, float *sums, int32_t panel, int32_t n_panels)
 {
     const uint8_t *const first = panel_at(p, panel), *const at[PAIR] = {first, n_panels == 1 ? first : panel_at(p, panel + (p->up ? p->up : 1))};
     const int64_t skip = p->up ? 0 : (int64_t)p->panel_bytes; /* what comes after a panel is at hand already */
-    if (p->is_coded)
-        pair_e4m3(&p->coded, sums, at, p->packed, (int32_t)qr_quant_k(p->a->n_in), skip);
-    else if (p->format.bits == 4)
-        pair_quantized(p, sums, at, skip, 4);
-    else
-        pair_quantized(p, sums, at, skip, 8);
+    pair_e4m3(&p->coded, sums, at, p->packed, (int32_t)qr_quant_k(p->a->n_in), skip);
 }
 
 #endif

@@ -1,7 +1,7 @@
 /* linear.c - out = x w^T. Weights lie in panels of 16 outputs (pack.c); rows of x are first copied into blocks of mr rows,
  * [k][mr], rounded to bf16 where the weights are bf16. An item of work is some panels against all rows of a chunk: the weights of an item
- * come from memory once and stay in the second-level cache while the row blocks pass by. Weights that alone are quantized, and coded ones, become bf16
- * in the worker's scratch, some panels at a time, and from there on are what bf16 weights are; a quantized output's scale comes after the sum. */
+ * come from memory once and stay in the L2 cache while the row blocks pass by. Coded weights of E4M3 numbers become bf16 in the worker's scratch, some
+ * panels at a time, and from there on are what bf16 weights are; other coded weights are multiplied by integers. */
 #include "base/assert.h"
 #include "kernels/cpu/isa/coded/vectors.h"
 #include "kernels/cpu/isa/isa.h"
@@ -21,7 +21,6 @@
 #define TILE_ROWS 12                     /* at least ROWS_MAX of every level */
 #define TILE_PANELS 4                    /* at least micro_panels of any block */
 #define DIRECT_PANELS (VF_LEN / 4)       /* of weights that meet one row in registers; with a unit two, of gates and of their ups */
-#define DIRECT_BYTES (VF_LEN == 8)       /* whether weights of 8 bits that alone are quantized are among these */
 #define ITEM_BYTES ((size_t)512 << 10)   /* weights of one item: a share of a second-level cache */
 #ifdef QR_ISA_avx2
 #define PACK_ALONE 8192                  /* elements of x that one thread copies sooner than two would begin */
@@ -46,12 +45,9 @@ struct product {
     int32_t up;           /* panels from gates to their ups; 0: there is no unit */
     size_t panel_bytes;
     bool bf16;
-    bool direct;          /* one row: quantized weights become floats in registers */
-    bool unpack;          /* from a quantized format, at head_bytes of each panel, or a coded one */
-    bool scaled, is_coded; /* which of them */
-    struct qr_quant_format format;
+    bool direct;          /* one row: coded weights become floats in registers */
+    bool is_coded;
     struct qr_coded_shape coded;
-    int64_t head_bytes;
     const struct whole_way *whole; /* coded weights by integers: `packed` holds rows of struct whole_x (coded/few.h); else NULL */
 #ifdef QR_ISA_avx2
     int32_t n_even;       /* items of nearly one size, as many for each thread; 0: items of panels_per_item */
@@ -101,12 +97,10 @@ static const uint8_t *panel_at(const struct product *p, int32_t panel)
     return (const uint8_t *)p->a->w->packed + (size_t)panel * p->panel_bytes;
 }
 
-/* sum (* scale) + bias, from number i of panel `panel` on. */
+/* sum + bias, from number i of panel `panel` on. */
 VF_FN vf value_at(const struct product *p, const float *sums, int32_t panel, int32_t i, int64_t len)
 {
-    vf v = vf_load(sums);
-    if (p->scaled)
-        v = vf_mul(v, vf_load(qr_quant_scales(panel_at(p, panel + i / QR_PANEL)) + i % QR_PANEL));
+    const vf v = vf_load(sums);
     return p->a->bias ? vf_add(v, vf_load_n(p->a->bias + panel * QR_PANEL + i, len)) : v;
 }
 
@@ -151,7 +145,7 @@ static void multiply_panels(const struct product *p, const void *w, size_t w_pan
         for (int32_t panel = first_panel; panel < end_panel; panel += nr) {
             int32_t n = nr < end_panel - panel ? nr : end_panel - panel, o = panel * QR_PANEL;
             int32_t n_cols = n * QR_PANEL < a->n_out - o ? n * QR_PANEL : a->n_out - o;
-            bool direct = !a->bias && !a->add && !a->glu && !p->scaled && n_cols == n * QR_PANEL;
+            bool direct = !a->bias && !a->add && !a->glu && n_cols == n * QR_PANEL;
             struct qr_micro_args m = {
                 .c = direct ? a->out + (p->row0 + first) * a->out_stride + o : tile,
                 .x = p->packed + (int64_t)first * p->n_in,
@@ -171,115 +165,60 @@ static void multiply_panels(const struct product *p, const void *w, size_t w_pan
 #ifdef QR_ISA_avx2
 #include "kernels/cpu/isa/linear/direct_avx2.h"
 #else
-/* One row times some panels of 4-bit weights, which become floats in registers: for every output the chain of multiply_panels, in its order of k. */
-VF_FN void multiply_floats4(const struct product *p, float *sums, int32_t panel, const int n_panels)
-{
-    enum { PARTS = QR_PANEL / VF_LEN };
-    const int32_t n_groups = (int32_t)(qr_quant_k(p->a->n_in) / QR_QUANT_GROUP);
-    QR_UNINITIALIZED struct qr_unpack u[DIRECT_PANELS];
-    QR_UNINITIALIZED vf acc[DIRECT_PANELS * PARTS];
-    for (int j = 0; j < n_panels; j++)
-        u[j] = qr_unpack_of(panel_at(p, panel + j * (p->up ? p->up : 1)), p->head_bytes, p->format);
-#pragma GCC unroll 4
-    for (int j = 0; j < n_panels * PARTS; j++)
-        acc[j] = vf_zero();
-    for (int32_t g = 0; g < n_groups; g++) {
-        const float *x = p->packed + (int64_t)g * QR_QUANT_GROUP;
-        QR_UNINITIALIZED struct floats4 f[DIRECT_PANELS * PARTS];
-#pragma GCC unroll 4
-        for (int j = 0; j < n_panels * PARTS; j++)
-            f[j] = floats4_at(&u[j / PARTS], g, j % PARTS * VI_BYTES);
-        for (int32_t i = 0; i < 4; i++, x += 8) {
-            QR_UNINITIALIZED vi packed[DIRECT_PANELS * PARTS];
-#pragma GCC unroll 4
-            for (int j = 0; j < n_panels * PARTS; j++) {
-                const uint8_t *w = u[j / PARTS].w + (int64_t)g * 256 + i * 64 + j % PARTS * VI_BYTES;
-                packed[j] = VI_LOAD(w);
-                _mm_prefetch(w + QR_QUANT_AHEAD, _MM_HINT_T0);
-            }
-#pragma GCC unroll 8
-            for (int k = 0; k < 8; k++)
-#pragma GCC unroll 4
-                for (int j = 0; j < n_panels * PARTS; j++)
-                    acc[j] = vf_fma(vf_set1(x[k]), float4(packed[j], k, &f[j]), acc[j]);
-        }
-    }
-#pragma GCC unroll 4
-    for (int j = 0; j < n_panels * PARTS; j++)
-        vf_store(sums + j * VF_LEN, acc[j]);
-}
-
-/* The same of coded weights, E4M3 numbers: others are multiplied by integers. */
+/* One row times some panels of E4M3 numbers, which become floats in registers: for every output the chain of multiply_panels, in its order of k. */
 VF_FN void multiply_floats_e4m3(const struct product *p, float *sums, int32_t panel, const int n_panels)
 {
-    enum { PARTS = QR_PANEL / VF_LEN };
-    const int bits = QR_CODED_E4M3;
     const struct qr_coded_shape *s = &p->coded;
-    const int line_k = coded_line_inputs(bits), line_bytes = coded_line_bytes(bits);
-    const int32_t n_k = (int32_t)qr_quant_k(p->a->n_in), run = s->f.group < 32 ? s->f.group : 32;
+    const int32_t n_k = (int32_t)qr_quant_k(p->a->n_in), run = 32;
     QR_UNINITIALIZED const uint8_t *at[DIRECT_PANELS];
-    QR_UNINITIALIZED struct coded_levels levels[DIRECT_PANELS];
-    QR_UNINITIALIZED vf acc[DIRECT_PANELS * PARTS];
+    QR_UNINITIALIZED vf acc[DIRECT_PANELS];
 #pragma GCC unroll 4
     for (int j = 0; j < n_panels; j++) {
         at[j] = panel_at(p, panel + j * (p->up ? p->up : 1));
-        levels[j] = coded_levels_of(bits, at[j]);
-    }
-#pragma GCC unroll 4
-    for (int j = 0; j < n_panels * PARTS; j++)
         acc[j] = vf_zero();
+    }
     const float *x = p->packed;
     for (int32_t k = 0; k < n_k; k += run) {
         const int32_t in = k & ((1 << s->block_shift) - 1);
         QR_UNINITIALIZED const uint8_t *codes[DIRECT_PANELS];
-        QR_UNINITIALIZED struct coded_scales c[DIRECT_PANELS * PARTS];
+        QR_UNINITIALIZED vf scale[DIRECT_PANELS];
 #pragma GCC unroll 4
-        for (int j = 0; j < n_panels * PARTS; j++) {
-            const uint8_t *block = qr_coded_block(s, at[j / PARTS], k);
-            c[j] = coded_scales_at(s, at[j / PARTS], block, in, j % PARTS * VF_LEN);
-            codes[j / PARTS] = block + qr_coded_codes_at(s, k);
-            if (in == 0 && j % PARTS == 0)
+        for (int j = 0; j < n_panels; j++) {
+            const uint8_t *block = qr_coded_block(s, at[j], k);
+            scale[j] = coded_scale_at(s, block, in);
+            codes[j] = block + qr_coded_codes_at(s, k);
+            if (in == 0)
                 coded_ask_scales(s, block, QR_QUANT_AHEAD);
         }
-        for (int32_t i = 0; i < run / line_k; i++, x += line_k) {
-            QR_UNINITIALIZED struct coded_line line[DIRECT_PANELS * PARTS];
+        for (int32_t i = 0; i < run / 4; i++, x += 4) {
+            QR_UNINITIALIZED vi line[DIRECT_PANELS];
 #pragma GCC unroll 4
-            for (int j = 0; j < n_panels * PARTS; j++) {
-                const uint8_t *w = codes[j / PARTS] + i * line_bytes + j % PARTS * (line_bytes / PARTS);
-                line[j] = coded_line_at(bits, w, &levels[j / PARTS]);
+            for (int j = 0; j < n_panels; j++) {
+                const uint8_t *w = codes[j] + i * QR_CODED_LINE;
+                line[j] = VI_LOAD(w);
                 _mm_prefetch((const char *)w + QR_QUANT_AHEAD, _MM_HINT_T0);
             }
-#pragma GCC unroll 8
-            for (int t = 0; t < line_k; t++)
 #pragma GCC unroll 4
-                for (int j = 0; j < n_panels * PARTS; j++)
-                    acc[j] = vf_fma(vf_set1(x[t]), coded_rounded(vf_fma(coded_level(bits, false, &line[j], t, &levels[j / PARTS]), c[j].scale, c[j].offset)),
-                                    acc[j]);
+            for (int t = 0; t < 4; t++)
+#pragma GCC unroll 4
+                for (int j = 0; j < n_panels; j++)
+                    acc[j] = vf_fma(vf_set1(x[t]), coded_rounded(vf_mul(coded_number(line[j], t), scale[j])), acc[j]);
         }
     }
 #pragma GCC unroll 4
-    for (int j = 0; j < n_panels * PARTS; j++)
+    for (int j = 0; j < n_panels; j++)
         vf_store(sums + j * VF_LEN, acc[j]);
 }
 
 /* The way for these weights; n_panels 1, 2 or DIRECT_PANELS. */
 static void multiply_floats(const struct product *p, float *sums, int32_t panel, int32_t n_panels)
 {
-#define OF_PANELS(n)                                \
-    do {                                            \
-        enum { N = n };                             \
-        if (p->is_coded)                            \
-            multiply_floats_e4m3(p, sums, panel, N); \
-        else                                        \
-            multiply_floats4(p, sums, panel, N);    \
-    } while (0)
     if (n_panels == 1)
-        OF_PANELS(1);
+        multiply_floats_e4m3(p, sums, panel, 1);
     else if (n_panels == 2)
-        OF_PANELS(2);
+        multiply_floats_e4m3(p, sums, panel, 2);
     else
-        OF_PANELS(DIRECT_PANELS);
-#undef OF_PANELS
+        multiply_floats_e4m3(p, sums, panel, DIRECT_PANELS);
 }
 #endif
 
@@ -294,7 +233,7 @@ static void multiply_direct(const struct product *p, int32_t first, int32_t end)
     }
 }
 
-/* The same from quantized or coded weights: as many panels at a time as scratch holds as bf16. */
+/* The same from coded weights: as many panels at a time as scratch holds as bf16. */
 static void multiply_unpacked(const struct product *p, uint8_t *scratch, int32_t first, int32_t end)
 {
     const int32_t n_groups = (int32_t)(qr_quant_k(p->a->n_in) / QR_QUANT_GROUP);
@@ -304,17 +243,8 @@ static void multiply_unpacked(const struct product *p, uint8_t *scratch, int32_t
     QR_ASSERT(width >= (p->up ? 2 : 1));
     for (int32_t panel = first, n; panel < end; panel += n) {
         n = p->up ? 1 : width < end - panel ? width : end - panel;
-        for (int32_t i = 0; i < (p->up ? 2 : n); i++) {
-            if (p->is_coded) {
-                qr_unpack_coded(scratch + (size_t)i * unpacked_bytes, &p->coded, panel_at(p, panel + i * (p->up ? p->up : 1)), 0, n_groups, QR_QUANT_AHEAD);
-                continue;
-            }
-            const struct qr_unpack u = qr_unpack_of(panel_at(p, panel + i * (p->up ? p->up : 1)), p->head_bytes, p->format);
-            if (p->format.bits == 4)
-                qr_unpack_bf16_4(scratch + (size_t)i * unpacked_bytes, &u, 0, n_groups, u.w + QR_QUANT_AHEAD);
-            else
-                qr_unpack_bf16_8(scratch + (size_t)i * unpacked_bytes, &u, 0, n_groups, u.w + QR_QUANT_AHEAD);
-        }
+        for (int32_t i = 0; i < (p->up ? 2 : n); i++)
+            qr_unpack_coded(scratch + (size_t)i * unpacked_bytes, &p->coded, panel_at(p, panel + i * (p->up ? p->up : 1)), 0, n_groups, QR_QUANT_AHEAD);
         multiply_panels(p, scratch, unpacked_bytes, unpacked_bytes, panel, panel + n);
     }
 }
@@ -374,13 +304,13 @@ static void multiply(const void *arg, int32_t item, int32_t worker)
         multiply_panels(p, panel_at(p, first), (p->up ? (size_t)p->up : 1) * p->panel_bytes, p->panel_bytes, first, end);
     else if (p->whole)
         multiply_whole(p, first, end);
-    else if (p->n_rows == 1 && p->bf16 && !p->unpack)
+    else if (p->n_rows == 1 && p->bf16 && !p->is_coded)
         multiply_row(p, first, end);
     else
 #endif
     if (p->direct)
         multiply_direct(p, first, end);
-    else if (p->unpack)
+    else if (p->is_coded)
         multiply_unpacked(p, qr_queue_own(p->q, worker), first, end);
     else
         multiply_panels(p, panel_at(p, first), (p->up ? (size_t)p->up : 1) * p->panel_bytes, p->panel_bytes, first, end);
@@ -417,10 +347,8 @@ static void plan_weights(struct product *p)
 {
     const struct qr_linear_args *a = p->a;
     const enum qr_dtype type = a->w->packed_dtype;
-    p->scaled = qr_dtype_is_quantized(type);
     p->is_coded = qr_dtype_is_coded(type);
-    p->unpack = p->scaled || p->is_coded;
-    p->bf16 = p->unpack || type == QR_BF16;
+    p->bf16 = p->is_coded || type == QR_BF16;
 #ifdef QR_ISA_avx2
     p->bf16 = p->bf16 && !p->whole;
 #endif
@@ -431,10 +359,6 @@ static void plan_weights(struct product *p)
     if (p->is_coded) {
         p->coded = qr_coded_shape_of(type, a->n_in);
         p->panel_bytes = (size_t)p->coded.panel_bytes;
-    } else if (p->scaled) {
-        p->format = qr_dtype_format(type);
-        p->head_bytes = qr_quant_head_bytes(type, a->n_in);
-        p->panel_bytes = (size_t)qr_quant_panel_bytes(type, a->n_in);
     }
 }
 
@@ -462,7 +386,7 @@ static void multiply_chunks(struct qr_queue *q, const struct qr_linear_args *a, 
         p.row0 = (int32_t)((int64_t)a->n_rows * c / n_chunks);
         p.n_rows = (int32_t)((int64_t)a->n_rows * (c + 1) / n_chunks) - p.row0;
         p.n_blocks = (p.n_rows + ROWS_MAX - 1) / ROWS_MAX;
-        p.direct = (p.is_coded || (p.scaled && (p.format.bits == 4 || DIRECT_BYTES))) && p.n_rows == 1;
+        p.direct = p.is_coded && p.n_rows == 1;
 #ifdef QR_ISA_avx2
         p.direct = p.direct && !p.whole;
 #endif
@@ -503,7 +427,7 @@ void QR_ISA_NAME(linear)(struct qr_queue *q, const struct qr_linear_args *a)
         QR_ISA_NAME(glu_apart)(q, a, QR_ISA_NAME(linear));
         return;
     }
-    if (qr_dtype_is_quantized(a->w->packed_dtype) && !qr_dtype_format(a->w->packed_dtype).weight_only) {
+    if (qr_dtype_is_quantized(a->w->packed_dtype)) {
         multiply_integers(q, a);
         return;
     }

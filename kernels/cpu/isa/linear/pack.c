@@ -4,6 +4,7 @@
  * whole pairs, for tiles to 32. Missing outputs of the last panel and missing inputs are the zeros of dst. */
 #include "base/assert.h"
 #include "base/half.h"
+#include "kernels/code_numbers.h"
 #include "kernels/cpu/isa/coded/coded.h"
 #include "kernels/cpu/isa/isa.h"
 #include "kernels/cpu/isa/linear/micro.h"
@@ -230,6 +231,12 @@ void QR_ISA_NAME(linear_pack)(struct qr_queue *q, void *dst, enum qr_dtype to, i
     QR_ASSERT(from == QR_F32 || from == QR_F16 || from == QR_BF16);
     if (qr_dtype_is_quantized(to)) {
         QUANT_NAME(pack)(q, dst, to, n_out, n_in, row0, rows, from, n_rows);
+        return;
+    }
+    if (qr_dtype_is_coded(to)) {
+        const struct qr_numbers numbers = {rows, from, to, n_in};
+        const struct qr_coded_source source = qr_numbers_source(&numbers);
+        QR_ISA_NAME(linear_pack_coded)(q, dst, to, n_out, n_in, row0, &source, n_rows);
         return;
     }
     struct packing p = {dst, rows, to, from, n_in, row0, n_rows, panel_bytes_of(to, n_in)};

@@ -101,7 +101,7 @@ VF_FN void direct4_block(const int mr, const struct qr_quant4_args *b)
     const int8_t *x = b->x;
     clear_sums(mr, b->c);
     for (int32_t g = 0; g < b->n_k / QR_QUANT_GROUP; g++) {
-        const uint8_t *multiple = b->multiple + g / b->sharing * QR_PANEL;
+        const uint8_t *multiple = b->multiple + g * QR_PANEL;
         vi sum[ROWS_MAX][PANEL_VECTORS];
 #pragma GCC unroll 4
         for (int r = 0; r < mr; r++)
@@ -134,58 +134,25 @@ VF_FN void direct4_block(const int mr, const struct qr_quant4_args *b)
     }
 }
 
-/* int8 with groups: a group's sum as 32 bits, times its multiple. */
-VF_FN void direct8_block(const int mr, const struct qr_quant4_args *b)
+static void direct4(const struct qr_quant4_args *b)
 {
-    const uint8_t *w = b->w;
-    const int8_t *x = b->x;
-    clear_sums(mr, b->c);
-    for (int32_t g = 0; g < b->n_k / QR_QUANT_GROUP; g++) {
-        const uint8_t *multiple = b->multiple + g / b->sharing * QR_PANEL;
-        vi sum[ROWS_MAX][PANEL_VECTORS];
-#pragma GCC unroll 4
-        for (int r = 0; r < mr; r++)
-            sum[r][0] = sum[r][1] = _mm256_setzero_si256();
-        for (int32_t i = 0; i < QR_QUANT_GROUP / 4; i++, w += 64, x += 4) {
-            vi v[PANEL_VECTORS];
-            load_bytes(v, w, b->ahead);
-#pragma GCC unroll 4
-            for (int r = 0; r < mr; r++) {
-                const vi four = _mm256_set1_epi32(four_of(x + r * b->x_stride)), size = _mm256_abs_epi8(four);
-                add_onto_32(&sum[r][0], products_of(v[0], four, size));
-                add_onto_32(&sum[r][1], products_of(v[1], four, size));
-            }
-        }
-#pragma GCC unroll 4
-        for (int r = 0; r < mr; r++)
-#pragma GCC unroll 2
-            for (int j = 0; j < PANEL_VECTORS; j++)
-                add_group(b->c + r * C_STRIDE + j * 8, _mm256_mullo_epi32(sum[r][j], VI_MULTIPLES(multiple + j * 8)));
-    }
+    QR_ASSERT(b->n_rows >= 1 && b->n_rows <= ROWS_MAX);
+    QR_ASSERT(b->n_k % QR_QUANT_K == 0);
+    if (b->n_rows == 1)
+        direct4_block(1, b);
+    else if (b->n_rows == 2)
+        direct4_block(2, b);
+    else if (b->n_rows == 3)
+        direct4_block(3, b);
+    else
+        direct4_block(4, b);
 }
-
-#define DIRECT(bits)                                              \
-    static void direct##bits(const struct qr_quant4_args *b)      \
-    {                                                             \
-        QR_ASSERT(b->n_rows >= 1 && b->n_rows <= ROWS_MAX);       \
-        QR_ASSERT(b->n_k % QR_QUANT_K == 0);                      \
-        if (b->n_rows == 1)                                       \
-            direct##bits##_block(1, b);                           \
-        else if (b->n_rows == 2)                                  \
-            direct##bits##_block(2, b);                           \
-        else if (b->n_rows == 3)                                  \
-            direct##bits##_block(3, b);                           \
-        else                                                      \
-            direct##bits##_block(4, b);                           \
-    }
-DIRECT(4)
-DIRECT(8)
 
 const struct qr_quant_ways *qr_avx2_quant_ways(void)
 {
     static const struct qr_quant_block only = {.multiply = multiply, .rows_max = ROWS_MAX, .panels_max = 1, .rows_read = 1};
-    static const struct qr_quant_ways plain = {.few = &only, .many = &only, .few_rows = ROWS_MAX, .direct = direct4, .direct8 = direct8};
-    static const struct qr_quant_ways vnni = {.few = &only, .many = &qr_avx2_quant_vnni, .few_rows = ROWS_MAX, .direct = direct4, .direct8 = direct8};
+    static const struct qr_quant_ways plain = {.few = &only, .many = &only, .few_rows = ROWS_MAX, .direct = direct4};
+    static const struct qr_quant_ways vnni = {.few = &only, .many = &qr_avx2_quant_vnni, .few_rows = ROWS_MAX, .direct = direct4};
     return qr_avx2_has_vnni() ? &vnni : &plain;
 }
 
@@ -284,7 +251,7 @@ VNNI VF_FN void direct_block(const int mr, const struct qr_quant4_args *b)
     const int64_t ahead = b->ahead;
     const int8_t *x = b->x;
     for (int32_t g = 0; g < b->n_k / QR_QUANT_GROUP; g++, x += QR_QUANT_GROUP) {
-        const __m128i *shared = (const __m128i *)(const void *)(multiple + g / b->sharing * QR_PANEL);
+        const __m128i *shared = (const __m128i *)(const void *)(multiple + g * QR_PANEL);
         __m512i m = _mm512_cvtepu8_epi32(_mm_loadu_si128(shared)), sum[FEW_ROWS];
 #pragma GCC unroll 4
         for (int r = 0; r < mr; r++)

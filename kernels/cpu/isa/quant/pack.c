@@ -52,21 +52,21 @@ static void put_4(uint8_t *w, const int8_t *q, int64_t n)
 static void pack_row(const struct packing *p, uint8_t *panel, int64_t o, const char *row)
 {
     const struct qr_quant_format f = p->format;
-    const int64_t group = f.group ? f.group : QR_QUANT_GROUP, n_k = qr_quant_k(p->n_in);
-    float x[QR_QUANT_GROUP_MAX], inverse;
-    int8_t q[QR_QUANT_GROUP_MAX];
+    const int64_t n_k = qr_quant_k(p->n_in);
+    float x[QR_QUANT_GROUP], inverse;
+    int8_t q[QR_QUANT_GROUP];
     float scale = qr_quant_scale(&inverse, qr_quant_row_max(row, p->from, p->n_in), qr_quant_largest(f));
     memcpy(panel + o * (int64_t)sizeof scale, &scale, sizeof scale);
     uint8_t *multiple = panel + QR_PANEL * sizeof scale + o, *w = panel + p->head_bytes + o * 4;
-    for (int64_t k = 0; k < p->n_in; k += group) {
-        int64_t n = p->n_in - k < group ? p->n_in - k : group;
-        qr_quant_load(x, group, row, p->from, k, n);
+    for (int64_t k = 0; k < p->n_in; k += QR_QUANT_GROUP) {
+        int64_t n = p->n_in - k < QR_QUANT_GROUP ? p->n_in - k : QR_QUANT_GROUP;
+        qr_quant_load(x, QR_QUANT_GROUP, row, p->from, k, n);
         if (f.group)
-            multiple[k / group * QR_PANEL] = (uint8_t)qr_quant_group(q, x, f, inverse);
+            multiple[k / QR_QUANT_GROUP * QR_PANEL] = (uint8_t)qr_quant_group(q, x, inverse);
         else
             qr_quant_int8(q, x, n, inverse);
         if (f.bits == 4)
-            put_4(w + k / 2 * QR_PANEL, q, n_k - k < group ? n_k - k : group);
+            put_4(w + k / 2 * QR_PANEL, q, n_k - k < QR_QUANT_GROUP ? n_k - k : QR_QUANT_GROUP);
         else
             put_8(w + k * QR_PANEL, q, n);
     }
@@ -191,27 +191,27 @@ VF_FN vf inverse_of(vf m)
 #endif
 }
 
-/* The smallest multiple with which `largest` of them hold `most`. The quotient's nearest integer is that one or the one below, also where the quotient is off
+/* The smallest multiple with which 7 of them hold `most`. The quotient's nearest integer is that one or the one below, also where the quotient is off
  * by a few units in its last place: one that is rounded up to an integer is above. */
-VF_FN vf smallest_for(vf most, float largest)
+VF_FN vf smallest_for(vf most)
 {
 #ifdef QR_ISA_avx2
-    vf m = vf_round(vf_mul(most, vf_set1(1 / largest)));
+    vf m = vf_round(vf_mul(most, vf_set1(1 / 7.0f)));
 #else
-    vf m = vf_round(vf_div(most, vf_set1(largest)));
+    vf m = vf_round(vf_div(most, vf_set1(7)));
 #endif
-    m = more_where_less(m, vf_mul(m, vf_set1(largest)), most);
+    m = more_where_less(m, vf_mul(m, vf_set1(7)), most);
     return vf_min(vf_max(m, vf_set1(1)), vf_set1(QR_QUANT_MULTIPLE_MAX));
 }
 
 /* qr_quant_smallest_multiple. */
-VF_FN vf smallest_multiple(const vf *v, int32_t n, float largest)
+VF_FN vf smallest_multiple(const vf *v)
 {
     vf part[4] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()}; /* one after the other waits for each */
-    for (int32_t i = 0; i < n; i += 4)
+    for (int32_t i = 0; i < QR_QUANT_GROUP; i += 4)
         for (int32_t j = 0; j < 4; j++)
             part[j] = vf_max(part[j], vf_abs(v[i + j]));
-    return smallest_for(vf_max(vf_max(part[0], part[1]), vf_max(part[2], part[3])), largest);
+    return smallest_for(vf_max(vf_max(part[0], part[1]), vf_max(part[2], part[3])));
 }
 
 /* The nearest integer, even on a tie. */
@@ -222,13 +222,13 @@ VF_FN vf smallest_multiple(const vf *v, int32_t n, float largest)
 #endif
 
 /* qr_quant_try's error. With the smallest multiple nothing is cut off. */
-VF_FN vf error_of(const vf *v, int32_t n, vf m, const bool cut)
+VF_FN vf error_of(const vf *v, vf m, const bool cut)
 {
     const vf by = inverse_of(m), whole = vf_set1(WHOLE);
     QR_UNINITIALIZED vf part[8];
     for (int32_t j = 0; j < 8; j++)
         part[j] = vf_zero();
-    for (int32_t h = 0; h < n; h += 8)
+    for (int32_t h = 0; h < QR_QUANT_GROUP; h += 8)
 #pragma GCC unroll 8
         for (int32_t j = 0; j < 8; j++) {
             vf k = WHOLE_OF(vf_mul(v[h + j], by), whole);
@@ -240,13 +240,13 @@ VF_FN vf error_of(const vf *v, int32_t n, vf m, const bool cut)
     return vf_add(vf_add(vf_add(part[0], part[1]), vf_add(part[2], part[3])), vf_add(vf_add(part[4], part[5]), vf_add(part[6], part[7])));
 }
 
-/* qr_quant_group4's multiple. Where there is none below 1, that one is tried again, which is not better. */
-VF_FN vf best_multiple(const vf *v, int32_t group)
+/* qr_quant_group's multiple. Where there is none below 1, that one is tried again, which is not better. */
+VF_FN vf best_multiple(const vf *v)
 {
-    const vf first = smallest_multiple(v, group, 7);
-    vf best = first, least = error_of(v, group, first, false);
-    for (int32_t t = 1; t < qr_quant_tries(group); t++) {
-        const vf m = vf_max(vf_sub(first, vf_set1((float)t)), vf_set1(1)), error = error_of(v, group, m, true);
+    const vf first = smallest_multiple(v);
+    vf best = first, least = error_of(v, first, false);
+    for (int32_t t = 1; t < QR_QUANT_TRIES; t++) {
+        const vf m = vf_max(vf_sub(first, vf_set1((float)t)), vf_set1(1)), error = error_of(v, m, true);
         best = pick_less(error, least, m, best);
         least = vf_min(error, least);
     }
@@ -290,14 +290,14 @@ VF_FN void put_halves(uint8_t *w, const vf *v, int32_t n, vf by)
 #endif
 
 /* Likewise as bytes n + 128: 4 of k a line. */
-VF_FN void put_bytes(uint8_t *w, const vf *v, int32_t n, vf by)
+VF_FN void put_bytes(uint8_t *w, const vf *v)
 {
     const vf zero = vf_set1(WHOLE + 128);
-    for (int32_t i = 0; i < n; i += 4) {
+    for (int32_t i = 0; i < QR_QUANT_GROUP; i += 4) {
         vi sum = VI(set1_epi32)((int32_t)(0u - WHOLE_BITS * 0x01010101u));
 #pragma GCC unroll 4
         for (int32_t t = 0; t < 4; t++)
-            sum = VI(add_epi32)(sum, VI(slli_epi32)(VI_OF_FLOATS(vf_add(vf_mul(v[i + t], by), zero)), (unsigned)(8 * t)));
+            sum = VI(add_epi32)(sum, VI(slli_epi32)(VI_OF_FLOATS(vf_add(v[i + t], zero)), (unsigned)(8 * t)));
         VI_STORE(w + i * 16, sum);
     }
 }
@@ -340,9 +340,9 @@ struct choice {
     vf m, by;
 };
 
-static __attribute__((noinline)) vf exact_multiple(const vf *v, int32_t group)
+static __attribute__((noinline)) vf exact_multiple(const vf *v)
 {
-    return best_multiple(v, group);
+    return best_multiple(v);
 }
 
 /* `error` and the square that v adds to it, in units of the multiple: by is 1 / multiple, and the integer is cut off above 7 and below -8 where asked for. Its
@@ -360,39 +360,39 @@ VF_FN vf more_error(vf error, vf v, vf by, const bool above, const bool below)
 }
 
 /* All tries' errors in one pass. below: the second one, too, may have numbers below -8. */
-VF_FN void errors_of(vf *error, const vf *v, int32_t n, const vf *by, const int32_t tries, const bool below)
+VF_FN void errors_of(vf *error, const vf *v, const vf *by, const bool below)
 {
-#pragma GCC unroll 4
-    for (int32_t t = 0; t < tries; t++)
+#pragma GCC unroll 3
+    for (int32_t t = 0; t < QR_QUANT_TRIES; t++)
         error[t] = vf_zero();
 #pragma GCC unroll 2
-    for (int32_t i = 0; i < n; i++)
-#pragma GCC unroll 4
-        for (int32_t t = 0; t < tries; t++)
+    for (int32_t i = 0; i < QR_QUANT_GROUP; i++)
+#pragma GCC unroll 3
+        for (int32_t t = 0; t < QR_QUANT_TRIES; t++)
             error[t] = more_error(error[t], v[i], by[t], t > 0, t > 1 || (t == 1 && below));
 }
 
 /* best_multiple, given the smallest one; where there is no multiple below it, its error is none (NaN). Integers are those of qr_quant_try, as they come from
  * the same product. That is within 2^-23 of itself, so a square d^2 errs by 2^-22 |d v| at most, in v's units (|v| <= 105): by 2^-15 d^2 + 2^-31 v^2. Their
- * sum, of up to 128, errs by 2^-15 of itself and 2^-10.6, and by 2^-17 of itself for its roundings; qr_quant_try's own, in 8 chains, by 2^-19. So two errors
+ * sum, of 32, errs by 2^-15 of itself and 2^-10.6, and by 2^-17 of itself for its roundings; qr_quant_try's own, in 8 chains, by 2^-19. So two errors
  * that are further apart than 2^-13 of one and 2^-9 are in the right order; others, of which there are few, are compared exactly. */
-VF_FN struct choice choose_multiple(const vf *v, int32_t n, vf first, const int32_t tries)
+VF_FN struct choice choose_multiple(const vf *v, vf first)
 {
-    QR_UNINITIALIZED vf m[4], by[4], error[4];
-#pragma GCC unroll 4
-    for (int32_t t = 0; t < tries; t++) {
+    QR_UNINITIALIZED vf m[QR_QUANT_TRIES], by[QR_QUANT_TRIES], error[QR_QUANT_TRIES];
+#pragma GCC unroll 3
+    for (int32_t t = 0; t < QR_QUANT_TRIES; t++) {
         m[t] = t ? vf_max(vf_sub(first, vf_set1((float)t)), vf_zero()) : first;
         by[t] = inverse_of(m[t]);
     }
     if (_mm256_movemask_ps(_mm256_cmp_ps(first, vf_set1(6), _CMP_LT_OQ)) == 0)
-        errors_of(error, v, n, by, tries, false); /* 7 * 6 / 5 is below 8.5 */
+        errors_of(error, v, by, false); /* 7 * 6 / 5 is below 8.5 */
     else
-        errors_of(error, v, n, by, tries, true);
+        errors_of(error, v, by, true);
     error[0] = vf_mul(error[0], vf_mul(m[0], m[0]));
     vf least = error[0], doubt = vf_zero();
     struct choice c = {m[0], by[0]};
-#pragma GCC unroll 4
-    for (int32_t t = 1; t < tries; t++) {
+#pragma GCC unroll 3
+    for (int32_t t = 1; t < QR_QUANT_TRIES; t++) {
         error[t] = vf_mul(error[t], vf_mul(m[t], m[t]));
         const vf near = _mm256_cmp_ps(vf_abs(vf_sub(error[t], least)), vf_fma(least, vf_set1(0x1p-13f), vf_set1(0x1p-9f)), _CMP_LE_OQ);
         doubt = _mm256_or_ps(doubt, near);
@@ -401,7 +401,7 @@ VF_FN struct choice choose_multiple(const vf *v, int32_t n, vf first, const int3
         least = vf_min(error[t], least);
     }
     if (__builtin_expect(_mm256_movemask_ps(doubt) != 0, 0)) {
-        c.m = exact_multiple(v, n);
+        c.m = exact_multiple(v);
         c.by = inverse_of(c.m);
     }
     return c;
@@ -451,14 +451,9 @@ VF_FN vf turn_for_most(vf *v, const struct strip *s, int32_t row, int64_t k, int
 }
 
 /* turn_for_most's smallest multiple, of rows 8 half on. */
-VF_FN vf turn_for_first(vf *v, const struct strip *s, int32_t half, int64_t k, int32_t n, const float *inverse)
+VF_FN vf turn_for_first(vf *v, const struct strip *s, int32_t half, int64_t k, const float *inverse)
 {
-    return smallest_for(turn_for_most(v, s, half * VF_LEN, k, n, vf_load(inverse + half * VF_LEN)), 7);
-}
-
-VF_FN struct choice choose(const vf *v, int32_t n, vf first)
-{
-    return n == QR_QUANT_GROUP ? choose_multiple(v, QR_QUANT_GROUP, first, 3) : choose_multiple(v, n, first, 4);
+    return smallest_for(turn_for_most(v, s, half * VF_LEN, k, QR_QUANT_GROUP, vf_load(inverse + half * VF_LEN)));
 }
 
 /* A quarter of the lines of n inputs of 16 rows, as they follow each other in a panel that comes later; NULL: none comes. */
@@ -468,28 +463,29 @@ VF_FN void ask_quarter(const char **later, int32_t n, int64_t number)
         _mm_prefetch(*later, _MM_HINT_T1);
 }
 
-/* Whole groups of n half bytes from input k to `end`, at w and `multiple` on. The next half of the rows is turned before this one's multiples are chosen: what
+/* Whole groups of half bytes from input k to `end`, at w and `multiple` on. The next half of the rows is turned before this one's multiples are chosen: what
  * waits for divisions and for rows has other work meanwhile. later: where the next panel's rows begin. */
-VF_FN void pack_groups4(const struct strip *s, uint8_t *w, uint8_t *multiple, int64_t k, int64_t end, int32_t n, const float *inverse, const char *later)
+VF_FN void pack_groups4(const struct strip *s, uint8_t *w, uint8_t *multiple, int64_t k, int64_t end, const float *inverse, const char *later)
 {
+    enum { n = QR_QUANT_GROUP };
     const int64_t number = s->from == QR_F32 ? 4 : 2;
-    QR_UNINITIALIZED vf v[HALVES][QR_QUANT_GROUP_MAX];
+    QR_UNINITIALIZED vf v[HALVES][QR_QUANT_GROUP];
     QR_UNINITIALIZED vf first[HALVES];
     QR_UNINITIALIZED struct choice c[HALVES];
     if (k + n > end)
         return;
-    first[0] = turn_for_first(v[0], s, 0, k, n, inverse);
+    first[0] = turn_for_first(v[0], s, 0, k, inverse);
     for (; k + n <= end; k += n, w += n * QR_PANEL / 2, multiple += QR_PANEL) {
         ask_quarter(&later, n, number);
-        first[1] = turn_for_first(v[1], s, 1, k, n, inverse);
+        first[1] = turn_for_first(v[1], s, 1, k, inverse);
         ask_quarter(&later, n, number);
-        c[0] = choose(v[0], n, first[0]);
+        c[0] = choose_multiple(v[0], first[0]);
         ask_quarter(&later, n, number);
         put_halves(w, v[0], n, c[0].by);
         if (k + 2 * n <= end)
-            first[0] = turn_for_first(v[0], s, 0, k + n, n, inverse);
+            first[0] = turn_for_first(v[0], s, 0, k + n, inverse);
         ask_quarter(&later, n, number);
-        c[1] = choose(v[1], n, first[1]);
+        c[1] = choose_multiple(v[1], first[1]);
         put_halves(w + VI_BYTES, v[1], n, c[1].by);
         const vi both = _mm256_permute4x64_epi64(_mm256_packs_epi32(_mm256_cvtps_epi32(c[0].m), _mm256_cvtps_epi32(c[1].m)), 0xd8);
         _mm_storeu_si128((__m128i *)(void *)multiple, _mm_packus_epi16(_mm256_castsi256_si128(both), _mm256_extracti128_si256(both, 1)));
@@ -497,50 +493,48 @@ VF_FN void pack_groups4(const struct strip *s, uint8_t *w, uint8_t *multiple, in
 }
 #endif
 
-/* A group, or 32 numbers where there are none: inputs [k, k + n) of a strip to w, multiples to `multiple`. */
-VF_FN void pack_group(const struct strip *s, uint8_t *w, uint8_t *multiple, struct qr_quant_format f, int64_t k, int32_t n, const float *inverse)
+/* A group, or 32 numbers where there are none: inputs [k, k + 32) of a strip to w, multiples to `multiple`. */
+VF_FN void pack_group(const struct strip *s, uint8_t *w, uint8_t *multiple, struct qr_quant_format f, int64_t k, const float *inverse)
 {
 #ifdef QR_ISA_avx2
-    if (f.bits == 8 && !f.group && s->from == QR_BF16) {
+    if (f.bits == 8 && s->from == QR_BF16) {
         put_rows(s, w, k, inverse);
         return;
     }
     if (f.bits == 4) {
-        pack_groups4(s, w, multiple, k, k + n, n, inverse, NULL);
+        pack_groups4(s, w, multiple, k, k + QR_QUANT_GROUP, inverse, NULL);
         return;
     }
 #endif
     for (int32_t h = 0; h < HALVES; h++) {
-        QR_UNINITIALIZED vf v[QR_QUANT_GROUP_MAX];
-        vf m = vf_set1(1);
-        turn(v, s, h * VF_LEN, k, n, vf_load(inverse + h * VF_LEN));
-        if (f.group)
-            m = f.bits == 4 ? best_multiple(v, n) : smallest_multiple(v, n, 127);
+        QR_UNINITIALIZED vf v[QR_QUANT_GROUP];
+        turn(v, s, h * VF_LEN, k, QR_QUANT_GROUP, vf_load(inverse + h * VF_LEN));
+        if (f.bits == 8) {
+            put_bytes(w + h * VI_BYTES, v);
+            continue;
+        }
+        const vf m = best_multiple(v);
         float lane[VF_LEN];
         vf_store(lane, m);
-        for (int32_t r = 0; f.group && r < VF_LEN; r++)
+        for (int32_t r = 0; r < VF_LEN; r++)
             multiple[h * VF_LEN + r] = (uint8_t)lane[r];
-        if (f.bits == 4)
-            put_halves(w + h * VI_BYTES, v, n, inverse_of(m));
-        else
-            put_bytes(w + h * VI_BYTES, v, n, f.group ? inverse_of(m) : vf_set1(1));
+        put_halves(w + h * VI_BYTES, v, QR_QUANT_GROUP, inverse_of(m));
     }
 }
 
 /* The last inputs, fewer than a group: as a group that ends in zeros. Missing inputs have no bytes, and half bytes up to a multiple of 64. */
-static void pack_last(const struct packing *p, uint8_t *w, uint8_t *multiple, const char *rows, int64_t k, int32_t n, const float *inverse)
+static void pack_last(const struct packing *p, uint8_t *w, uint8_t *multiple, const char *rows, int64_t k, const float *inverse)
 {
-    QR_UNINITIALIZED float x[QR_PANEL * QR_QUANT_GROUP_MAX];
-    QR_UNINITIALIZED uint8_t last[QR_PANEL * QR_QUANT_GROUP_MAX];
-    const int32_t n_k = (int32_t)(qr_quant_k(p->n_in) - k);
+    QR_UNINITIALIZED float x[QR_PANEL * QR_QUANT_GROUP];
+    QR_UNINITIALIZED uint8_t last[QR_PANEL * QR_QUANT_GROUP];
     const int64_t row_bytes = p->n_in * (int64_t)qr_dtype_bytes(p->from), m = p->n_in - k;
     for (int32_t r = 0; r < QR_PANEL; r++)
-        qr_quant_load(x + r * n, n, rows + r * row_bytes, p->from, k, m);
-    pack_group(&(struct strip){(const char *)x, n * (int64_t)sizeof *x, QR_F32}, last, multiple, p->format, 0, n, inverse);
+        qr_quant_load(x + r * QR_QUANT_GROUP, QR_QUANT_GROUP, rows + r * row_bytes, p->from, k, m);
+    pack_group(&(struct strip){(const char *)x, QR_QUANT_GROUP * (int64_t)sizeof *x, QR_F32}, last, multiple, p->format, 0, inverse);
     for (int64_t i = m; p->format.bits == 8 && i < (m + 3) / 4 * 4; i++)
         for (int32_t o = 0; o < QR_PANEL; o++)
             last[i / 4 * QR_PANEL * 4 + o * 4 + i % 4] = 0;
-    memcpy(w, last, (size_t)((p->format.bits == 4 ? (n_k < n ? n_k : n) / 8 : (m + 3) / 4) * QR_PANEL * 4));
+    memcpy(w, last, (size_t)((p->format.bits == 4 ? QR_QUANT_GROUP / 8 : (m + 3) / 4) * QR_PANEL * 4));
 }
 
 #ifndef QR_ISA_avx2
@@ -565,7 +559,6 @@ VF_FN void ask_for(const struct strip *s, int64_t k, int32_t n)
 static bool pack_panel(const struct packing *p, uint8_t *panel, const char *rows, bool more)
 {
     const struct qr_quant_format f = p->format;
-    const int32_t group = f.group ? f.group : QR_QUANT_GROUP;
     const struct strip s = {rows, p->n_in * (int64_t)qr_dtype_bytes(p->from), p->from}, next = {rows + ROWS_AHEAD(p) * s.stride, s.stride, s.from};
     float scale[QR_PANEL], inverse[QR_PANEL];
     for (int32_t r = 0; r < QR_PANEL; r++) {
@@ -579,25 +572,22 @@ static bool pack_panel(const struct packing *p, uint8_t *panel, const char *rows
 #ifdef QR_ISA_avx2
     const char *later = more ? next.rows : NULL;
     if (f.bits == 4) {
-        if (group == QR_QUANT_GROUP) /* a constant */
-            pack_groups4(&s, w, multiple, 0, p->n_in, QR_QUANT_GROUP, inverse, later);
-        else
-            pack_groups4(&s, w, multiple, 0, p->n_in, group, inverse, later);
-        k = p->n_in / group * group;
+        pack_groups4(&s, w, multiple, 0, p->n_in, inverse, later);
+        k = p->n_in / QR_QUANT_GROUP * QR_QUANT_GROUP;
     }
 #else
     if (more)
         touch_pages(next.rows, QR_PANEL * next.stride);
 #endif
-    for (; k + group <= p->n_in; k += group) {
+    for (; k + QR_QUANT_GROUP <= p->n_in; k += QR_QUANT_GROUP) {
 #ifndef QR_ISA_avx2
         if (more)
-            ask_for(&next, k, group);
+            ask_for(&next, k, QR_QUANT_GROUP);
 #endif
-        pack_group(&s, w + k * QR_PANEL * f.bits / 8, multiple + k / group * QR_PANEL, f, k, group, inverse);
+        pack_group(&s, w + k * QR_PANEL * f.bits / 8, multiple + k / QR_QUANT_GROUP * QR_PANEL, f, k, inverse);
     }
     if (k < p->n_in)
-        pack_last(p, w + k * QR_PANEL * f.bits / 8, multiple + k / group * QR_PANEL, rows, k, group, inverse);
+        pack_last(p, w + k * QR_PANEL * f.bits / 8, multiple + k / QR_QUANT_GROUP * QR_PANEL, rows, k, inverse);
     return true;
 }
 

@@ -8,7 +8,6 @@
  *   int8         x0 w0 + x1 w1 = (x0 + w1) (x1 + w0) - x0 x1 - w0 w1 (Winograd 1968): in 16 bits, two additions, a vpmaddwd and an addition make 32
  *                products, half of the multiplications of any other way. What is subtracted belongs to a row alone or to an output alone.
  *                Weights are left as w + 128, rows of x hold x - 128.
- *   int8, groups likewise, weights as n m + 128: the 12-bit integer in one part. The sum has to fit 32 bits (QR_QUANT_WIDE_K).
  *   int4         vpmaddubsw of halves 0..15 and x is at most 15 * 127 * 2, so a group's 16 pairs are added in 16 bits, begun at -8 times the sum of
  *                x, where 8 * 16 * 127 is the most; vpmaddwd with the multiple makes 32 bits of them once a group.
  *
@@ -19,7 +18,7 @@
 #define QR_KERNELS_CPU_ISA_QUANT_PIECES_H
 
 #define PAIRS_MOST 4       /* rows of a block: int8 */
-#define PAIRS_FEW 16       /* int8 without groups: up to so many rows of a launch go another way */
+#define PAIRS_FEW 16       /* int8, which costs less as it lies, a block at a time: up to so many rows of a launch go another way */
 #define HALVES_MOST 6      /* int4 */
 #define PIECE_BYTES 9216   /* a piece of one panel in scratch: with its neighbour little more than half of a first-level cache of 32 KiB */
 #define OUT_AHEAD 8        /* rows of out */
@@ -38,12 +37,6 @@ struct pieces_scratch {
     struct piece piece[QR_QUANT_PANELS];
     int32_t c[][C_STRIDE]; /* [n_rows] */
 };
-
-/* int8 with few rows costs less as it lies, a block at a time. */
-static bool takes_pieces(struct qr_quant_format f, int32_t n_rows, int32_t n_k)
-{
-    return f.bits == 4 || (f.group ? n_k <= QR_QUANT_WIDE_K : n_rows > PAIRS_FEW);
-}
 
 static int32_t block_most(const struct product *p)
 {
@@ -142,24 +135,15 @@ static void round_block(const void *arg, int32_t item, int32_t worker)
 
 /* ---- weights ---- */
 
-/* w + 128 in bytes, or n m + 128, n_k of them: the odd ones of four k in 16 bits, then the even ones; and the sums of what is multiplied by a neighbour. */
+/* w + 128 in bytes, n_k of them: the odd ones of four k in 16 bits, then the even ones; and the sums of what is multiplied by a neighbour. */
 static void piece_of_8(struct piece *s, const struct qr_unpack *u, int32_t k0, int32_t n_k)
 {
     const vi low_byte = _mm256_set1_epi16(255), offset = _mm256_set1_epi16(128);
     const uint8_t *w = u->w + (int64_t)k0 * QR_PANEL;
     for (int j = 0; j < PIECE_VECTORS; j++) {
-        vi own = _mm256_setzero_si256(), m = _mm256_set1_epi16(1), add = _mm256_setzero_si256();
+        vi own = _mm256_setzero_si256();
         for (int32_t k = 0; k < n_k; k += 4) {
-            if (u->sharing && k % QR_QUANT_GROUP == 0) { /* (n + 128) m + (128 - 128 m) */
-                m = twice(multiples_at(u, (k0 + k) / QR_QUANT_GROUP, j * VI_BYTES));
-                add = _mm256_sub_epi16(offset, _mm256_slli_epi16(m, 7));
-            }
-            const vi v = VI_LOAD(w + k * QR_PANEL + j * VI_BYTES);
-            vi even = _mm256_and_si256(v, low_byte), odd = _mm256_srli_epi16(v, 8);
-            if (u->sharing) {
-                even = _mm256_add_epi16(_mm256_mullo_epi16(even, m), add);
-                odd = _mm256_add_epi16(_mm256_mullo_epi16(odd, m), add);
-            }
+            const vi v = VI_LOAD(w + k * QR_PANEL + j * VI_BYTES), even = _mm256_and_si256(v, low_byte), odd = _mm256_srli_epi16(v, 8);
             own = _mm256_add_epi32(own, _mm256_madd_epi16(_mm256_sub_epi16(even, offset), _mm256_sub_epi16(odd, offset)));
             VI_STORE(s->w + k * QR_PANEL * 2 + j * VI_BYTES, odd);
             VI_STORE(s->w + k * QR_PANEL * 2 + (PIECE_VECTORS + j) * VI_BYTES, even);
@@ -361,7 +345,7 @@ static void pieces_of_panels(const struct product *p, struct pieces_scratch *s, 
         const bool last = k0 + most >= p->n_k;
         const uint8_t *ask[QR_QUANT_PANELS];
         for (int32_t j = 0; j < n; j++) {
-            const struct qr_unpack u = qr_unpack_of(packed + panel * p->panel_bytes + j * apart, p->head_bytes, p->format);
+            const struct qr_unpack u = qr_unpack_of(packed + panel * p->panel_bytes + j * apart, p->head_bytes);
             if (p->format.bits == 4)
                 piece_of_4(&s->piece[j], &u, k0, n_k);
             else

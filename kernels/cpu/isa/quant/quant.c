@@ -18,7 +18,6 @@
 #define ROUND_ROWS 4                    /* rows of an item of rounding */
 #define C_STRIDE (QR_QUANT_PANELS * QR_PANEL)
 _Static_assert((size_t)QR_QUANT_INPUTS_MAX * QR_PANEL <= QR_WORKER_SCRATCH_BYTES, "an unpacked panel fits scratch");
-_Static_assert((size_t)QR_QUANT_INPUTS_MAX_WIDE * QR_PANEL * 2 <= QR_WORKER_SCRATCH_BYTES, "the two parts of one, too");
 
 /* One chunk of rows. */
 struct product {
@@ -34,7 +33,7 @@ struct product {
     int32_t *group;          /* [n_rows][n_groups]: -8 * the sum of each group, only for `direct` */
     int64_t x_stride, panel_bytes, head_bytes, ahead;
     struct qr_quant_format format;
-    int32_t row0, n_rows, n_k, n_groups, parts;
+    int32_t row0, n_rows, n_k, n_groups;
     int32_t n_panels, panels_per_item; /* with a gated unit: of gates */
     int32_t up;              /* panels from gates to their ups; 0: there is no unit */
     bool direct;
@@ -103,8 +102,7 @@ static void round_item(const void *arg, int32_t item, int32_t worker)
 VF_FN vf value_at(const struct product *p, const int32_t *c, int32_t r, int32_t panel, int32_t i, int64_t len, bool offset)
 {
     const float *w_scale = qr_quant_scales((const uint8_t *)p->a->w->packed + panel * p->panel_bytes);
-    vf sums = sums_value(c + i, QR_PANEL, p->parts, offset ? p->sum[r] : 0, p->sum[r]);
-    vf v = vf_mul(sums, vf_mul(vf_set1(p->scale[r]), vf_load(w_scale + i)));
+    vf v = vf_mul(sums_at(c + i, offset ? 128 * p->sum[r] : 0), vf_mul(vf_set1(p->scale[r]), vf_load(w_scale + i)));
     return p->a->bias ? vf_add(v, vf_load_n(p->a->bias + panel * QR_PANEL + i, len)) : v;
 }
 
@@ -127,20 +125,19 @@ static void finish(const struct product *p, const int32_t *c, int32_t row, int32
     }
 }
 
-/* n panels, whose weights of 8 bits lie at w, part after part, with all rows of the chunk: neighbours, or one of gates and that of their ups. */
+/* n panels, whose weights of 8 bits lie at w, with all rows of the chunk: neighbours, or one of gates and that of their ups. */
 static void multiply_panels(const struct product *p, const uint8_t *w, int64_t w_panel, int32_t panel, int32_t n)
 {
     int32_t QR_UNINITIALIZED c[QR_QUANT_ROWS * C_STRIDE];
     const struct qr_quant_block *block = p->block;
-    const int32_t all = n * p->parts;
-    QR_ASSERT(all <= QR_QUANT_PANELS);
+    QR_ASSERT(n <= QR_QUANT_PANELS);
     const int32_t rows_max = block->rows_max;
     for (int32_t row = 0; row < p->n_rows; row += rows_max) {
         int32_t n_rows = p->n_rows - row < rows_max ? p->n_rows - row : rows_max;
-        for (int32_t i = 0; i < all; i += block->panels_max) {
+        for (int32_t i = 0; i < n; i += block->panels_max) {
             const struct qr_quant_args b = {.c = c + i * QR_PANEL, .x = p->x + row * p->x_stride, .sum = p->sum + row, .w = w + i * w_panel,
                                             .x_stride = p->x_stride, .w_panel = w_panel, .ahead = p->ahead, .n_k = p->n_k, .n_rows = n_rows,
-                                            .n_panels = all - i < block->panels_max ? all - i : block->panels_max};
+                                            .n_panels = n - i < block->panels_max ? n - i : block->panels_max};
             block->multiply(&b);
         }
         for (int32_t i = 0; i < (p->up ? 1 : n); i++)
@@ -148,35 +145,19 @@ static void multiply_panels(const struct product *p, const uint8_t *w, int64_t w
     }
 }
 
-/* A panel with groups to bytes, part after part. */
-static void unpack_panel(const struct product *p, uint8_t *dst, const uint8_t *packed)
-{
-    const struct qr_unpack u = qr_unpack_of(packed, p->head_bytes, p->format);
-    if (p->format.bits == 4)
-        qr_unpack_4(dst, &u, 0, p->n_groups, u.w + p->ahead);
-    else
-        qr_unpack_12(dst, (int64_t)p->n_k * QR_PANEL, &u, 0, p->n_groups, u.w + p->ahead);
-}
-
-#ifdef QR_ISA_avx2
-#define DIRECT(p) ((p)->format.bits == 4 ? (p)->ways->direct : (p)->ways->direct8)
-#else
-#define DIRECT(p) (p)->ways->direct
-#endif
-
 static void multiply_direct(const struct product *p, const uint8_t *packed, int32_t panel)
 {
     int32_t QR_UNINITIALIZED c[QR_QUANT_ROWS * C_STRIDE];
     struct qr_quant4_args b = {.c = c, .x = p->x, .group = p->group, .multiple = qr_quant_multiples(packed),
                                      .w = packed + p->head_bytes, .x_stride = p->x_stride, .group_stride = p->n_groups, .ahead = p->ahead, .n_k = p->n_k,
-                                     .n_rows = p->n_rows, .sharing = p->format.group / QR_QUANT_GROUP};
-    DIRECT(p)(&b);
+                                     .n_rows = p->n_rows};
+    p->ways->direct(&b);
     if (p->up) {
         packed += p->up * p->panel_bytes;
         b.c = c + QR_PANEL;
         b.multiple = qr_quant_multiples(packed);
         b.w = packed + p->head_bytes;
-        DIRECT(p)(&b);
+        p->ways->direct(&b);
     }
     finish(p, c, 0, p->n_rows, panel, false);
 }
@@ -184,11 +165,11 @@ static void multiply_direct(const struct product *p, const uint8_t *packed, int3
 static void multiply_item(const void *arg, int32_t item, int32_t worker)
 {
     const struct product *p = arg;
-    int32_t first = item * p->panels_per_item, end = first + p->panels_per_item, width = p->block->panels_max / p->parts;
+    int32_t first = item * p->panels_per_item, end = first + p->panels_per_item, width = p->block->panels_max;
     end = end < p->n_panels ? end : p->n_panels;
     const int64_t unpacked_bytes = (int64_t)p->n_k * QR_PANEL;
     uint8_t *scratch = qr_queue_own(p->q, worker);
-    if (width < 1 || p->up || (p->format.group && width * p->parts * unpacked_bytes > (int64_t)p->q->own_bytes))
+    if (p->up || (p->format.group && width * unpacked_bytes > (int64_t)p->q->own_bytes))
         width = 1;
     if (p->block->begin)
         p->block->begin();
@@ -199,8 +180,10 @@ static void multiply_item(const void *arg, int32_t item, int32_t worker)
             multiply_direct(p, packed, panel);
         } else if (p->format.group) {
             const int32_t n_here = p->up ? 2 : n;
-            for (int32_t i = 0; i < n_here; i++)
-                unpack_panel(p, scratch + i * p->parts * unpacked_bytes, packed + i * (p->up ? p->up : 1) * p->panel_bytes);
+            for (int32_t i = 0; i < n_here; i++) {
+                const struct qr_unpack u = qr_unpack_of(packed + i * (p->up ? p->up : 1) * p->panel_bytes, p->head_bytes);
+                qr_unpack_4(scratch + i * unpacked_bytes, &u, 0, p->n_groups, u.w + p->ahead);
+            }
             multiply_panels(p, scratch, unpacked_bytes, panel, n_here);
         } else {
             multiply_panels(p, packed + p->head_bytes, (p->up ? p->up : 1) * p->panel_bytes, panel, p->up ? 2 : n);
@@ -275,7 +258,6 @@ void QR_ISA_NAME(linear_quant)(struct qr_queue *q, const struct qr_linear_args *
     QR_ASSERT(!a->glu || qr_linear_pairs(a));
     struct product p = {.a = a, .ways = ways, .norm = norm, .q = q, .items = qr_tuned_linear(q, a), .format = qr_dtype_format(type),
                         .block = few ? ways->few : ways->many};
-    p.parts = qr_quant_parts(p.format);
     p.direct = p.format.bits == 4 && few && ways->direct;
     p.n_k = (int32_t)qr_quant_k(a->n_in);
     p.n_groups = p.n_k / QR_QUANT_GROUP;
@@ -285,10 +267,7 @@ void QR_ISA_NAME(linear_quant)(struct qr_queue *q, const struct qr_linear_args *
     p.up = a->glu ? a->n_out / 2 / QR_PANEL : 0;
     p.n_panels = p.up ? p.up : (a->n_out + QR_PANEL - 1) / QR_PANEL;
 #ifdef QR_ISA_avx2
-    p.direct = few && p.format.group && p.n_k <= (p.format.bits == 4 ? INT32_MAX : QR_QUANT_WIDE_K);
-    p.pieces = !few && ways->many == ways->few && takes_pieces(p.format, a->n_rows, p.n_k);
-    if (p.direct || p.pieces)
-        p.parts = 1;
+    p.pieces = !few && ways->many == ways->few && (p.format.bits == 4 || a->n_rows > PAIRS_FEW);
     if (p.pieces)
         p.x_stride = p.format.bits == 4 ? p.n_k : 2 * p.n_k;
 #endif

@@ -2,7 +2,7 @@
  *
  * Packed weights, the same for every level: panels of 16 outputs; k is padded to 64 (padding meets zeros of x), missing outputs are zeros.
  *     16 scales (f32)
- *     with groups only: [k / group][16] multiples, 8 bits each, padded to 64 bytes
+ *     with groups only: [k / 32][16] multiples, 8 bits each, padded to 64 bytes
  *     8 bits: [k / 4][16][4] bytes n + 128: 64 of k are a tile, 4 of k are a vector of AVX-512
  *     4 bits: [k / 8][16][4] bytes: low half n + 8 of k = 8 i + t, high half that of k = 8 i + 4 + t, for t = 0..3
  */
@@ -20,7 +20,6 @@
 #define QR_QUANT_K 64           /* what k is padded to */
 #define QR_QUANT_ROWS 32        /* rows of the largest block */
 #define QR_QUANT_PANELS 2       /* panels of the largest block */
-#define QR_QUANT_WIDE_K 8832    /* inputs of 12-bit weights whose products' sum fits 32 bits: 8832 * 1905 * 127 < 2^31 */
 #define QR_QUANT_AHEAD 8192     /* bytes: how far ahead weights that stream from memory are asked for; panels follow each other */
 
 static inline int64_t qr_quant_k(int64_t n_in)
@@ -32,7 +31,7 @@ static inline int64_t qr_quant_k(int64_t n_in)
 static inline int64_t qr_quant_head_bytes(enum qr_dtype to, int64_t n_in)
 {
     const struct qr_quant_format f = qr_dtype_format(to);
-    int64_t multiples = f.group ? (qr_quant_k(n_in) + f.group - 1) / f.group * QR_PANEL : 0;
+    int64_t multiples = f.group ? qr_quant_k(n_in) / f.group * QR_PANEL : 0;
     return QR_PANEL * (int64_t)sizeof(float) + (multiples + 63) / 64 * 64;
 }
 
@@ -52,12 +51,6 @@ static inline const uint8_t *qr_quant_multiples(const uint8_t *panel)
     return panel + QR_PANEL * sizeof(float);
 }
 
-/* Panels of 8 bits that a panel's weights become where activations are integers: 12-bit ones two (quant.h), u + 128 and l + 120. */
-static inline int32_t qr_quant_parts(struct qr_quant_format f)
-{
-    return f.bits == 8 && f.group && !f.weight_only ? 2 : 1;
-}
-
 /* Whether a product's gated unit is done where its sums are: the panels of gates and those of their ups lie side by side, one of each fits a
  * register block, and both fit scratch where they are unpacked. */
 static inline bool qr_linear_pairs(const struct qr_linear_args *a)
@@ -68,9 +61,8 @@ static inline bool qr_linear_pairs(const struct qr_linear_args *a)
         return 2 * qr_quant_k(a->n_in) * QR_PANEL * 2 <= (int64_t)QR_WORKER_SCRATCH_BYTES;
     if (!qr_dtype_is_quantized(a->w->packed_dtype))
         return true;
-    const struct qr_quant_format f = qr_dtype_format(a->w->packed_dtype);
-    const int64_t unpacked = f.group > 0 || f.weight_only ? qr_quant_k(a->n_in) * QR_PANEL * (f.weight_only ? 2 : 1) : 0;
-    return qr_quant_parts(f) == 1 && 2 * unpacked <= (int64_t)QR_WORKER_SCRATCH_BYTES;
+    const int64_t unpacked = qr_dtype_format(a->w->packed_dtype).group > 0 ? qr_quant_k(a->n_in) * QR_PANEL : 0;
+    return 2 * unpacked <= (int64_t)QR_WORKER_SCRATCH_BYTES;
 }
 
 /* Rows of x times panels of 8-bit weights: c[r][16 * panel + o] = sum of x[r][k] * w[k][o], plus 128 * the sum of x[r] where the block says
@@ -103,7 +95,6 @@ struct qr_quant4_args {
     int64_t x_stride, group_stride;
     int64_t ahead;        /* bytes: how far ahead weights are asked for */
     int32_t n_k, n_rows;
-    int32_t sharing;      /* groups of 32 that share a multiple */
 };
 
 /* How one level multiplies: few rows and many may differ, since integers give the same bits. avx2: where they do not, many go by pieces (pieces.h). */
@@ -111,7 +102,6 @@ struct qr_quant_ways {
     const struct qr_quant_block *few, *many;
     int32_t few_rows;                                    /* up to so many rows of a launch are few */
     void (*direct)(const struct qr_quant4_args *b);      /* int4 with few rows */
-    void (*direct8)(const struct qr_quant4_args *b);     /* int8 with groups likewise, up to QR_QUANT_WIDE_K of k; avx2 only */
 };
 
 /* A row as a level's rms_norm leaves it. */

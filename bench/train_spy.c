@@ -55,7 +55,7 @@ static double attended(const struct qr_batch *b)
 #define HEAD_OR(row) (a->n_out == s->n_vocab ? row##_HEAD : row)
 
 PASS(k, linear, qr_linear_args, HEAD_OR(QR_SPY_LINEAR), 2 * a->n_rows * PRODUCT, 4 * SIDES + (double)qr_dtype_bytes(a->w->t.dtype) * PRODUCT)
-PASS(k, rms_norm, qr_norm_args, QR_SPY_NORM, 0, (a->delta ? 16 : 8) * AREA)
+PASS(k, rms_norm, qr_norm_args, QR_SPY_NORM, 0, 8 * AREA)
 PASS(k, head_norm, qr_head_norm_args, QR_SPY_NORM, 0, 8 * HEADS)
 PASS(k, residual_add, qr_add_args, QR_SPY_OTHER, 0, 12 * AREA)
 PASS(k, embed, qr_embed_args, QR_SPY_EMBED, 0, 6.0 * a->n_rows * (double)a->table->shape[1])
@@ -71,7 +71,7 @@ PASS(k, gather_rows, qr_gather_args, QR_SPY_EMBED, 0, 8 * AREA)
 PASS(b, linear_dx, qr_linear_dx_args, HEAD_OR(QR_SPY_DX), 2 * a->n_rows * PRODUCT,
      4 * SIDES + (a->fresh ? 0 : 4.0) * a->n_rows * a->n_in + (double)qr_dtype_bytes(a->w->t.dtype) * PRODUCT)
 PASS(b, linear_dw, qr_linear_dw_args, HEAD_OR(QR_SPY_DW), 2 * a->n_rows * PRODUCT, 4 * SIDES + (a->fresh ? 4 : 8) * PRODUCT)
-PASS(b, rms_norm, qr_norm_back_args, QR_SPY_NORM_BACK, 0, (a->dh ? a->fresh ? 24 : 32 : 16) * AREA)
+PASS(b, rms_norm, qr_norm_back_args, QR_SPY_NORM_BACK, 0, 16 * AREA)
 PASS(b, head_norm, qr_head_norm_back_args, QR_SPY_NORM_BACK, 0, 16 * HEADS)
 PASS(b, rope, qr_rope_args, QR_SPY_ROPE_BACK, 0, 8 * HEADS + 4.0 * a->n_rows * a->n_rot)
 PASS(b, attention, qr_attention_back_args, QR_SPY_ATTENTION_BACK, 10.0 * a->n_heads * a->kv->head_dim * attended(a->batch),

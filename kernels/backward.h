@@ -54,20 +54,18 @@ struct qr_linear_dw_args {
 
 /* rms_norm - of y[n,:] = x[n,:] r[n] w with r = 1 / sqrt(mean(x^2) + eps):
  *     dx[n,i] += r (w[i] dy[n,i] - x[n,i] r^2 mean_j(w[j] dy[n,j] x[n,j]))        dw[i] += sum_n dy[n,i] x[n,i] r
- *   and, where x = h + delta was formed by the same verb (residual+norm), then dh[n,:] += dx[n,:], ddelta[n,:] += dx[n,:] with the finished dx.
  *
- * Shapes    x, dy, dx [N, D], rows apart by their strides;   w, dw [D].   dh, ddelta [N, D] or both NULL.
- * Requires  no two of dx, dy, dh, ddelta overlap.
+ * Shapes    x, dy, dx [N, D], rows apart by their strides;   w, dw [D].
+ * Requires  dx does not overlap dy.
  * Numerics  the sums over D in f32 in a fixed order; dw: chains over n.
  * Cost      reads x, dy, dx, w; writes dx: bound by bandwidth.
  * Sources   Zhang & Sennrich 2019 (arXiv:1910.07467). */
 struct qr_norm_back_args {
-    float *dx, *dw, *dh, *ddelta;
+    float *dx, *dw;
     const float *dy, *x, *w;
-    int64_t dx_stride, dy_stride, x_stride, dh_stride, ddelta_stride;
+    int64_t dx_stride, dy_stride, x_stride;
     int32_t n_rows, n_cols;
     float eps;
-    bool fresh; /* dh and ddelta; dx is added to */
 };
 
 /* head_norm - the same over each head's K numbers: of y[n,h,:] = x[n,h,:] r[n,h] w.

@@ -134,17 +134,15 @@ struct qr_linear_args {
     float eps;
 };
 
-/* rms_norm - y[n,:] = x[n,:] / sqrt(mean(x[n,:]^2) + eps) * w;  with `delta`: first x += delta (x is updated), then the norm of the sum
+/* rms_norm - y[n,:] = x[n,:] / sqrt(mean(x[n,:]^2) + eps) * w
  *
- * Shapes    x, delta, out [N, D]   w [D] f32.   delta NULL: x is only read.   out may equal x only when delta is NULL.
+ * Shapes    x, out [N, D]; out may equal x   w [D] f32.
  * Numerics  sum of squares in f32 in a fixed order of D.
  * Sources   Zhang & Sennrich 2019 (arXiv:1910.07467). */
 struct qr_norm_args {
     float *out;
-    float *x;
-    const float *delta;
-    const float *w;
-    int64_t out_stride, x_stride, delta_stride;
+    const float *x, *w;
+    int64_t out_stride, x_stride;
     int32_t n_rows, n_cols;
     float eps;
 };

@@ -31,8 +31,6 @@ static void call_norm(struct qr_kern_case *b, int32_t copy)
     const struct arrays *s = b->args;
     struct qr_norm_back_args a = s->a.norm;
     a.x = array_at(s, copy, 0), a.dy = array_at(s, copy, 1), a.dx = array_at(s, copy, 2);
-    if (s->n_arrays > 3)
-        a.dh = array_at(s, copy, 3), a.ddelta = array_at(s, copy, 4);
     b->be->b->rms_norm(b->be->queue, &a);
 }
 
@@ -68,17 +66,11 @@ static void bench_norm(struct qr_kern_case *b, struct arrays *s, int32_t d)
 {
     const int32_t n = (int32_t)(ARRAY_BYTES / 4 / d);
     char what[80];
-    s->a.norm = (struct qr_norm_back_args){.dw = s->dw, .w = s->w, .dx_stride = d, .dy_stride = d, .x_stride = d, .dh_stride = d, .ddelta_stride = d,
+    s->a.norm = (struct qr_norm_back_args){.dw = s->dw, .w = s->w, .dx_stride = d, .dy_stride = d, .x_stride = d,
                                            .n_rows = n, .n_cols = d, .eps = 1e-5f};
     s->n_arrays = 3;
     snprintf(what, sizeof what, "rms_norm back %d x %d", (int)n, (int)d);
     report(b, s, call_norm, 16.0 * n * d, what);
-    s->n_arrays = 5;
-    snprintf(what, sizeof what, "residual + norm back %d x %d", (int)n, (int)d);
-    report(b, s, call_norm, 32.0 * n * d, what);
-    s->a.norm.fresh = true;
-    snprintf(what, sizeof what, "residual + norm back, fresh %d x %d", (int)n, (int)d);
-    report(b, s, call_norm, 24.0 * n * d, what);
 }
 
 static void bench_rope(struct qr_kern_case *b, struct arrays *s, int32_t n_heads, int32_t k)

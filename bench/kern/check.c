@@ -363,8 +363,8 @@ static bool norms(struct check *c, const void *arg)
     const struct qr_rows_case *r = arg;
     const int64_t n = (int64_t)r->n_rows * r->n_cols;
     float *x = floats(c, n), *w = floats(c, r->n_cols);
-    CALL(k, rms_norm, qr_norm_args, .out = floats(c, n), .x = x, .delta = floats(c, n), .w = w, .out_stride = r->n_cols, .x_stride = r->n_cols,
-         .delta_stride = r->n_cols, .n_rows = r->n_rows, .n_cols = r->n_cols, .eps = 1e-5f);
+    CALL(k, rms_norm, qr_norm_args, .out = floats(c, n), .x = x, .w = w, .out_stride = r->n_cols, .x_stride = r->n_cols,
+         .n_rows = r->n_rows, .n_cols = r->n_cols, .eps = 1e-5f);
     CALL(k, residual_add, qr_add_args, .x = x, .delta = floats(c, n), .x_stride = r->n_cols, .delta_stride = r->n_cols, .n_rows = r->n_rows,
          .n_cols = r->n_cols);
     CALL(b, rms_norm, qr_norm_back_args, .dx = floats(c, n), .dw = floats(c, r->n_cols), .dy = floats(c, n), .x = x, .w = w, .dx_stride = r->n_cols,

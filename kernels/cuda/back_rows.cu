@@ -13,12 +13,11 @@
 #define GROUPS 16
 
 struct norm_back {
-    float *dx, *dh, *ddelta, *partial;
+    float *dx, *partial;
     const float *dy, *x, *w;
-    int64_t dx_stride, dy_stride, x_stride, dh_stride, ddelta_stride, n_rows;
+    int64_t dx_stride, dy_stride, x_stride, n_rows;
     int32_t n_heads, n_cols; /* row r is head r % n_heads of row r / n_heads; heads lie n_cols apart */
     float eps;
-    bool fresh; /* dh and ddelta hold nothing yet */
 };
 
 QR_DEVICE int64_t place(int64_t row, int64_t stride, struct norm_back a)
@@ -26,44 +25,24 @@ QR_DEVICE int64_t place(int64_t row, int64_t stride, struct norm_back a)
     return row / a.n_heads * stride + row % a.n_heads * a.n_cols;
 }
 
-/* What four places of the gradients hold already, loaded together with the row; not where a block of 1,024 has no
- * registers for them, or rows are odd. */
-struct old_numbers {
-    float4 dx, dh, ddelta;
-};
-
+/* What dx holds already is loaded together with the row; not where a block of 1,024 has no registers for it, or rows are
+ * odd. */
 #define ASKS_EARLY(warps, vec) ((vec) && (warps) < 32)
 #define OLD_FOURS(fours, warps, vec) (ASKS_EARLY(warps, vec) ? (fours) : 1)
-
-QR_DEVICE struct old_numbers ask_old(struct norm_back a, int64_t row, int32_t i, int32_t n)
-{
-    const int32_t n_old = a.dh && !a.fresh ? n : 0;
-    struct old_numbers old;
-    old.dx = qr_load4<true>(a.dx + place(row, a.dx_stride, a), i, n);
-    old.dh = qr_load4<true>(n_old ? a.dh + row * a.dh_stride : NULL, i, n_old);
-    old.ddelta = qr_load4<true>(n_old ? a.ddelta + row * a.ddelta_stride : NULL, i, n_old);
-    return old;
-}
 
 /* dx of one row, and its part of dw; x, dy and w times dy are this thread's numbers. */
 template <int FOURS, int WARPS, bool VEC>
 QR_DEVICE void back_row(struct norm_back a, int64_t row, int32_t n, int32_t first, const float4 x[FOURS], const float4 dy[FOURS],
-                        const struct old_numbers old[OLD_FOURS(FOURS, WARPS, VEC)], float r, float pull, float4 dw[FOURS])
+                        const float4 old[OLD_FOURS(FOURS, WARPS, VEC)], float r, float pull, float4 dw[FOURS])
 {
     const bool EARLY = ASKS_EARLY(WARPS, VEC);
     float *dx = a.dx + place(row, a.dx_stride, a);
     for (int j = 0; j < FOURS; j++) {
         const int32_t i = first + j * QR_ROW_STEP(WARPS);
         const float4 wdy = qr_mul4(qr_load4<VEC>(a.w, i, n), dy[j]);
-        const float4 add = qr_scale4(qr_add4(wdy, qr_scale4(x[j], -pull)), r), sum = qr_add4(EARLY ? old[j].dx : qr_load4<VEC>(dx, i, n), add);
+        const float4 add = qr_scale4(qr_add4(wdy, qr_scale4(x[j], -pull)), r), sum = qr_add4(EARLY ? old[j] : qr_load4<VEC>(dx, i, n), add);
         qr_store4<VEC>(dx, i, n, sum);
         dw[j] = qr_add4(dw[j], qr_scale4(qr_mul4(dy[j], x[j]), r));
-        if (!a.dh)
-            continue;
-        float *dh = a.dh + row * a.dh_stride, *ddelta = a.ddelta + row * a.ddelta_stride;
-        const int32_t n_old = a.fresh ? 0 : n;
-        qr_store4<VEC>(dh, i, n, qr_add4(EARLY ? old[j].dh : qr_load4<VEC>(dh, i, n_old), sum));
-        qr_store4<VEC>(ddelta, i, n, qr_add4(EARLY ? old[j].ddelta : qr_load4<VEC>(ddelta, i, n_old), sum));
     }
 }
 
@@ -79,14 +58,14 @@ template <int FOURS, int WARPS, bool VEC> QR_KERNEL_CAPPED(QR_ROW_THREADS_OF(WAR
     for (int64_t row = group * GROUP; row < (group + 1) * GROUP; row++) {
         const int32_t n = row < a.n_rows ? a.n_cols : 0; /* a block has its group's rows in step: some warps' groups may be short, or none */
         float4 x[FOURS], dy[FOURS];
-        struct old_numbers old[OLD_FOURS(FOURS, WARPS, VEC)];
+        float4 old[OLD_FOURS(FOURS, WARPS, VEC)];
         float dot = 0, sum = 0;
         for (int j = 0; j < FOURS; j++) {
             x[j] = qr_load4<VEC>(a.x + place(row, a.x_stride, a), first + j * QR_ROW_STEP(WARPS), n);
             dy[j] = qr_load4<VEC>(a.dy + place(row, a.dy_stride, a), first + j * QR_ROW_STEP(WARPS), n);
         }
         for (int j = 0; ASKS_EARLY(WARPS, VEC) && j < FOURS; j++)
-            old[j] = ask_old(a, row, first + j * QR_ROW_STEP(WARPS), n);
+            old[j] = qr_load4<true>(a.dx + place(row, a.dx_stride, a), first + j * QR_ROW_STEP(WARPS), n);
         for (int j = 0; j < FOURS; j++) {
             sum = qr_dot4(sum, x[j], x[j]);
             dot = qr_dot4(dot, qr_mul4(qr_load4<VEC>(a.w, first + j * QR_ROW_STEP(WARPS), n), dy[j]), x[j]);
@@ -145,11 +124,10 @@ static void launch_norm_back(struct qr_queue *q, struct norm_back a, float *dw, 
 extern "C" void qr_cuda_rms_norm_back(struct qr_queue *q, const struct qr_norm_back_args *a)
 {
     QR_ASSERT(q != NULL && a != NULL && a->dx != NULL && a->dw != NULL);
-    QR_ASSERT(a->n_cols > 0 && (a->dh == NULL) == (a->ddelta == NULL));
-    const struct norm_back k = {a->dx, a->dh, a->ddelta, NULL, a->dy, a->x, a->w, a->dx_stride, a->dy_stride, a->x_stride, a->dh_stride, a->ddelta_stride,
-                                a->n_rows, 1, a->n_cols, a->eps, a->fresh};
-    const bool vec = qr_in_fours(QR_ADDRESS(a->dx) | QR_ADDRESS(a->dh) | QR_ADDRESS(a->ddelta) | QR_ADDRESS(a->dy) | QR_ADDRESS(a->x) | QR_ADDRESS(a->w),
-                                 a->n_cols | a->dx_stride | a->dy_stride | a->x_stride | (a->dh ? a->dh_stride | a->ddelta_stride : 0));
+    QR_ASSERT(a->n_cols > 0);
+    const struct norm_back k = {a->dx, NULL, a->dy, a->x, a->w, a->dx_stride, a->dy_stride, a->x_stride, a->n_rows, 1, a->n_cols, a->eps};
+    const bool vec = qr_in_fours(QR_ADDRESS(a->dx) | QR_ADDRESS(a->dy) | QR_ADDRESS(a->x) | QR_ADDRESS(a->w),
+                                 a->n_cols | a->dx_stride | a->dy_stride | a->x_stride);
     launch_norm_back(q, k, a->dw, vec);
 }
 
@@ -157,8 +135,8 @@ extern "C" void qr_cuda_head_norm_back(struct qr_queue *q, const struct qr_head_
 {
     QR_ASSERT(q != NULL && a != NULL && a->dx != NULL && a->dw != NULL);
     QR_ASSERT(a->head_dim > 0 && a->n_heads > 0);
-    const struct norm_back k = {a->dx, NULL, NULL, NULL, a->dy, a->x, a->w, a->dx_stride, a->dy_stride, a->x_stride, 0, 0,
-                                (int64_t)a->n_rows * a->n_heads, a->n_heads, a->head_dim, a->eps, false};
+    const struct norm_back k = {a->dx, NULL, a->dy, a->x, a->w, a->dx_stride, a->dy_stride, a->x_stride,
+                                (int64_t)a->n_rows * a->n_heads, a->n_heads, a->head_dim, a->eps};
     const bool vec = qr_in_fours(QR_ADDRESS(a->dx) | QR_ADDRESS(a->dy) | QR_ADDRESS(a->x) | QR_ADDRESS(a->w),
                                  a->head_dim | a->dx_stride | a->dy_stride | a->x_stride);
     launch_norm_back(q, k, a->dw, vec);

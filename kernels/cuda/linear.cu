@@ -321,7 +321,7 @@ static const float *normed_rows(struct qr_queue *q, const struct piece *p, int64
     *stride = a->norm_w ? a->n_in : a->x_stride;
     if (!a->norm_w)
         return p->x;
-    norm.out = p->room->normed, norm.x = (float *)(uintptr_t)p->x, norm.w = a->norm_w;
+    norm.out = p->room->normed, norm.x = p->x, norm.w = a->norm_w;
     norm.out_stride = a->n_in, norm.x_stride = a->x_stride, norm.n_rows = p->n, norm.n_cols = a->n_in, norm.eps = a->eps;
     qr_cuda_rms_norm(q, &norm);
     return norm.out;

@@ -22,19 +22,10 @@ template <int FOURS, int WARPS, bool VEC> QR_KERNEL(QR_ROW_THREADS_OF(WARPS)) no
     begin();
     const int64_t row = qr_row_of_thread<WARPS>();
     const int32_t first = qr_col_of_thread<WARPS>(), n = row < a.n_rows ? a.n_cols : 0;
-    float *x = a.x + row * a.x_stride;
+    const float *x = a.x + row * a.x_stride;
     float4 v[FOURS];
     for (int j = 0; j < FOURS; j++)
         v[j] = qr_load4<VEC>(x, first + j * QR_ROW_STEP(WARPS), n);
-    if (a.delta) { /* all of it is loaded before the first is stored: the compiler does not know that they lie apart */
-        float4 delta[FOURS];
-        for (int j = 0; j < FOURS; j++)
-            delta[j] = qr_load4<VEC>(a.delta + row * a.delta_stride, first + j * QR_ROW_STEP(WARPS), n);
-        for (int j = 0; j < FOURS; j++) {
-            v[j] = qr_add4(v[j], delta[j]);
-            qr_store4<VEC>(x, first + j * QR_ROW_STEP(WARPS), n, v[j]);
-        }
-    }
     const float r = qr_inverse_rms<FOURS, WARPS>(v, a.n_cols, a.eps, partial);
     for (int j = 0; j < FOURS; j++)
         v[j] = qr_mul4(qr_scale4(v[j], r), qr_load4<VEC>(a.w, first + j * QR_ROW_STEP(WARPS), n));
@@ -48,8 +39,7 @@ extern "C" void qr_cuda_rms_norm(struct qr_queue *q, const struct qr_norm_args *
     QR_ASSERT(a->n_cols > 0 && a->n_cols <= QR_ROW_COLS_MAX);
     if (a->n_rows == 0)
         return;
-    const bool vec = qr_in_fours(QR_ADDRESS(a->x) | QR_ADDRESS(a->out) | QR_ADDRESS(a->delta) | QR_ADDRESS(a->w),
-                                 a->n_cols | a->x_stride | a->out_stride | (a->delta ? a->delta_stride : 0));
+    const bool vec = qr_in_fours(QR_ADDRESS(a->x) | QR_ADDRESS(a->out) | QR_ADDRESS(a->w), a->n_cols | a->x_stride | a->out_stride);
 #define LAUNCH(fours, warps, fast) QR_LAUNCH_NEXT((norm<fours, warps, fast>), qr_row_blocks(a->n_rows, warps), QR_ROW_THREADS_OF(warps), 0, q, *a)
 #define LAUNCH_FOURS(fours, warps) LAUNCH(fours, warps, true)
     QR_FOR_ROWS(a->n_cols, vec, LAUNCH);

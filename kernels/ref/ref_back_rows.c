@@ -23,16 +23,11 @@ void QR_REF(rms_norm_back)(struct qr_queue *q, const struct qr_norm_back_args *a
 {
     (void)q;
     QR_ASSERT(a != NULL && a->dx != NULL && a->dw != NULL);
-    QR_ASSERT(a->n_cols > 0 && (a->dh == NULL) == (a->ddelta == NULL));
+    QR_ASSERT(a->n_cols > 0);
     for (int32_t n = 0; n < a->n_rows; n++) {
         real *dx = (real *)a->dx + n * a->dx_stride;
         norm_row_back(dx, (param *)a->dw, (const real *)a->dy + n * a->dy_stride, (const real *)a->x + n * a->x_stride,
                       (const param *)a->w, a->n_cols, a->eps);
-        for (int32_t i = 0; a->dh && i < a->n_cols; i++) {
-            real *dh = (real *)a->dh + n * a->dh_stride + i, *ddelta = (real *)a->ddelta + n * a->ddelta_stride + i;
-            *dh = (a->fresh ? 0 : *dh) + dx[i];
-            *ddelta = (a->fresh ? 0 : *ddelta) + dx[i];
-        }
     }
 }
 

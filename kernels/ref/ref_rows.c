@@ -21,12 +21,7 @@ void QR_REF(rms_norm)(struct qr_queue *q, const struct qr_norm_args *a)
     QR_ASSERT(a != NULL && a->x != NULL);
     QR_ASSERT(a->n_cols > 0);
     for (int32_t n = 0; n < a->n_rows; n++) {
-        real *x = (real *)a->x + n * a->x_stride;
-        if (a->delta) {
-            const real *delta = (const real *)a->delta + n * a->delta_stride;
-            for (int32_t i = 0; i < a->n_cols; i++)
-                x[i] += delta[i];
-        }
+        const real *x = (const real *)a->x + n * a->x_stride;
         norm_row((real *)a->out + n * a->out_stride, x, (const param *)a->w, a->n_cols, a->eps);
     }
 }

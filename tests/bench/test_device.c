@@ -220,7 +220,7 @@ static void times_all(void)
     static const char *const wanted[] = {"linear 1 x 64 -> 48, bf16", "linear 1 x 64 -> 48, fp8", "linear 1 x 64 -> 48, c8-g32 (w8a16)",
                                          "linear 16 x 64 -> 48, c4-g32 (w4a16)",
                                          "linear 1 x 64 -> 48, c4-g32-so (Q4_K)", "linear 16 x 64 -> 48, c6-g16-s (Q6_K)", "attention 2 seqs", "attention back",
-                                         "rope 16", "rope back 16", "head_norm back", "rms_norm back", "residual + norm back", "glu back", "embed back",
+                                         "rope 16", "rope back 16", "head_norm back", "rms_norm back", "glu back", "embed back",
                                          "scatter_rows", "linear_dx", "linear_dw", "linear_dw and bias", "cross_entropy", "adamw", "sum_squares"};
     char path[] = "/tmp/quire-kern-XXXXXX", words[200];
     struct qr_kern_rows rows;

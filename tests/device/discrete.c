@@ -285,7 +285,7 @@ static struct qr_qkv_args real_qkv(const struct qr_qkv_args *given, struct qr_kv
 #define WEIGHT struct qr_weight w = real_weight(a.w, entry); a.w = &w
 
 ENTRY(k, linear, qr_linear_args, struct qr_weight w; a = real_linear(given, &w, entry))
-ENTRY(k, rms_norm, qr_norm_args, P(out); P(x); P(delta); P(w))
+ENTRY(k, rms_norm, qr_norm_args, P(out); P(x); P(w))
 ENTRY(k, head_norm, qr_head_norm_args, P(x); P(w))
 ENTRY(k, residual_add, qr_add_args, P(x); P(delta))
 ENTRY(k, rope_table, qr_rope_table_args, P(cos_sin); P(pos); P(inv_freq))
@@ -370,7 +370,7 @@ static void k_pack(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t n_ou
 
 ENTRY(b, linear_dx, qr_linear_dx_args, WEIGHT; P(dx); P(dy))
 ENTRY(b, linear_dw, qr_linear_dw_args, P(dw); P(dbias); P(dy); P(x))
-ENTRY(b, rms_norm, qr_norm_back_args, P(dx); P(dw); P(dh); P(ddelta); P(dy); P(x); P(w))
+ENTRY(b, rms_norm, qr_norm_back_args, P(dx); P(dw); P(dy); P(x); P(w))
 ENTRY(b, head_norm, qr_head_norm_back_args, P(dx); P(dw); P(dy); P(x); P(w))
 ENTRY(b, rope, qr_rope_args, P(x); P(cos_sin))
 ENTRY(b, attention, qr_attention_back_args, KV; BATCH; P(dq); P(dk); P(dv); P(dout); P(out); P(q); P(lse))

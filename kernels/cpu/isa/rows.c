@@ -43,18 +43,14 @@ static void norm_item(const void *arg, int32_t item, int32_t worker)
     (void)worker;
     const struct row_job *j = arg;
     const struct qr_norm_args *a = j->a;
-    for (int64_t n = first_row(j, item); n < end_row(j, item); n++) {
-        float *x = a->x + n * a->x_stride;
-        if (a->delta)
-            add_row(x, a->delta + n * a->delta_stride, a->n_cols);
-        row_norm(a->out + n * a->out_stride, x, a->w, a->n_cols, a->eps);
-    }
+    for (int64_t n = first_row(j, item); n < end_row(j, item); n++)
+        row_norm(a->out + n * a->out_stride, a->x + n * a->x_stride, a->w, a->n_cols, a->eps);
 }
 
 void QR_ISA_NAME(rms_norm)(struct qr_queue *q, const struct qr_norm_args *a)
 {
     QR_ASSERT(a != NULL && a->x != NULL && a->w != NULL);
-    QR_ASSERT(a->n_cols > 0 && !(a->delta && a->out == a->x));
+    QR_ASSERT(a->n_cols > 0);
     run_rows(q, norm_item, a, a->n_rows, 2 * (int64_t)a->n_cols);
 }
 

@@ -88,15 +88,6 @@ VF_FN vf vf_exp2_of_negative(vf t)
     return vf_scale2(vf_exp2_of_fraction(r), n);
 }
 
-#ifdef QR_ISA_avx2
-/* The same bits for -120 < t <= 1 or NaN, where no result is denormal: the exponent is added as it is, in three operations instead of nine. */
-VF_FN vf vf_exp2_of_moderate(vf t)
-{
-    const vf n = _mm256_floor_ps(t), x = vf_exp2_of_fraction(vf_sub(t, n));
-    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(x), _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23)));
-}
-#endif
-
 /* tanh x = e / (e + 2) with e = e^2|x| - 1 = 2^n p + (2^n - 1): no cancellation near 0. Within 4 ulp; beyond 10 it is 1. */
 VF_FN vf vf_tanh(vf x)
 {

@@ -55,13 +55,6 @@ static float norm_row_back(float *dx, const float *dy, const float *x, const flo
     return r;
 }
 
-/* dst = src onto 0: the bits of an addition. */
-static void put_to(float *dst, const float *src, int64_t n)
-{
-    for (int64_t i = 0; i < n; i += VF_LEN)
-        vf_store_n(dst + i, vf_add(vf_zero(), vf_load_n(src + i, vf_min_len(n - i))), vf_min_len(n - i));
-}
-
 static void add_to(float *dst, const float *src, int64_t n)
 {
     for (int64_t i = 0; i < n; i += VF_LEN) {
@@ -78,11 +71,6 @@ static void norm_item(const void *arg, int32_t item, int32_t worker)
     for (int64_t n = first_row(j, item); n < end_row(j, item); n++) {
         float *dx = a->dx + n * a->dx_stride;
         j->scratch[n - j->row0] = norm_row_back(dx, a->dy + n * a->dy_stride, a->x + n * a->x_stride, a->w, a->n_cols, a->eps);
-        void (*const give)(float *dst, const float *src, int64_t n) = a->fresh ? put_to : add_to;
-        if (a->dh) {
-            give(a->dh + n * a->dh_stride, dx, a->n_cols);
-            give(a->ddelta + n * a->ddelta_stride, dx, a->n_cols);
-        }
     }
 }
 
@@ -126,7 +114,7 @@ static void norm_dw_item(const void *arg, int32_t item, int32_t worker)
 void QR_ISA_NAME(rms_norm_back)(struct qr_queue *q, const struct qr_norm_back_args *a)
 {
     QR_ASSERT(a != NULL && a->dx != NULL && a->dw != NULL && a->dy != NULL && a->x != NULL && a->w != NULL);
-    QR_ASSERT(a->n_cols > 0 && (a->dh == NULL) == (a->ddelta == NULL));
+    QR_ASSERT(a->n_cols > 0);
     const int64_t fit = (int64_t)(q->shared_bytes / sizeof(float));
     struct row_job j = {.a = a, .scratch = (float *)(void *)q->shared};
     for (; j.row0 < a->n_rows; j.row0 += j.n_rows) {

@@ -1,5 +1,5 @@
 /* kern.c - `quire bench kern`: settings, probes, and the cases of tests/ops_cases.h for products, attention and rows.
- * Other cases are in rest.c and fused.c, a GPU's in device.c. Operands come from memory, not from caches, unless a case
+ * Other cases are in rest.c, a GPU's in device.c. Operands come from memory, not from caches, unless a case
  * says otherwise. Medians and best values, with the share of the nearer limit; --json writes them, --baseline compares.
  * The caller's thread is worker 0. */
 #include "bench/kern/kern.h"
@@ -18,7 +18,6 @@
 #include "bench/command.h"
 #include "bench/kern/case.h"
 #include "bench/kern/device.h"
-#include "bench/kern/fused.h"
 #include "bench/samples.h"
 #include "kernels/backend.h"
 #include "tests/ops_cases.h"
@@ -44,8 +43,8 @@ static const struct qr_option table[] = {
     {"threads", 't', QR_OPT_INT, offsetof(struct options, threads), "0", 0, 1024, NULL, "N", "Only this many threads; 0: one, and all processors.",
      "Kernels", true},
     {"only", 0, QR_OPT_STR, offsetof(struct options, only), NULL, 0, 0, NULL, "NAME",
-     "Only some: read (the probes), linear, attention, rows (all others), head (a vocabulary's product, and packing), back (gradients of rows; of a device "
-     "also of products, and the optimizer), or fused (several in one go against the same apart).",
+     "Only some: read (the probes), linear, attention, rows (all others), head (a vocabulary's product, and packing), or back (gradients of rows; of a device "
+     "also of products, and the optimizer).",
      "Kernels", true},
     {"check", 0, QR_OPT_FLAG, offsetof(struct options, check), "false", 0, 0, NULL, NULL,
      "Measure nothing; compare every kernel of the device with the plainest one (--only linear, attention or rows). Exit status 7 when one is wrong.",
@@ -342,8 +341,6 @@ static void bench_level(const struct options *o, const char *isa, int32_t n_thre
         qr_kern_rest(&b, memory, x, out);
     if (qr_kern_wanted(o->only, "head"))
         qr_kern_head(&b, memory, x, out);
-    if (qr_kern_wanted(o->only, "fused"))
-        qr_bench_fused(b.be, o->time_us, memory, (size_t)o->memory_bytes, x, X_FLOATS, rows);
     if (qr_kern_wanted(o->only, "back")) {
         qr_kern_back(&b, memory);
         fill(memory, (size_t)o->memory_bytes);
@@ -410,7 +407,7 @@ static int write_json(const char *path, const struct qr_kern_rows *rows, struct 
 /* --only names a part of what will run. */
 static int check_only(const struct options *o, struct qr_err *err)
 {
-    static const char *const parts[] = {"linear", "attention", "rows", "read", "back", "head", "fused"};
+    static const char *const parts[] = {"linear", "attention", "rows", "read", "back", "head"};
     const bool cpu = strcmp(o->device, "cpu") == 0;
     const int n = o->large ? 2 : o->check ? 3 : cpu ? QR_COUNT(parts) : 5;
     char list[80] = "";

@@ -1,6 +1,6 @@
 /* train.c - `quire bench train`: steps of the trainer's own parts (parameters, tape, optimizer) in one process, each part timed by itself: a device is waited
  * for between them, which takes some ten microseconds of a step. One thread, which owns the backend. */
-#include "bench/train.h"
+#include "bench/bench.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +11,6 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/size.h"
-#include "bench/command.h"
 #include "bench/samples.h"
 #include "bench/shapes.h"
 #include "train/optim.h"
@@ -252,12 +251,11 @@ static int open_backend(struct run *r, struct qr_err *err)
     return rc ? rc : qr_backend_trains(r->be, err);
 }
 
-static int run(const void *options, int *status, struct qr_err *err)
+static int run(struct qr_command_run *command, struct qr_err *err)
 {
-    const struct train_options *o = options;
+    const struct train_options *o = command->options;
     struct run r = {.o = o, .tape_options = {.recompute = (enum qr_recompute)o->recompute, .n_tokens_max = (int32_t)(o->batch * o->tokens),
                                              .n_seqs_max = (int32_t)o->batch}};
-    (void)status;
     int rc = shape_of(&r.config, o, err);
     rc = rc ? rc : open_backend(&r, err);
     rc = rc ? rc : check_room(&r, err);
@@ -272,17 +270,11 @@ static int run(const void *options, int *status, struct qr_err *err)
     return rc;
 }
 
-int qr_bench_train_main(int argc, char **argv)
-{
-    struct train_options o = {0};
-    return qr_bench_command_main(&qr_bench_train_command, run, &o, argc, argv);
-}
-
 const struct qr_command qr_bench_train_command = {
     .name = "bench train", .purpose = "training steps of any shape: tokens/s, where the time goes",
     .usage = "quire bench train [flags]",
     .examples = "quire bench train --like qwen2.5-0.5b --batch 8 --tokens 1024 --json\n"
                 "quire bench train --dim 256 --layers 4 --heads 4 --vocab 4096\n"
                 "quire bench train --recompute selective",
-    .args = "", .table = table, .n_options = QR_COUNT(table), .main = qr_bench_train_main,
+    .args = "", .table = table, .n_options = QR_COUNT(table), .options_bytes = sizeof(struct train_options), .run = run,
 };

@@ -28,7 +28,7 @@ int qr_cli_group(const struct qr_command *group, int argc, char **argv)
     const struct qr_command *c = argc > 1 ? qr_command_find(group->sub, group->n_sub, argv[1]) : NULL;
     if (c) {
         qr_cli_warn_variables(c);
-        return c->main(argc - 1, argv + 1);
+        return qr_command_main(c, argc - 1, argv + 1);
     }
     const bool brief = argc > 1 && strcmp(argv[1], "-h") == 0, help = brief || (argc > 1 && strcmp(argv[1], "--help") == 0);
     if (argc > 1 && !help) {

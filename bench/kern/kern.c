@@ -2,7 +2,7 @@
  * Other cases are in rest.c, a GPU's in device.c. Operands come from memory, not from caches, unless a case
  * says otherwise. Medians and best values, with the share of the nearer limit; --json writes them, --baseline compares.
  * The caller's thread is worker 0. */
-#include "bench/kern/kern.h"
+#include "bench/bench.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -15,7 +15,6 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/thread.h"
-#include "bench/command.h"
 #include "bench/kern/case.h"
 #include "bench/kern/device.h"
 #include "bench/samples.h"
@@ -421,9 +420,9 @@ static int check_only(const struct options *o, struct qr_err *err)
 }
 
 /* Measures, writes, compares. The baseline is read before anything is measured: it may be the file that --json writes. */
-static int run(const void *options, int *status, struct qr_err *err)
+static int run(struct qr_command_run *r, struct qr_err *err)
 {
-    const struct options *o = options;
+    const struct options *o = r->options;
     struct qr_kern_rows rows = {0}, before = {0};
     struct qr_buf text = {0};
     double threshold = 0;
@@ -436,7 +435,7 @@ static int run(const void *options, int *status, struct qr_err *err)
         const struct qr_kern_large_options large = {.device = o->device, .only = o->only, .json = o->json, .scale = (int32_t)o->scale};
         int32_t n_compared = 1;
         const int opened = o->large ? qr_bench_kern_large(&large, &n_wrong, &n_compared, err) : qr_bench_kern_check(o->device, o->only, &n_wrong, err);
-        *status = n_wrong > 0 ? EXIT_WRONG : n_compared == 0 ? EXIT_NOTHING : 0;
+        r->status = n_wrong > 0 ? EXIT_WRONG : n_compared == 0 ? EXIT_NOTHING : 0;
         return opened;
     }
     int rc = qr_kern_threshold_parse(&threshold, o->threshold != NULL ? o->threshold : "10%", err);
@@ -451,7 +450,7 @@ static int run(const void *options, int *status, struct qr_err *err)
     if (rc == 0 && o->baseline != NULL) {
         struct qr_kern_verdict v = qr_kern_compare(&text, &rows, &before, threshold);
         fwrite(text.data, 1, text.len, stdout);
-        *status = v.n_slower > 0 ? EXIT_SLOWER : 0;
+        r->status = v.n_slower > 0 ? EXIT_SLOWER : 0;
         if (v.n_common == 0)
             rc = qr_err_set(err, QR_E_NOT_FOUND, "%.200s has none of the kernels that were measured: other levels, threads or shapes", o->baseline);
     }
@@ -461,16 +460,10 @@ static int run(const void *options, int *status, struct qr_err *err)
     return rc;
 }
 
-int qr_bench_kern_main(int argc, char **argv)
-{
-    struct options o = {0};
-    return qr_bench_command_main(&qr_bench_kern_command, run, &o, argc, argv);
-}
-
 const struct qr_command qr_bench_kern_command = {
     .name = "bench kern", .purpose = "time the kernels against the machine's limits",
     .usage = "quire bench kern [flags]",
     .examples = "quire bench kern --only linear\n"
                 "quire bench kern --json today.json --baseline before.json",
-    .args = "", .table = table, .n_options = QR_COUNT(table), .main = qr_bench_kern_main,
+    .args = "", .table = table, .n_options = QR_COUNT(table), .options_bytes = sizeof(struct options), .run = run,
 };

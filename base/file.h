@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "base/err.h"
 
 #define QR_PATH_MAX 4096
@@ -18,6 +19,15 @@
 
 /* "DIR/NAME" in out. Errors: QR_E_TOO_LARGE when it does not fit. */
 int qr_path_join(char out[QR_PATH_MAX], const char *dir, const char *name, struct qr_err *err);
+
+/* ---- reading ---- */
+
+/* ANY: also a pipe or a device; "-" is stdin. REGULAR: a pipe is refused, not waited for. OPTIONAL: the same, or no file at all. */
+enum qr_file_kind { QR_FILE_ANY, QR_FILE_REGULAR, QR_FILE_OPTIONAL };
+
+/* Appends all of a file to out, with a zero behind it: out->data is NULL only when there is no optional file.
+ * Errors: QR_E_NOT_FOUND, QR_E_IO; QR_E_TOO_LARGE beyond bytes_max. */
+int qr_file_read(struct qr_buf *out, const char *path, enum qr_file_kind kind, size_t bytes_max, struct qr_err *err);
 
 /* ---- a file being written ---- */
 

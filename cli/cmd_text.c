@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "base/assert.h"
+#include "base/file.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "cli/cli.h"
@@ -164,7 +165,7 @@ static int open_template(struct qr_template **t, struct qr_chat **chat, const st
     }
     struct qr_buf text;
     qr_buf_init(&text);
-    int rc = qr_cli_read_file(&text, o->template_file, TEMPLATE_BYTES_MAX, err);
+    int rc = qr_file_read(&text, o->template_file, QR_FILE_ANY, TEMPLATE_BYTES_MAX, err);
     if (rc == 0 && (rc = qr_template_compile(t, text.data ? text.data : "", text.len, err)) != 0)
         qr_err_prefix(err, "%s: ", o->template_file);
     qr_buf_release(&text);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/file.h"
 #include "cli/cli.h"
 #include "cli/data_screen.h"
 #include "tokenizer/template.h"
@@ -41,7 +42,7 @@ static int read_template(struct qr_buf *out, const char *name, struct qr_err *er
         qr_buf_put_str(out, CHATML);
         return 0;
     }
-    int rc = qr_cli_read_file(out, name, TEMPLATE_BYTES_MAX, err);
+    int rc = qr_file_read(out, name, QR_FILE_ANY, TEMPLATE_BYTES_MAX, err);
     if (rc == 0 && out->len == 0)
         rc = qr_err_set(err, QR_E_USAGE, "%s: is empty", name);
     if (rc == 0 && (rc = qr_template_compile(&t, out->data, out->len, err)) != 0)

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
 
@@ -180,36 +181,6 @@ int qr_session_save(const struct qr_session *s, const char *path, struct qr_err 
     return rc;
 }
 
-int qr_read_file(struct qr_buf *out, const char *path, size_t bytes_max, struct qr_err *err)
-{
-    QR_ASSERT(out != NULL);
-    QR_ASSERT(path != NULL);
-    int fd = strcmp(path, "-") == 0 ? 0 : open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return qr_err_set(err, errno == ENOENT ? QR_E_NOT_FOUND : QR_E_IO, "cannot read '%s': %s", path, strerror(errno));
-    int rc = 0;
-    for (;;) {
-        qr_buf_reserve(out, 64 * 1024);
-        ssize_t n = read(fd, out->data + out->len, 64 * 1024);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            rc = qr_err_set(err, QR_E_IO, "cannot read '%s': %s", path, strerror(errno));
-        if (n <= 0)
-            break;
-        out->len += (size_t)n;
-        if (out->len > bytes_max) {
-            rc = qr_err_set(err, QR_E_TOO_LARGE, "'%s' is larger than %zu bytes", path, bytes_max);
-            break;
-        }
-    }
-    if (out->data != NULL)
-        out->data[out->len] = '\0';
-    if (fd > 0)
-        close(fd);
-    return rc;
-}
-
 static int take_line(struct qr_session *s, const char *line, size_t n, struct qr_err *err)
 {
     struct qr_json *doc = NULL;
@@ -241,7 +212,7 @@ int qr_session_load(struct qr_session *s, const char *path, struct qr_err *err)
     QR_ASSERT(path != NULL);
     struct qr_buf text = {0};
     struct qr_session loaded = {0};
-    int rc = qr_read_file(&text, path, 64 << 20, err), n_line = 0;
+    int rc = qr_file_read(&text, path, QR_FILE_ANY, 64 << 20, err), n_line = 0;
     for (size_t at = 0; rc == 0 && at < text.len;) {
         const char *line = text.data + at, *eol = memchr(line, '\n', text.len - at);
         size_t n = eol != NULL ? (size_t)(eol - line) : text.len - at;

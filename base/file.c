@@ -226,21 +226,33 @@ int qr_file_put(const char *path, const void *bytes, size_t n, struct qr_err *er
     return rc ? rc : put_all(&f, bytes, n, false, err);
 }
 
-int qr_file_replace(const char *path, const void *bytes, size_t n, struct qr_err *err)
+static int replace(const char *path, const void *bytes, size_t n, bool is_private, struct qr_err *err)
 {
     QR_ASSERT(path != NULL && err != NULL);
     QR_ASSERT(bytes != NULL || n == 0);
     char fresh[QR_PATH_MAX], text[128];
+    struct qr_file_out f;
     const int n_name = snprintf(fresh, sizeof fresh, "%s.%d.new", path, (int)gettid()); /* others may replace it at the same time */
     if (n_name >= (int)sizeof fresh)
         return qr_err_set(err, QR_E_TOO_LARGE, "%.200s...: the path is longer than %d bytes", path, QR_PATH_MAX - 1 - (n_name - (int)strlen(path)));
     unlink(fresh);
-    int rc = qr_file_write(fresh, bytes, n, false, err);
+    int rc = begin(&f, fresh, open(fresh, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, is_private ? 0600 : 0666), err);
+    rc = rc ? rc : put_all(&f, bytes, n, is_private, err);
     if (rc == 0 && rename(fresh, path) != 0)
         rc = qr_err_set(err, QR_E_IO, "%s: rename: %s", path, qr_errno_text(text, errno));
     if (rc)
         unlink(fresh);
     return rc;
+}
+
+int qr_file_replace(const char *path, const void *bytes, size_t n, struct qr_err *err)
+{
+    return replace(path, bytes, n, false, err);
+}
+
+int qr_file_replace_private(const char *path, const void *bytes, size_t n, struct qr_err *err)
+{
+    return replace(path, bytes, n, true, err);
 }
 
 uint64_t qr_file_hash_more(uint64_t before, const void *bytes, size_t n)

@@ -64,6 +64,8 @@ int qr_file_put(const char *path, const void *bytes, size_t n, struct qr_err *er
 /* The file `path` as a whole or, after an error or a crash, as it was: written beside it under a name that no other thread or
  * process uses, moved over it. Not waited for. */
 int qr_file_replace(const char *path, const void *bytes, size_t n, struct qr_err *err);
+/* The same for its owner's eyes (mode 0600), and waited for. */
+int qr_file_replace_private(const char *path, const void *bytes, size_t n, struct qr_err *err);
 
 /* The hash that a file of these bytes gets: XXH3 of each block, seeded by the one before. more: blocks come one by one, `before` is 0 for the first. */
 uint64_t qr_file_hash(const void *bytes, size_t n);

@@ -3,12 +3,8 @@
  * file is checked before it becomes a message. One owning thread. */
 #include "client/session.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/assert.h"
 #include "base/file.h"
@@ -148,36 +144,14 @@ int qr_session_save(const struct qr_session *s, const char *path, struct qr_err 
 {
     QR_ASSERT(s != NULL);
     QR_ASSERT(path != NULL);
-    struct qr_buf text = {0}, part = {0};
+    struct qr_buf text = {0};
     for (int32_t i = 0; i < s->n; i++) {
         qr_buf_printf(&text, "{\"role\":\"%s\",\"content\":", qr_role_name(s->message[i].role));
         qr_json_put_str(&text, s->message[i].text, s->message[i].len);
         qr_buf_put_str(&text, s->message[i].stopped ? ",\"stopped\":true}\n" : "}\n");
     }
-    qr_buf_printf(&part, "%s.%d.part", path, (int)getpid()); /* no other file has that name */
-    unlink(part.data);
-    int rc = 0, fd = open(part.data, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    size_t done = 0;
-    while (fd >= 0 && done < text.len) {
-        ssize_t n = write(fd, text.data + done, text.len - done);
-        if (n < 0)
-            break;
-        done += (size_t)n;
-    }
-    bool ok = fd >= 0 && done == text.len && fsync(fd) == 0;
-    int why = errno;
-    if (fd >= 0)
-        close(fd);
-    if (ok && rename(part.data, path) != 0) {
-        ok = false;
-        why = errno;
-    }
-    if (!ok) {
-        unlink(part.data);
-        rc = qr_err_set(err, QR_E_IO, "cannot write '%s': %s", path, strerror(why));
-    }
+    const int rc = qr_file_replace_private(path, text.data, text.len, err);
     qr_buf_release(&text);
-    qr_buf_release(&part);
     return rc;
 }
 

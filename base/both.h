@@ -12,24 +12,20 @@
 #define QR_BOTH static inline
 #endif
 
-/* e^y for -87 <= y <= 0 in f32, within 2 ulp, is p * 2^n with n = whole number of y / ln 2: range reduction to |r| <= ln(2)/2 (Cody & Waite 1980) and a
- * polynomial. The same operations on one number and on vectors. */
-#define QR_EXP_STEPS(y, n, r, p)                         \
-    r = y - n * 0.693359375f + n * 2.12194440e-4f;       \
-    p = 1.0f / 720 + r * (1.0f / 5040);                  \
-    p = 1.0f / 120 + r * p;                              \
-    p = 1.0f / 24 + r * p;                               \
-    p = 1.0f / 6 + r * p;                                \
-    p = 0.5f + r * p;                                    \
-    p = 1.0f + r * (1.0f + r * p);
-
-/* e^x for x <= 0, within 2 ulp; 0 below -87 and for NaN. */
+/* e^x for x <= 0 in f32, within 2 ulp; 0 below -87 and for NaN. It is p * 2^n with n = whole number of x / ln 2: range reduction to
+ * |r| <= ln(2)/2 (Cody & Waite 1980) and a polynomial. engine/row_math.c does the same operations on vectors. */
 QR_BOTH float qr_exp_below_one(float x)
 {
     float y = x > -87.0f ? x : -87.0f, r, p;
     int32_t whole = (int32_t)(y * 1.44269504f - 0.5f), bits;
     float n = (float)whole;
-    QR_EXP_STEPS(y, n, r, p)
+    r = y - n * 0.693359375f + n * 2.12194440e-4f;
+    p = 1.0f / 720 + r * (1.0f / 5040);
+    p = 1.0f / 120 + r * p;
+    p = 1.0f / 24 + r * p;
+    p = 1.0f / 6 + r * p;
+    p = 0.5f + r * p;
+    p = 1.0f + r * (1.0f + r * p);
     memcpy(&bits, &p, sizeof bits);
     bits += whole * (1 << 23);
     memcpy(&p, &bits, sizeof p);

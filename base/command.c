@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/mem.h"
 
 /* Each line of `lines`, indented. */
 static void put_lines(struct qr_buf *out, const char *title, const char *lines, int32_t columns)
@@ -112,5 +113,25 @@ int qr_command_read(struct qr_option_set **out, const struct qr_command *c, void
         qr_options_free(set);
     else
         *out = set;
+    return status;
+}
+
+int qr_command_main(const struct qr_command *c, int argc, char **argv)
+{
+    QR_ASSERT(c != NULL && argv != NULL);
+    QR_ASSERT(c->main || (c->run && c->options_bytes > 0));
+    if (c->main)
+        return c->main(argc, argv);
+    struct qr_command_run r = {.options = qr_alloc(c->options_bytes, 1)};
+    struct qr_err err = {0};
+    struct qr_option_set *set;
+    int status = qr_command_read(&set, c, r.options, argc, argv);
+    if (status < 0) {
+        r.n_args = qr_options_args(set, &r.args);
+        status = c->run(&r, &err) != 0 ? qr_command_fail(c->name, &err) : 0;
+        status = r.status != 0 ? r.status : status;
+        qr_options_free(set);
+    }
+    qr_free(r.options);
     return status;
 }

@@ -1,10 +1,18 @@
 /* command.h - what one command of the program is, and what all of them do alike: they read their settings, answer -h, --help, --print-config and
- * --check-config, and say what is wrong. Data only: a command's work is its own.
+ * --check-config, and say what is wrong. A command is data and one function, its work.
  */
 #ifndef QR_BASE_COMMAND_H
 #define QR_BASE_COMMAND_H
 
 #include "base/option.h"
+
+/* One run of a command. `status` other than 0 becomes the exit status, with an error or without one. */
+struct qr_command_run {
+    void *options;           /* what its table has filled */
+    const char *const *args; /* [n_args] positional arguments that no row has taken */
+    int32_t n_args;
+    int status;
+};
 
 struct qr_command {
     const char *name;     /* "serve", "bench load": messages begin with it, and variables are named after it (qr_options_variable) */
@@ -16,7 +24,9 @@ struct qr_command {
     bool checks;          /* --check-config is left to the command, which looks further than at the settings (qr_options_wants_check) */
     const struct qr_option *table; /* [n_options] */
     int32_t n_options;
-    int (*main)(int argc, char **argv); /* argv[0] is ignored; returns the exit status */
+    size_t options_bytes;          /* of the struct that the table fills, zeroed before */
+    int (*run)(struct qr_command_run *r, struct qr_err *err); /* its work, behind the reading of settings; its error is printed */
+    int (*main)(int argc, char **argv); /* in place of run, where a command reads its own settings; returns the exit status */
     const struct qr_command *const *sub; /* [n_sub] of a group of commands, which has no table */
     int32_t n_sub;
 };
@@ -24,6 +34,9 @@ struct qr_command {
 /* Reads argv into `target` by the command's table. Returns -1 to go on, with *out to be freed, or the exit status: after help, --print-config,
  * --check-config, or an error, which is printed. */
 int qr_command_read(struct qr_option_set **out, const struct qr_command *c, void *target, int argc, char **argv);
+
+/* The whole command: argv[0] is ignored. Returns the exit status. Not for a group. */
+int qr_command_main(const struct qr_command *c, int argc, char **argv);
 
 /* Prints "quire NAME: message" to stderr; returns the exit status for the code. */
 int qr_command_fail(const char *name, const struct qr_err *err);

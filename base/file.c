@@ -45,6 +45,50 @@ int qr_path_join(char out[QR_PATH_MAX], const char *dir, const char *name, struc
 /* ---- a file being written ---- */
 
 /* fd -1: it could not be opened. */
+static int read_fd(struct qr_buf *out, int fd, const char *path, enum qr_file_kind kind, size_t bytes_max, struct qr_err *err)
+{
+    const size_t room = 64 << 10, before = out->len;
+    struct stat st;
+    if (fstat(fd, &st) != 0)
+        return qr_err_set(err, QR_E_IO, "cannot read '%s': %s", path, strerror(errno));
+    if (kind != QR_FILE_ANY && !S_ISREG(st.st_mode))
+        return qr_err_set(err, QR_E_IO, "%s: is %s, expected a regular file", path, S_ISDIR(st.st_mode) ? "a directory" : "a pipe or a device");
+    if (S_ISREG(st.st_mode) && (uint64_t)st.st_size <= bytes_max)
+        qr_buf_reserve(out, (size_t)st.st_size + room);
+    for (ssize_t n = 1; n > 0;) {
+        qr_buf_reserve(out, room);
+        n = read(fd, out->data + out->len, room);
+        if (n < 0 && errno == EINTR)
+            n = 1;
+        else if (n < 0)
+            return qr_err_set(err, QR_E_IO, "cannot read '%s': %s", path, strerror(errno));
+        else
+            out->len += (size_t)n;
+        if (out->len - before > bytes_max)
+            return qr_err_set(err, QR_E_TOO_LARGE, "'%s' is larger than %zu bytes", path, bytes_max);
+    }
+    return 0;
+}
+
+int qr_file_read(struct qr_buf *out, const char *path, enum qr_file_kind kind, size_t bytes_max, struct qr_err *err)
+{
+    QR_ASSERT(out != NULL && path != NULL);
+    QR_ASSERT(err != NULL);
+    const bool is_stdin = kind == QR_FILE_ANY && strcmp(path, "-") == 0;
+    const int fd = is_stdin ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC | (kind != QR_FILE_ANY ? O_NONBLOCK : 0));
+    const bool missing = fd < 0 && (errno == ENOENT || errno == ENOTDIR);
+    if (missing && kind == QR_FILE_OPTIONAL)
+        return 0;
+    if (fd < 0)
+        return qr_err_set(err, missing ? QR_E_NOT_FOUND : QR_E_IO, "cannot read '%s': %s", path, strerror(errno));
+    const int rc = read_fd(out, fd, path, kind, bytes_max, err);
+    if (out->data)
+        out->data[out->len] = 0;
+    if (!is_stdin)
+        close(fd);
+    return rc;
+}
+
 static int begin(struct qr_file_out *f, const char *path, int fd, struct qr_err *err)
 {
     QR_ASSERT(f != NULL && path != NULL);
@@ -182,21 +226,33 @@ int qr_file_put(const char *path, const void *bytes, size_t n, struct qr_err *er
     return rc ? rc : put_all(&f, bytes, n, false, err);
 }
 
-int qr_file_replace(const char *path, const void *bytes, size_t n, struct qr_err *err)
+static int replace(const char *path, const void *bytes, size_t n, bool is_private, struct qr_err *err)
 {
     QR_ASSERT(path != NULL && err != NULL);
     QR_ASSERT(bytes != NULL || n == 0);
     char fresh[QR_PATH_MAX], text[128];
+    struct qr_file_out f;
     const int n_name = snprintf(fresh, sizeof fresh, "%s.%d.new", path, (int)gettid()); /* others may replace it at the same time */
     if (n_name >= (int)sizeof fresh)
         return qr_err_set(err, QR_E_TOO_LARGE, "%.200s...: the path is longer than %d bytes", path, QR_PATH_MAX - 1 - (n_name - (int)strlen(path)));
     unlink(fresh);
-    int rc = qr_file_write(fresh, bytes, n, false, err);
+    int rc = begin(&f, fresh, open(fresh, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, is_private ? 0600 : 0666), err);
+    rc = rc ? rc : put_all(&f, bytes, n, is_private, err);
     if (rc == 0 && rename(fresh, path) != 0)
         rc = qr_err_set(err, QR_E_IO, "%s: rename: %s", path, qr_errno_text(text, errno));
     if (rc)
         unlink(fresh);
     return rc;
+}
+
+int qr_file_replace(const char *path, const void *bytes, size_t n, struct qr_err *err)
+{
+    return replace(path, bytes, n, false, err);
+}
+
+int qr_file_replace_private(const char *path, const void *bytes, size_t n, struct qr_err *err)
+{
+    return replace(path, bytes, n, true, err);
 }
 
 uint64_t qr_file_hash_more(uint64_t before, const void *bytes, size_t n)

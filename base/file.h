@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "base/err.h"
 
 #define QR_PATH_MAX 4096
@@ -18,6 +19,15 @@
 
 /* "DIR/NAME" in out. Errors: QR_E_TOO_LARGE when it does not fit. */
 int qr_path_join(char out[QR_PATH_MAX], const char *dir, const char *name, struct qr_err *err);
+
+/* ---- reading ---- */
+
+/* ANY: also a pipe or a device; "-" is stdin. REGULAR: a pipe is refused, not waited for. OPTIONAL: the same, or no file at all. */
+enum qr_file_kind { QR_FILE_ANY, QR_FILE_REGULAR, QR_FILE_OPTIONAL };
+
+/* Appends all of a file to out, with a zero behind it: out->data is NULL only when there is no optional file.
+ * Errors: QR_E_NOT_FOUND, QR_E_IO; QR_E_TOO_LARGE beyond bytes_max. */
+int qr_file_read(struct qr_buf *out, const char *path, enum qr_file_kind kind, size_t bytes_max, struct qr_err *err);
 
 /* ---- a file being written ---- */
 
@@ -54,6 +64,8 @@ int qr_file_put(const char *path, const void *bytes, size_t n, struct qr_err *er
 /* The file `path` as a whole or, after an error or a crash, as it was: written beside it under a name that no other thread or
  * process uses, moved over it. Not waited for. */
 int qr_file_replace(const char *path, const void *bytes, size_t n, struct qr_err *err);
+/* The same for its owner's eyes (mode 0600), and waited for. */
+int qr_file_replace_private(const char *path, const void *bytes, size_t n, struct qr_err *err);
 
 /* The hash that a file of these bytes gets: XXH3 of each block, seeded by the one before. more: blocks come one by one, `before` is 0 for the first. */
 uint64_t qr_file_hash(const void *bytes, size_t n);

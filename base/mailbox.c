@@ -66,7 +66,7 @@ bool qr_mailbox_push_urgent(struct qr_mailbox *m, struct qr_node *node)
     return push(m, node, true);
 }
 
-bool qr_mailbox_push_list_quietly(struct qr_mailbox *m, struct qr_node *list, int32_t n, bool *ring)
+bool qr_mailbox_push_list(struct qr_mailbox *m, struct qr_node *list, int32_t n, bool *ring)
 {
     QR_ASSERT(list != NULL && n >= 0 && ring != NULL);
     QR_ASSERT(qr_list_empty(list) == (n == 0));
@@ -78,15 +78,6 @@ bool qr_mailbox_push_list_quietly(struct qr_mailbox *m, struct qr_node *list, in
         m->n += n;
     }
     pthread_mutex_unlock(&m->lock);
-    return taken;
-}
-
-bool qr_mailbox_push_list(struct qr_mailbox *m, struct qr_node *list, int32_t n)
-{
-    bool ring;
-    const bool taken = qr_mailbox_push_list_quietly(m, list, n, &ring);
-    if (ring)
-        qr_mailbox_ring(m);
     return taken;
 }
 

@@ -29,13 +29,10 @@ bool qr_mailbox_push(struct qr_mailbox *m, struct qr_node *node);
 /* Like push, but takes no notice of n_max: for messages whose number is bounded elsewhere (cancel, terminal events). */
 bool qr_mailbox_push_urgent(struct qr_mailbox *m, struct qr_node *node);
 
-/* Gives away all n messages of `list`, which is empty afterwards: one lock and at most one wake for all of them. Takes no notice of n_max, like
+/* Gives away all n messages of `list`, which is empty afterwards, under one lock and without a wake: where *ring becomes true,
+ * qr_mailbox_ring has to follow soon, from any thread. Until then pushes by others do not wake either. Takes no notice of n_max, like
  * push_urgent. False: the box is closed, and the caller still owns them. */
-bool qr_mailbox_push_list(struct qr_mailbox *m, struct qr_node *list, int32_t n);
-
-/* The same without a wake: where *ring becomes true, qr_mailbox_ring has to follow soon, from any thread. Until then
- * pushes by others do not wake either. */
-bool qr_mailbox_push_list_quietly(struct qr_mailbox *m, struct qr_node *list, int32_t n, bool *ring);
+bool qr_mailbox_push_list(struct qr_mailbox *m, struct qr_node *list, int32_t n, bool *ring);
 void qr_mailbox_ring(struct qr_mailbox *m);
 
 /* Moves all messages to the end of `out` in the order they came; returns their number. Never waits. */

@@ -12,7 +12,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/mem.h"
-#include "bench/command.h"
+#include "bench/bench.h"
 #include "bench/samples.h"
 #include "comm/launch.h"
 
@@ -211,9 +211,9 @@ static int run_threads(const struct qr_comm_case *k, int32_t n, struct qr_err *e
     return m[0].rc;
 }
 
-static int run_command(const void *options, int *status, struct qr_err *err)
+static int run_command(struct qr_command_run *r, struct qr_err *err)
 {
-    const struct comm_options *o = options;
+    const struct comm_options *o = r->options;
     const struct qr_comm_case k = {.n_bytes = (int64_t)(o->mib * (1 << 20)) / 4 * 4, .n_rounds = (int32_t)o->rounds};
     struct qr_comm_mpirun started;
     const bool mpirun = qr_comm_in_mpirun(&started);
@@ -233,15 +233,9 @@ static int run_command(const void *options, int *status, struct qr_err *err)
     return qr_comm_crew_end(crew, rc == 0, 0, err);
 }
 
-int qr_bench_comm_main(int argc, char **argv)
-{
-    struct comm_options o = {0};
-    return qr_bench_command_main(&qr_bench_comm_command, run_command, &o, argc, argv);
-}
-
 const struct qr_command qr_bench_comm_command = {
     .name = "bench comm", .purpose = "sums and copies between ranks: threads, processes, mpirun",
     .usage = "quire bench comm [flags]\nmpirun -n 2 quire bench comm [flags]",
     .examples = "quire bench comm --ranks 2 --mib 16",
-    .args = "", .table = table, .n_options = QR_COUNT(table), .main = qr_bench_comm_main,
+    .args = "", .table = table, .n_options = QR_COUNT(table), .options_bytes = sizeof(struct comm_options), .run = run_command,
 };

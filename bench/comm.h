@@ -4,7 +4,7 @@
 #ifndef QR_BENCH_COMM_H
 #define QR_BENCH_COMM_H
 
-#include "base/command.h"
+#include "base/err.h"
 #include "comm/comm.h"
 
 struct qr_comm_case {
@@ -14,9 +14,5 @@ struct qr_comm_case {
 
 /* The part of one rank; rank 0 prints. All ranks call it. */
 int qr_bench_comm(struct qr_comm *c, const struct qr_comm_case *k, struct qr_err *err);
-
-/* argv[0] is the subcommand's name. Exit status 0, or that of the error. */
-int qr_bench_comm_main(int argc, char **argv);
-extern const struct qr_command qr_bench_comm_command;
 
 #endif

@@ -1,4 +1,7 @@
-#include "bench/make.h"
+/* make.c - `quire bench make-model`: a model directory with random weights in a published shape, so that anyone can
+ * repeat a measurement without the model itself. The tokenizer is one token per byte and filler above: text round-trips,
+ * ids reach the whole vocabulary. Main thread. */
+#include "bench/bench.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -10,7 +13,6 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/utf8.h"
-#include "bench/command.h"
 #include "bench/shapes.h"
 #include "loader/write/make_model.h"
 #include "train/checkpoint.h"
@@ -135,9 +137,9 @@ static int write_model(const struct make_options *o, const struct qr_model_confi
     return rc;
 }
 
-static int make(const void *options, int *status, struct qr_err *err)
+static int make(struct qr_command_run *r, struct qr_err *err)
 {
-    const struct make_options *o = options;
+    const struct make_options *o = r->options;
     const struct timespec now = {0};
     sigset_t held, before;
     if (!o->like || !o->out)
@@ -151,19 +153,13 @@ static int make(const void *options, int *status, struct qr_err *err)
     rc = write_model(o, &c, err);
     const int number = rc == QR_E_CLOSED ? sigtimedwait(&held, NULL, &now) : 0;
     sigprocmask(SIG_SETMASK, &before, NULL);
-    *status = number > 0 ? 128 + number : 0;
+    r->status = number > 0 ? 128 + number : 0;
     return rc;
-}
-
-int qr_bench_make_main(int argc, char **argv)
-{
-    struct make_options o = {0};
-    return qr_bench_command_main(&qr_bench_make_command, make, &o, argc, argv);
 }
 
 const struct qr_command qr_bench_make_command = {
     .name = "bench make-model", .purpose = "a random-weight model directory of a published shape",
     .usage = "quire bench make-model --like NAME --out DIR [flags]",
     .examples = "quire bench make-model --like smollm2-135m --out m135",
-    .args = "", .table = table, .n_options = QR_COUNT(table), .main = qr_bench_make_main,
+    .args = "", .table = table, .n_options = QR_COUNT(table), .options_bytes = sizeof(struct make_options), .run = make,
 };

@@ -2,7 +2,7 @@
  * second is the yardstick: packing reads every byte and writes it to fresh memory. Medians and best values of each, as
  * text or JSON. Files are expected in the page cache; nothing here evicts them. Reading uses the kernel pool's workers;
  * the caller is worker 0. */
-#include "bench/open.h"
+#include "bench/bench.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +16,6 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/files/source.h"
-#include "bench/command.h"
 #include "bench/samples.h"
 #include "kernels/cpu/pool.h"
 #include "loader/stores/tensor_files.h"
@@ -195,10 +194,9 @@ static int measure(const struct open_options *o, struct qr_backend *be, const st
     return rc;
 }
 
-static int run(const void *options, int *status, struct qr_err *err)
+static int run(struct qr_command_run *r, struct qr_err *err)
 {
-    const struct open_options *o = options;
-    (void)status;
+    const struct open_options *o = r->options;
     const struct qr_backend_options bo = {.device = "cpu", .isa = o->isa, .cpus = o->cpus, .n_threads = (int32_t)o->threads, .pin = true};
     struct qr_backend *be = NULL;
     struct files f = {0};
@@ -215,16 +213,10 @@ static int run(const void *options, int *status, struct qr_err *err)
     return rc;
 }
 
-int qr_bench_open_main(int argc, char **argv)
-{
-    struct open_options o = {0};
-    return qr_bench_command_main(&qr_bench_open_command, run, &o, argc, argv);
-}
-
 const struct qr_command qr_bench_open_command = {
     .name = "bench open", .purpose = "open a model, against the speed of reading its files",
     .usage = "quire bench open MODEL [flags]",
     .examples = "quire bench open models/quire-tiny\n"
                 "quire bench open model.gguf --repeats 3",
-    .args = "model", .table = table, .n_options = QR_COUNT(table), .main = qr_bench_open_main,
+    .args = "model", .table = table, .n_options = QR_COUNT(table), .options_bytes = sizeof(struct open_options), .run = run,
 };

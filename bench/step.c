@@ -4,7 +4,7 @@
 
 #include "base/assert.h"
 #include "base/files/source.h"
-#include "bench/command.h"
+#include "bench/bench.h"
 #include "bench/drive.h"
 #include "bench/samples.h"
 
@@ -153,9 +153,9 @@ static void print_figures(const struct qr_step_case *c, const struct qr_step_fig
     printf("%-8s %10.2f   (all but model, wait and idle)\n", "own", f->own_us);
 }
 
-static int run_command(const void *options, int *status, struct qr_err *err)
+static int run_command(struct qr_command_run *r, struct qr_err *err)
 {
-    const struct step_options *o = options;
+    const struct step_options *o = r->options;
     struct qr_step_figures f;
     if (!o->model)
         return qr_err_set(err, QR_E_USAGE, "no model named: add --model DIR (quire bench make-model makes one)");
@@ -167,19 +167,13 @@ static int run_command(const void *options, int *status, struct qr_err *err)
         return rc;
     print_figures(&c, &f);
     if (o->max_us > 0 && f.own_us > o->max_us)
-        *status = EXIT_LIMIT;
+        r->status = EXIT_LIMIT;
     return 0;
-}
-
-int qr_bench_step_main(int argc, char **argv)
-{
-    struct step_options o = {0};
-    return qr_bench_command_main(&qr_bench_step_command, run_command, &o, argc, argv);
 }
 
 const struct qr_command qr_bench_step_command = {
     .name = "bench step", .purpose = "the engine's own work per step, without kernels",
     .usage = "quire bench step MODEL [flags]",
     .examples = "quire bench step models/quire-tiny --seqs 64",
-    .args = "model", .table = table, .n_options = QR_COUNT(table), .main = qr_bench_step_main,
+    .args = "model", .table = table, .n_options = QR_COUNT(table), .options_bytes = sizeof(struct step_options), .run = run_command,
 };

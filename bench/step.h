@@ -6,7 +6,6 @@
 
 #include <stdint.h>
 
-#include "base/command.h"
 #include "base/err.h"
 #include "engine/stats.h"
 
@@ -29,9 +28,5 @@ struct qr_step_figures {
 
 /* Opens the model and runs the case. Errors: the model's, the engine's; QR_E_USAGE when the context is too short for n_prompt + n_steps. */
 int qr_bench_step(struct qr_step_figures *out, const struct qr_step_case *c, struct qr_err *err);
-
-/* argv[0] is the subcommand's name. Exit status 0; 6 when --max-us is exceeded; else that of the error. */
-int qr_bench_step_main(int argc, char **argv);
-extern const struct qr_command qr_bench_step_command;
 
 #endif

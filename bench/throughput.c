@@ -1,6 +1,6 @@
 /* throughput.c - cases of `quire bench throughput` that go straight through the model, and what each reaches of the probed limits. With --sequences the
  * engine does the batching instead (sequences.c). One thread, which owns the backend. */
-#include "bench/throughput.h"
+#include "bench/bench.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -12,7 +12,6 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/files/source.h"
-#include "bench/command.h"
 #include "bench/kern/probe.h"
 #include "bench/samples.h"
 #include "bench/sequences.h"
@@ -558,9 +557,9 @@ static int run_sequences(const struct throughput_options *o, struct qr_err *err)
     return rc;
 }
 
-static int run(const void *options, int *status, struct qr_err *err)
+static int run(struct qr_command_run *command, struct qr_err *err)
 {
-    const struct throughput_options *o = options;
+    const struct throughput_options *o = command->options;
     struct int_list prefill, batch, depth;
     struct bench_case cases[2 * LIST_MAX * LIST_MAX];
     struct rig r;
@@ -597,16 +596,10 @@ static int run(const void *options, int *status, struct qr_err *err)
     }
     if (rc != 0 && r.comm)
         qr_comm_abort(r.comm, err->msg);
-    *status = rc != 0 && team.comm.rank > 0 ? 1 : 0;
+    command->status = rc != 0 && team.comm.rank > 0 ? 1 : 0;
     close_rig(&r);
     rc = qr_comm_team_end(&team, rc, err);
-    return *status ? 0 : rc; /* other ranks than the first say nothing */
-}
-
-int qr_bench_throughput_main(int argc, char **argv)
-{
-    struct throughput_options o = {0};
-    return qr_bench_command_main(&qr_bench_throughput_command, run, &o, argc, argv);
+    return command->status ? 0 : rc; /* other ranks than the first say nothing */
 }
 
 const struct qr_command qr_bench_throughput_command = {
@@ -615,5 +608,5 @@ const struct qr_command qr_bench_throughput_command = {
     .examples = "quire bench throughput models/quire-tiny\n"
                 "quire bench throughput qwen --prefill 512 --batch 1,32 --quantize int8\n"
                 "quire bench throughput qwen --sequences 256 --prompt 1024 --generate 1024 --chunk 4096 --json",
-    .args = "model", .table = table, .n_options = QR_COUNT(table), .main = qr_bench_throughput_main,
+    .args = "model", .table = table, .n_options = QR_COUNT(table), .options_bytes = sizeof(struct throughput_options), .run = run,
 };

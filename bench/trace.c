@@ -3,13 +3,12 @@
  * prefix hits are those of the recording. Everything is read before the first request. One owner. */
 #include "bench/trace.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
-#include "base/buf.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
 
@@ -27,25 +26,6 @@ struct reader {
 static int damaged(const struct reader *r, const char *what, struct qr_err *err)
 {
     return qr_err_set(err, QR_E_DAMAGED, "%s, line %d: %s", r->path, r->line, what);
-}
-
-static int read_file(struct qr_buf *buf, const char *path, struct qr_err *err)
-{
-    FILE *f = fopen(path, "rb");
-    if (f == NULL)
-        return qr_err_set(err, errno == ENOENT ? QR_E_NOT_FOUND : QR_E_IO, "%s: %s", path, strerror(errno));
-    int rc = 0;
-    for (size_t n = 1; n > 0 && rc == 0;) {
-        qr_buf_reserve(buf, 1 << 16);
-        n = fread(buf->data + buf->len, 1, 1 << 16, f);
-        buf->len += n;
-        if (buf->len > FILE_MAX)
-            rc = qr_err_set(err, QR_E_TOO_LARGE, "%s: a trace may have %d MiB", path, FILE_MAX >> 20);
-    }
-    if (rc == 0 && ferror(f))
-        rc = qr_err_set(err, QR_E_IO, "%s: cannot be read", path);
-    fclose(f);
-    return rc;
 }
 
 /* The next line without its end, or false. */
@@ -263,7 +243,7 @@ int qr_trace_read(struct qr_trace *out, const char *path, int32_t n_max, struct 
     *out = (struct qr_trace){.hash_tokens = HASH_TOKENS};
     struct qr_buf buf;
     qr_buf_init(&buf);
-    int rc = read_file(&buf, path, err);
+    int rc = qr_file_read(&buf, path, QR_FILE_ANY, FILE_MAX, err);
     if (rc == 0) {
         struct reader r = {.path = path, .at = buf.data, .end = buf.data + buf.len, .out = out};
         bool json = buf.len > 0 && buf.data[0] == '{';

@@ -1,6 +1,6 @@
 /* train.c - `quire bench train`: steps of the trainer's own parts (parameters, tape, optimizer) in one process, each part timed by itself: a device is waited
  * for between them, which takes some ten microseconds of a step. One thread, which owns the backend. */
-#include "bench/train.h"
+#include "bench/bench.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -11,11 +11,8 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/size.h"
-#include "bench/command.h"
-#include "bench/kern/probe.h"
 #include "bench/samples.h"
 #include "bench/shapes.h"
-#include "bench/train_spy.h"
 #include "train/optim.h"
 #include "train/tape.h"
 
@@ -23,7 +20,7 @@ struct train_options {
     const char *device, *isa, *like;
     int32_t dtype, recompute, optimizer;
     int64_t dim, layers, heads, kv_heads, ffn, vocab, batch, tokens, threads, steps;
-    bool json, kern;
+    bool json;
 };
 
 #define SIZE(what, value, low, high, text)                                                                                        \
@@ -59,8 +56,6 @@ static const struct qr_option table[] = {
     {.name = "threads", .brief = true, .letter = 't', .type = QR_OPT_INT, .offset = offsetof(struct train_options, threads), .builtin = "0",
      .min = 0, .max = 1024,
      .arg = "N", .help = "Worker threads; 0 means one per usable core."},
-    {.name = "kern", .brief = true, .type = QR_OPT_FLAG, .offset = offsetof(struct train_options, kern), .builtin = "false",
-     .help = "Also the time of each kind of kernel, against what the processor can do at most."},
     {.name = "json", .brief = true, .type = QR_OPT_FLAG, .offset = offsetof(struct train_options, json), .builtin = "false",
      .help = "One JSON object; its keys: docs/operations.md."}};
 
@@ -104,7 +99,6 @@ struct run {
     struct qr_backend *be;  /* owned */
     struct qr_params *p;    /* owned */
     struct qr_tape *t;      /* owned */
-    struct qr_spy *spy;     /* borrowed; NULL: nothing is measured */
     int64_t planned_bytes;  /* parameters, gradients, moments, tape, kernels' scratch */
     int64_t free_bytes;     /* of the device, before any of it was taken */
 };
@@ -222,15 +216,6 @@ static void fill(struct qr_train_batch *b, const struct train_options *o, int32_
     qr_free(ids);
 }
 
-/* The machine's limits are probed beside the steps. */
-static void report_kernels(const struct run *r, struct qr_samples *s)
-{
-    const struct qr_backend *be = r->be;
-    const enum qr_probe_unit unit = qr_probe_unit_of(r->p->compute);
-    qr_spy_print(r->spy, r->o->steps, 1e9 * qr_samples_mean(&s[WHOLE]), qr_probe_ops_s(be->queue, be->n_threads, be->k->name, unit, 20),
-                 qr_probe_bytes_s(be->queue, r->p->value, (size_t)r->p->n * sizeof(float), 3));
-}
-
 static int measure(struct run *r, struct qr_err *err)
 {
     const struct train_options *o = r->o;
@@ -244,16 +229,12 @@ static int measure(struct run *r, struct qr_err *err)
     fill(&b, o, r->config.n_vocab);
     qr_optim_init(&optim, r->p, &oc);
     for (int64_t i = 0; i <= o->steps && rc == 0; i++) {
-        if (r->spy && i == 1)
-            memset(r->spy->row, 0, sizeof r->spy->row);
         rc = step(r, &optim, &b, took, &loss, err);
         for (int k = 0; i > 0 && k < N_PARTS; k++)
             qr_samples_add(&s[k], took[k]);
     }
     if (rc == 0)
         report(r, s, loss);
-    if (rc == 0 && r->spy)
-        report_kernels(r, s);
     for (int k = 0; k < N_PARTS; k++)
         qr_samples_release(&s[k]);
     qr_optim_release(&optim);
@@ -267,27 +248,19 @@ static int open_backend(struct run *r, struct qr_err *err)
     const struct qr_backend_options bo = {.device = o->device, .isa = o->isa, .n_threads = (int32_t)o->threads, .tune = QR_TUNE_CACHED,
                                           .step_rows_max = r->tape_options.n_tokens_max};
     int rc = qr_backend_open(&r->be, &bo, err);
-    if (rc == 0 && o->kern && !r->be->mem->host)
-        rc = qr_err_set(err, QR_E_USAGE, "--kern times calls, which a device answers before they are done; expected --device cpu");
     return rc ? rc : qr_backend_trains(r->be, err);
 }
 
-static int run(const void *options, int *status, struct qr_err *err)
+static int run(struct qr_command_run *command, struct qr_err *err)
 {
-    const struct train_options *o = options;
+    const struct train_options *o = command->options;
     struct run r = {.o = o, .tape_options = {.recompute = (enum qr_recompute)o->recompute, .n_tokens_max = (int32_t)(o->batch * o->tokens),
                                              .n_seqs_max = (int32_t)o->batch}};
-    struct qr_spy spy;
-    (void)status;
     int rc = shape_of(&r.config, o, err);
     rc = rc ? rc : open_backend(&r, err);
     rc = rc ? rc : check_room(&r, err);
-    if (rc == 0 && o->kern) {
-        qr_spy_init(&spy, r.be, r.config.n_vocab);
-        r.spy = &spy;
-    }
     if (rc == 0) {
-        qr_params_init(&r.p, &r.config, r.spy ? &spy.be : r.be, compute_of(o), 0.02, 1);
+        qr_params_init(&r.p, &r.config, r.be, compute_of(o), 0.02, 1);
         rc = qr_tape_open(&r.t, r.p, &r.tape_options, err);
     }
     rc = rc ? rc : measure(&r, err);
@@ -297,17 +270,11 @@ static int run(const void *options, int *status, struct qr_err *err)
     return rc;
 }
 
-int qr_bench_train_main(int argc, char **argv)
-{
-    struct train_options o = {0};
-    return qr_bench_command_main(&qr_bench_train_command, run, &o, argc, argv);
-}
-
 const struct qr_command qr_bench_train_command = {
     .name = "bench train", .purpose = "training steps of any shape: tokens/s, where the time goes",
     .usage = "quire bench train [flags]",
     .examples = "quire bench train --like qwen2.5-0.5b --batch 8 --tokens 1024 --json\n"
                 "quire bench train --dim 256 --layers 4 --heads 4 --vocab 4096\n"
-                "quire bench train --recompute selective --kern",
-    .args = "", .table = table, .n_options = QR_COUNT(table), .main = qr_bench_train_main,
+                "quire bench train --recompute selective",
+    .args = "", .table = table, .n_options = QR_COUNT(table), .options_bytes = sizeof(struct train_options), .run = run,
 };

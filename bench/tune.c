@@ -1,4 +1,6 @@
-#include "bench/tune.h"
+/* tune.c - `quire bench tune`: measures a model's shapes with the kernels' own choices and with others, prints what is
+ * faster, and keeps it for later starts on this kind of processor (model/tune.h, kernels/tune.h). Main thread. */
+#include "bench/bench.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +9,6 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/files/source.h"
-#include "bench/command.h"
 #include "model/tune.h"
 
 struct tune_options {
@@ -112,10 +113,9 @@ static int measure(const struct tune_options *o, struct qr_backend *be, const st
     return o->save && all.n > 0 ? save(be, o->json, err) : 0;
 }
 
-static int run(const void *options, int *status, struct qr_err *err)
+static int run(struct qr_command_run *r, struct qr_err *err)
 {
-    (void)status;
-    const struct tune_options *o = options;
+    const struct tune_options *o = r->options;
     const struct qr_backend_options bo = {.device = "cpu", .isa = o->isa, .cpus = o->cpus, .n_threads = (int32_t)o->threads, .pin = true,
                                           .tune = QR_TUNE_CACHED, .step_rows_max = (int32_t)o->chunk};
     const struct qr_model_options mo = {.compute = (enum qr_compute)o->dtype, .quantize = (enum qr_quantize)o->quantize,
@@ -138,16 +138,10 @@ static int run(const void *options, int *status, struct qr_err *err)
     return rc;
 }
 
-int qr_bench_tune_main(int argc, char **argv)
-{
-    struct tune_options o = {0};
-    return qr_bench_command_main(&qr_bench_tune_command, run, &o, argc, argv);
-}
-
 const struct qr_command qr_bench_tune_command = {
     .name = "bench tune", .purpose = "measure how a model's work is cut best here, and keep it",
     .usage = "quire bench tune MODEL [flags]",
     .examples = "quire bench tune models/quire-tiny\n"
                 "quire bench tune qwen --quantize int8 --rows 1,32,512",
-    .args = "model", .table = table, .n_options = QR_COUNT(table), .main = qr_bench_tune_main,
+    .args = "model", .table = table, .n_options = QR_COUNT(table), .options_bytes = sizeof(struct tune_options), .run = run,
 };

@@ -28,7 +28,7 @@ int qr_cli_group(const struct qr_command *group, int argc, char **argv)
     const struct qr_command *c = argc > 1 ? qr_command_find(group->sub, group->n_sub, argv[1]) : NULL;
     if (c) {
         qr_cli_warn_variables(c);
-        return c->main(argc - 1, argv + 1);
+        return qr_command_main(c, argc - 1, argv + 1);
     }
     const bool brief = argc > 1 && strcmp(argv[1], "-h") == 0, help = brief || (argc > 1 && strcmp(argv[1], "--help") == 0);
     if (argc > 1 && !help) {
@@ -304,26 +304,6 @@ void qr_cli_put_ids(struct qr_buf *out, const int32_t *ids, int32_t n)
         qr_buf_put_i64(out, ids[i]);
     }
     qr_buf_put_byte(out, ']');
-}
-
-int qr_cli_read_file(struct qr_buf *out, const char *path, size_t max_bytes, struct qr_err *err)
-{
-    FILE *f = fopen(path, "rbe");
-    if (!f)
-        return qr_err_set(err, QR_E_NOT_FOUND, "cannot open '%s': %s", path, strerror(errno));
-    char piece[16384];
-    size_t n;
-    int rc = 0;
-    while (rc == 0 && (n = fread(piece, 1, sizeof piece, f)) > 0) {
-        if (out->len + n > max_bytes)
-            rc = qr_err_set(err, QR_E_TOO_LARGE, "'%s' is larger than %zu bytes", path, max_bytes);
-        else
-            qr_buf_put(out, piece, n);
-    }
-    if (rc == 0 && ferror(f))
-        rc = qr_err_set(err, QR_E_IO, "cannot read '%s': %s", path, strerror(errno));
-    fclose(f);
-    return rc;
 }
 
 int64_t qr_cli_requests_bytes(int64_t asked, int64_t left)

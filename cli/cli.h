@@ -181,9 +181,6 @@ int qr_cli_each_line(FILE *in, int (*each)(void *user, const struct qr_json *v, 
 int qr_cli_ids(struct qr_ids *out, const struct qr_json *array, const char *param, struct qr_err *err);
 void qr_cli_put_ids(struct qr_buf *out, const int32_t *ids, int32_t n);
 
-/* Reads a whole file (at most max_bytes) into out. */
-int qr_cli_read_file(struct qr_buf *out, const char *path, size_t max_bytes, struct qr_err *err);
-
 /* What requests may hold of --max-bodies-size where `left` bytes are free beside all the rest: half of them at most, as the heap, sockets and the system take
  * their part of it. */
 #define QR_CLI_REQUESTS_MIN ((int64_t)1 << 20)

@@ -1,13 +1,6 @@
 /* cmd_bench.c - the table of measurements. */
 #include "base/assert.h"
-#include "bench/comm.h"
-#include "bench/kern/kern.h"
-#include "bench/make.h"
-#include "bench/open.h"
-#include "bench/step.h"
-#include "bench/throughput.h"
-#include "bench/train.h"
-#include "bench/tune.h"
+#include "bench/bench.h"
 #ifdef QUIRE_SERVER
 #include "bench/load/load.h"
 #endif
@@ -21,13 +14,8 @@ static const struct qr_command *const sub[] = {
     &qr_bench_comm_command, &qr_bench_open_command, &qr_bench_make_command,
 };
 
-static int bench_main(int argc, char **argv)
-{
-    return qr_cli_group(&qr_cmd_bench, argc, argv);
-}
-
 const struct qr_command qr_cmd_bench = {
     .name = "bench", .purpose = "measure: load, kern, throughput, ..; make models to measure",
     .usage = "quire bench COMMAND ...",
-    .main = bench_main, .sub = sub, .n_sub = QR_COUNT(sub),
+    .sub = sub, .n_sub = QR_COUNT(sub),
 };

@@ -41,29 +41,24 @@ static const struct qr_option table[] = {
      .help = "Hashes (XXH3, 64 bits) of the files, and of each tensor with --all or --json; reads all of them."},
     {.name = "json", .brief = true, .type = QR_OPT_FLAG, .offset = offsetof(struct check_options, json), .builtin = "false", .help = "One JSON object."}};
 
-static int check_main(int argc, char **argv)
+/* The report names its problems, so they are not printed once more. A wrong path is no wrong usage. */
+static int check(struct qr_command_run *r, struct qr_err *err)
 {
-    struct check_options o = {0};
-    struct qr_option_set *set;
-    int status = qr_command_read(&set, &qr_cmd_check, &o, argc, argv);
-    if (status >= 0)
-        return status;
-    const char *path = o.model;
-    struct qr_err err;
-    struct qr_buf out;
-    qr_buf_init(&out);
-    struct qr_check_options co = {.json = o.json, .all = o.all, .hash = o.hash};
-    if (path)
-        look_at_tokenizer(&co.tokenizer, path);
-    int rc = path ? qr_model_check(&out, path, &co, &err) : qr_err_set(&err, QR_E_USAGE, "name one model directory or file: quire check PATH");
-    if (out.len > 0)
+    const struct check_options *o = r->options;
+    struct qr_check_options co = {.json = o->json, .all = o->all, .hash = o->hash};
+    struct qr_buf out = {0};
+    if (!o->model)
+        return qr_err_set(err, QR_E_USAGE, "name one model directory or file: quire check PATH");
+    look_at_tokenizer(&co.tokenizer, o->model);
+    const int rc = qr_model_check(&out, o->model, &co, err);
+    const bool told = out.len > 0;
+    if (told)
         fwrite(out.data, 1, out.len, stdout);
-    status = rc == 0 ? 0 : out.len > 0 ? qr_err_exit_status(err.code) : qr_command_fail(qr_cmd_check.name, &err); /* the report names its problems */
-    if (path && status == qr_err_exit_status(QR_E_USAGE)) /* what it names is wrong, not the command */
-        status = qr_err_exit_status(QR_E_NOT_FOUND);
     qr_buf_release(&out);
-    qr_options_free(set);
-    return status;
+    r->status = rc ? qr_err_exit_status(err->code) : 0;
+    if (r->status == qr_err_exit_status(QR_E_USAGE))
+        r->status = qr_err_exit_status(QR_E_NOT_FOUND);
+    return told ? 0 : rc;
 }
 
 const struct qr_command qr_cmd_check = {
@@ -75,5 +70,5 @@ const struct qr_command qr_cmd_check = {
             "problems with byte offsets, what is never read or run, whether and how it would run. Exit status 0\n"
             "when it would run, 4 when it would not.",
     .args = "model",
-    .table = table, .n_options = QR_COUNT(table), .main = check_main,
+    .table = table, .n_options = QR_COUNT(table), .options_bytes = sizeof(struct check_options), .run = check,
 };

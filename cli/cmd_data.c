@@ -65,19 +65,20 @@ static void print_summary(const struct prepare_options *o, const struct qr_data_
         fprintf(stderr, "quire data prepare: the tokenizer has no end-of-text token (eos_token in tokenizer_config.json); documents have none\n");
 }
 
-static int prepare(const struct prepare_options *o, const char *const *files, int32_t n_files, int *status, struct qr_err *err)
+static int prepare(struct qr_command_run *r, struct qr_err *err)
 {
-    if (!o->model || !o->out || n_files == 0)
+    const struct prepare_options *o = r->options;
+    if (!o->model || !o->out || r->n_args == 0)
         return qr_err_set(err, QR_E_USAGE, "expected --model DIR --out DIR FILES...");
     struct qr_data_screen screen;
     struct qr_data_summary sum;
-    const struct qr_data_prepare p = {.tokenizer_dir = o->model, .out = o->out, .files = files, .n_files = n_files, .kind = (enum qr_data_kind)o->kind,
+    const struct qr_data_prepare p = {.tokenizer_dir = o->model, .out = o->out, .files = r->args, .n_files = r->n_args, .kind = (enum qr_data_kind)o->kind,
                                       .separator = o->separator, .eval_fraction = o->eval_fraction, .end_of_text = o->eos,
                                       .parse_special = o->parse_special, .all_turns = o->loss == 1, .skip_bad = o->skip_bad, .replace = o->replace,
                                       .progress = show_progress, .user = &screen};
     qr_data_screen_open(&screen);
     const int rc = qr_data_prepare(&p, &sum, err);
-    qr_data_screen_close(&screen, status);
+    qr_data_screen_close(&screen, &r->status);
     if (rc == 0)
         print_summary(o, &sum, qr_data_screen_seconds(&screen));
     return rc;
@@ -108,27 +109,6 @@ static const struct qr_option prepare_table[] = {
     {.name = "parse-special", .type = QR_OPT_FLAG, .offset = offsetof(struct prepare_options, parse_special), .builtin = "false", .group = "Output",
      .help = "Read special tokens that are written in texts as such, not as plain text."}};
 
-static const struct qr_command prepare_command;
-
-static int prepare_main(int argc, char **argv)
-{
-    struct prepare_options o = {0};
-    struct qr_option_set *set;
-    struct qr_err err;
-    const char *const *args;
-    int status = qr_command_read(&set, &prepare_command, &o, argc, argv);
-    if (status >= 0)
-        return status;
-    const int32_t n = qr_options_args(set, &args);
-    status = 0;
-    if (prepare(&o, args, n, &status, &err) != 0) {
-        const int failed = qr_command_fail("data prepare", &err);
-        status = status > 0 ? status : failed;
-    }
-    qr_options_free(set);
-    return status;
-}
-
 static const struct qr_command prepare_command = {
     .name = "data prepare", .purpose = "text files and conversations to shards of token ids",
     .usage = "quire data prepare --model DIR --out DIR FILES...",
@@ -136,7 +116,7 @@ static const struct qr_command prepare_command = {
                 "quire data prepare -m qwen -o data/chats chats.jsonl --eval-fraction 0.05",
     .text = "Tokenizes text files and conversations into shards that quire train reads: attention stays within a document, and in\n"
             "conversations only what the assistant says (and the token that ends its turn) is learnt. Pipes are read too.",
-    .table = prepare_table, .n_options = QR_COUNT(prepare_table), .main = prepare_main,
+    .table = prepare_table, .n_options = QR_COUNT(prepare_table), .options_bytes = sizeof(struct prepare_options), .run = prepare,
 };
 
 /* ---- show ---- */
@@ -225,8 +205,12 @@ static int open_tokenizer(struct qr_tokenizer **t, const char *dir, const struct
     return rc == 0 ? qr_tokenizer_open(t, from, err) : rc;
 }
 
-static int show(const struct show_options *o, const char *dir, struct qr_err *err)
+static int show(struct qr_command_run *r, struct qr_err *err)
 {
+    const struct show_options *o = r->options;
+    const char *dir = r->n_args == 1 ? r->args[0] : NULL;
+    if (!dir)
+        return qr_err_set(err, QR_E_USAGE, "expected one directory: quire data show DIR");
     struct qr_shards *s = NULL;
     struct qr_tokenizer *t = NULL;
     int rc = qr_shards_open(&s, dir, err);
@@ -260,24 +244,6 @@ static const struct qr_option show_table[] = {
     {.name = "json", .brief = true, .type = QR_OPT_FLAG, .offset = offsetof(struct show_options, json), .builtin = "false",
      .help = "The totals as one JSON object."}};
 
-static const struct qr_command show_command;
-
-static int show_main(int argc, char **argv)
-{
-    struct show_options o = {0};
-    struct qr_option_set *set;
-    struct qr_err err;
-    const char *const *args;
-    int status = qr_command_read(&set, &show_command, &o, argc, argv);
-    if (status >= 0)
-        return status;
-    const int32_t n = qr_options_args(set, &args);
-    const int rc = n == 1 ? show(&o, args[0], &err) : qr_err_set(&err, QR_E_USAGE, "expected one directory: quire data show DIR");
-    status = rc == 0 ? 0 : qr_command_fail("data show", &err);
-    qr_options_free(set);
-    return status;
-}
-
 static const struct qr_command show_command = {
     .name = "data show", .purpose = "documents of prepared data as the model sees them",
     .usage = "quire data show DIR [flags]",
@@ -285,18 +251,13 @@ static const struct qr_command show_command = {
                 "quire data show data/chats --first 10 -n 1 --ids",
     .text = "Checks prepared data and shows documents as the model will see them. What counts as a target is in [[ ]], or in colour on\n"
             "a terminal.",
-    .table = show_table, .n_options = QR_COUNT(show_table), .main = show_main,
+    .table = show_table, .n_options = QR_COUNT(show_table), .options_bytes = sizeof(struct show_options), .run = show,
 };
 
 static const struct qr_command *const sub[] = {&prepare_command, &qr_cmd_data_tokenizer, &show_command};
 
-static int data_main(int argc, char **argv)
-{
-    return qr_cli_group(&qr_cmd_data, argc, argv);
-}
-
 const struct qr_command qr_cmd_data = {
     .name = "data", .purpose = "data to train on: prepare, show, train-tokenizer",
     .usage = "quire data COMMAND ...",
-    .main = data_main, .sub = sub, .n_sub = QR_COUNT(sub),
+    .sub = sub, .n_sub = QR_COUNT(sub),
 };

@@ -374,26 +374,19 @@ static const struct qr_option table[] = {
     ROW(json, QR_OPT_FLAG, "json", .brief = true, .builtin = "false", .group = "Output", .help = "JSON lines {prompt_ids, ids, text, finish_reason}."),
     ROW(stats, QR_OPT_FLAG, "stats", .builtin = "false", .group = "Output", .help = "A line of timing on stderr.")};
 
-static int generate_main(int argc, char **argv)
+static int run(struct qr_command_run *r, struct qr_err *err)
 {
-    struct generate_options o = {0};
-    struct qr_option_set *set;
-    struct qr_err err;
-    int status = qr_command_read(&set, &qr_cmd_generate, &o, argc, argv);
-    if (status >= 0)
-        return status;
-    struct generator g = {.o = &o};
-    int rc = qr_cli_need_model(&o.m, &err);
-    rc = rc ? rc : qr_cli_team_begin(&g.team, &o.m, &err);
+    const struct generate_options *o = r->options;
+    struct generator g = {.o = o};
+    int rc = qr_cli_need_model(&o->m, err);
+    rc = rc ? rc : qr_cli_team_begin(&g.team, &o->m, err);
     if (rc == 0 && g.team.comm.rank > 0) {
-        status = qr_cli_follow(&g.team, &o.m, &o.e);
-    } else {
-        rc = rc ? rc : generate(&g, &err);
-        release(&g);
-        status = qr_comm_team_end(&g.team, rc, &err) == 0 ? 0 : qr_command_fail(qr_cmd_generate.name, &err);
+        r->status = qr_cli_follow(&g.team, &o->m, &o->e);
+        return 0;
     }
-    qr_options_free(set);
-    return status;
+    rc = rc ? rc : generate(&g, err);
+    release(&g);
+    return qr_comm_team_end(&g.team, rc, err);
 }
 
 const struct qr_command qr_cmd_generate = {
@@ -404,5 +397,5 @@ const struct qr_command qr_cmd_generate = {
                 "quire generate models/quire-tiny --prompts prompts.jsonl --json",
     .text = "Generates without a server. Many prompts run together; the answers come in the order of the prompts.",
     .args = "model prompt",
-    .table = table, .n_options = QR_COUNT(table), .main = generate_main,
+    .table = table, .n_options = QR_COUNT(table), .options_bytes = sizeof(struct generate_options), .run = run,
 };

@@ -27,25 +27,15 @@ static const struct qr_option table[] = {
     {.name = "quiet", .brief = true, .letter = 'q', .type = QR_OPT_FLAG, .offset = offsetof(struct merge_options, quiet), .builtin = "false",
      .help = "Say nothing when all is well."}};
 
-static const struct qr_command merge_command;
-
-static int merge_main(int argc, char **argv)
+static int run_merge(struct qr_command_run *r, struct qr_err *err)
 {
-    struct merge_options o = {0};
-    struct qr_option_set *set;
-    struct qr_err err;
-    const char *const *args;
-    int status = qr_command_read(&set, &merge_command, &o, argc, argv);
-    if (status >= 0)
-        return status;
-    const int32_t n = qr_options_args(set, &args);
-    int rc = n == 3 ? merge(args[0], args[1], args[2], &err)
-                    : qr_err_set(&err, QR_E_USAGE, "%d arguments, expected three: quire lora merge BASE ADAPTER OUT", n);
-    if (rc == 0 && !o.quiet)
-        printf("the model is in %s: quire serve --model %s\n", args[2], args[2]);
-    status = rc ? qr_command_fail("lora merge", &err) : 0;
-    qr_options_free(set);
-    return status;
+    const struct merge_options *o = r->options;
+    if (r->n_args != 3)
+        return qr_err_set(err, QR_E_USAGE, "%d arguments, expected three: quire lora merge BASE ADAPTER OUT", r->n_args);
+    const int rc = merge(r->args[0], r->args[1], r->args[2], err);
+    if (rc == 0 && !o->quiet)
+        printf("the model is in %s: quire serve --model %s\n", r->args[2], r->args[2]);
+    return rc;
 }
 
 static const struct qr_command merge_command = {
@@ -56,18 +46,13 @@ static const struct qr_command merge_command = {
     .text = "Adds LoRA adapters (a directory with adapter_config.json and adapter_model.safetensors, as quire train and PEFT\n"
             "write them, or a GGUF file) to the matrices of the model directory BASE. OUT, which must not exist, becomes an\n"
             "ordinary model directory.",
-    .table = table, .n_options = QR_COUNT(table), .main = merge_main,
+    .table = table, .n_options = QR_COUNT(table), .options_bytes = sizeof(struct merge_options), .run = run_merge,
 };
 
 static const struct qr_command *const sub[] = {&merge_command};
 
-static int lora_main(int argc, char **argv)
-{
-    return qr_cli_group(&qr_cmd_lora, argc, argv);
-}
-
 const struct qr_command qr_cmd_lora = {
     .name = "lora", .purpose = "adapters of a training run: merge them into their model",
     .usage = "quire lora COMMAND ...",
-    .main = lora_main, .sub = sub, .n_sub = QR_COUNT(sub),
+    .sub = sub, .n_sub = QR_COUNT(sub),
 };

@@ -268,8 +268,9 @@ int qr_cli_foresee(const struct qr_cli_model *m, const struct qr_cli_engine *e, 
     return rc;
 }
 
-static int plan(const struct plan_options *o, struct qr_err *err)
+static int plan(struct qr_command_run *r, struct qr_err *err)
 {
+    const struct plan_options *o = r->options;
     struct memory_plan p = {.available = qr_memory_available()};
     struct qr_engine_config ec;
     struct qr_tokenizer *tokenizer = NULL;
@@ -305,19 +306,6 @@ static const struct qr_option table[] = {
     {.name = "json", .brief = true, .type = QR_OPT_FLAG, .offset = offsetof(struct plan_options, json), .builtin = "false", .group = "Output",
      .help = "One JSON object."}};
 
-static int plan_main(int argc, char **argv)
-{
-    struct plan_options o = {0};
-    struct qr_option_set *set;
-    struct qr_err err;
-    int status = qr_command_read(&set, &qr_cmd_plan, &o, argc, argv);
-    if (status >= 0)
-        return status;
-    status = plan(&o, &err) == 0 ? 0 : qr_command_fail(qr_cmd_plan.name, &err);
-    qr_options_free(set);
-    return status;
-}
-
 const struct qr_command qr_cmd_plan = {
     .name = "plan", .purpose = "memory plan of a model, without loading it",
     .usage = "quire plan MODEL [flags]",
@@ -326,5 +314,5 @@ const struct qr_command qr_cmd_plan = {
     .text = "The memory that serving this model with these settings takes, part by part, without loading it.\n"
             "Exit status 5 when it does not fit.",
     .args = "model",
-    .table = table, .n_options = QR_COUNT(table), .main = plan_main,
+    .table = table, .n_options = QR_COUNT(table), .options_bytes = sizeof(struct plan_options), .run = plan,
 };

@@ -286,33 +286,21 @@ static const struct qr_option table[] = {
      .min = 0, .max = 1024,
      .arg = "N", .help = "Worker threads; 0 means one per usable core."}};
 
-static int quantize_main(int argc, char **argv)
+static int run(struct qr_command_run *r, struct qr_err *err)
 {
-    struct quantize_options o = {0};
-    struct qr_option_set *set;
-    struct qr_err err;
-    const char *const *args;
-    int status = qr_command_read(&set, &qr_cmd_quantize, &o, argc, argv);
-    if (status >= 0)
-        return status;
-    const int32_t n = qr_options_args(set, &args);
-    struct quantizer q = {.o = &o, .in = n == 2 ? args[0] : NULL, .out = n == 2 ? args[1] : NULL, .began_us = qr_clock_us()};
-    int rc = n == 2 ? 0 : qr_err_set(&err, QR_E_USAGE, "%d arguments, expected two: quire quantize IN OUT", n);
-    if (rc == 0 && o.group != 0 && o.group != 32 && o.group != 64 && o.group != 128)
-        rc = qr_err_set(&err, QR_E_USAGE, "--group %lld: expected 32, 64 or 128", (long long)o.group);
-    if (rc == 0) {
-        qr_quantize_files_init(&q.files);
-        qr_train_stop_open(&q.stop, "quire quantize: interrupted; nothing is left behind\n");
-        rc = quantize(&q, &err);
-        const int asked = atomic_load(&q.stop.asked);
-        qr_train_stop_close(&q.stop);
-        qr_quantize_files_release(&q.files);
-        status = rc == QR_E_CLOSED && asked ? 128 + asked : 0;
-    }
-    if (rc && status <= 0)
-        status = qr_command_fail(qr_cmd_quantize.name, &err);
-    qr_options_free(set);
-    return status < 0 ? 0 : status;
+    const struct quantize_options *o = r->options;
+    if (r->n_args != 2)
+        return qr_err_set(err, QR_E_USAGE, "%d arguments, expected two: quire quantize IN OUT", r->n_args);
+    if (o->group != 0 && o->group != 32 && o->group != 64 && o->group != 128)
+        return qr_err_set(err, QR_E_USAGE, "--group %lld: expected 32, 64 or 128", (long long)o->group);
+    struct quantizer q = {.o = o, .in = r->args[0], .out = r->args[1], .began_us = qr_clock_us()};
+    qr_quantize_files_init(&q.files);
+    qr_train_stop_open(&q.stop, "quire quantize: interrupted; nothing is left behind\n");
+    const int rc = quantize(&q, err), asked = atomic_load(&q.stop.asked);
+    qr_train_stop_close(&q.stop);
+    qr_quantize_files_release(&q.files);
+    r->status = rc == QR_E_CLOSED && asked ? 128 + asked : 0;
+    return r->status ? 0 : rc;
 }
 
 const struct qr_command qr_cmd_quantize = {
@@ -322,5 +310,5 @@ const struct qr_command qr_cmd_quantize = {
                 "quire quantize qwen qwen-int4 --type int4 --text sample.txt",
     .text = "Writes the model IN (a directory, or a GGUF file) as the directory OUT with the matrices of its layers rounded, in\n"
             "compressed-tensors' layout, which quire serves as it is. Says what was written, its size and, with --text, perplexity.",
-    .table = table, .n_options = QR_COUNT(table), .main = quantize_main,
+    .table = table, .n_options = QR_COUNT(table), .options_bytes = sizeof(struct quantize_options), .run = run,
 };

@@ -218,28 +218,25 @@ static const struct qr_option table[] = {
     {.name = "add-special", .type = QR_OPT_FLAG, .offset = offsetof(struct score_options, add_special), .builtin = "true",
      .group = "Input", .help = "Let the tokenizer add its special tokens (BOS) to a \"prompt\"."}};
 
-static int score_main(int argc, char **argv)
+/* Other ranks than the first say nothing. */
+static int score(struct qr_command_run *r, struct qr_err *err)
 {
-    struct score_options o = {0};
-    struct qr_option_set *set;
-    struct qr_err err;
-    int status = qr_command_read(&set, &qr_cmd_score, &o, argc, argv);
-    if (status >= 0)
-        return status;
-    struct scorer s = {.o = &o};
-    int rc = qr_cli_need_model(&o.m, &err);
-    rc = rc ? rc : qr_cli_team_begin(&s.team, &o.m, &err);
+    const struct score_options *o = r->options;
+    struct scorer s = {.o = o};
+    int rc = qr_cli_need_model(&o->m, err);
+    rc = rc ? rc : qr_cli_team_begin(&s.team, &o->m, err);
     const bool first = s.team.comm.rank == 0;
-    rc = rc ? rc : open_scorer(&s, &err);
+    rc = rc ? rc : open_scorer(&s, err);
     if (rc == 0)
-        rc = first ? qr_cli_each_line(stdin, score_line, &s, &err) : qr_exec_follow(&s.alone.exec, &err);
+        rc = first ? qr_cli_each_line(stdin, score_line, &s, err) : qr_exec_follow(&s.alone.exec, err);
     if (rc != 0 && s.team.comm.size > 1)
-        qr_comm_abort(&s.team.comm, err.msg); /* before anything that others reach is freed */
+        qr_comm_abort(&s.team.comm, err->msg); /* before anything that others reach is freed */
     close_scorer(&s);
-    rc = qr_comm_team_end(&s.team, rc, &err);
-    status = rc == 0 ? 0 : first ? qr_command_fail(qr_cmd_score.name, &err) : qr_err_exit_status(err.code);
-    qr_options_free(set);
-    return status;
+    rc = qr_comm_team_end(&s.team, rc, err);
+    if (rc == 0 || first)
+        return rc;
+    r->status = qr_err_exit_status(err->code);
+    return 0;
 }
 
 const struct qr_command qr_cmd_score = {
@@ -250,5 +247,5 @@ const struct qr_command qr_cmd_score = {
     .text = "Reads JSON lines {\"ids\": [...]} or {\"prompt\": text} and writes per line {\"ids\", \"logprobs\"}: natural logs, null for\n"
             "the first token. \"top\"[i] is what the model expects after token i: [[id, logprob], ...].",
     .args = "model",
-    .table = table, .n_options = QR_COUNT(table), .main = score_main,
+    .table = table, .n_options = QR_COUNT(table), .options_bytes = sizeof(struct score_options), .run = score,
 };

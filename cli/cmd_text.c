@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "base/assert.h"
+#include "base/file.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "cli/cli.h"
@@ -71,30 +72,20 @@ static const struct qr_option tokenizer_table[] = {
     {.name = "model", .brief = true, .letter = 'm', .type = QR_OPT_STR, .offset = offsetof(struct text_options, m.model), .arg = "DIR",
      .help = "Directory with tokenizer.json (and tokenizer_config.json)."}};
 
-static int run_with_tokenizer(const struct qr_command *c, int argc, char **argv,
-                              int (*each)(void *, const struct qr_json *, struct qr_buf *, struct qr_err *))
+static int each_with_tokenizer(const struct text_options *o, int (*each)(void *, const struct qr_json *, struct qr_buf *, struct qr_err *),
+                               struct qr_err *err)
 {
-    struct text_options o = {0};
-    struct qr_option_set *set;
-    struct qr_err err;
-    int status = qr_command_read(&set, c, &o, argc, argv);
-    if (status >= 0)
-        return status;
     struct qr_tokenizer *t = NULL;
-    int rc = qr_cli_need_model(&o.m, &err);
-    if (rc == 0)
-        rc = qr_tokenizer_open(&t, o.m.model, &err);
-    if (rc == 0)
-        rc = qr_cli_each_line(stdin, each, t, &err);
-    status = rc == 0 ? 0 : qr_command_fail(c->name, &err);
+    int rc = qr_cli_need_model(&o->m, err);
+    rc = rc ? rc : qr_tokenizer_open(&t, o->m.model, err);
+    rc = rc ? rc : qr_cli_each_line(stdin, each, t, err);
     qr_tokenizer_close(t);
-    qr_options_free(set);
-    return status;
+    return rc;
 }
 
-static int tokenize_main(int argc, char **argv)
+static int tokenize(struct qr_command_run *r, struct qr_err *err)
 {
-    return run_with_tokenizer(&qr_cmd_tokenize, argc, argv, tokenize_line);
+    return each_with_tokenizer(r->options, tokenize_line, err);
 }
 
 const struct qr_command qr_cmd_tokenize = {
@@ -102,12 +93,12 @@ const struct qr_command qr_cmd_tokenize = {
     .usage = "quire tokenize MODEL < lines",
     .examples = "echo '{\"text\": \"Hello\"}' | quire tokenize models/quire-tiny",
     .text = "Reads JSON lines {\"text\": ..., \"add_special_tokens\": true|false} and writes {\"ids\": [...]} per line.",
-    .args = "model", .table = tokenizer_table, .n_options = QR_COUNT(tokenizer_table), .main = tokenize_main,
+    .args = "model", .table = tokenizer_table, .n_options = QR_COUNT(tokenizer_table), .options_bytes = sizeof(struct text_options), .run = tokenize,
 };
 
-static int detokenize_main(int argc, char **argv)
+static int detokenize(struct qr_command_run *r, struct qr_err *err)
 {
-    return run_with_tokenizer(&qr_cmd_detokenize, argc, argv, detokenize_line);
+    return each_with_tokenizer(r->options, detokenize_line, err);
 }
 
 const struct qr_command qr_cmd_detokenize = {
@@ -115,7 +106,7 @@ const struct qr_command qr_cmd_detokenize = {
     .usage = "quire detokenize MODEL < lines",
     .examples = "echo '{\"ids\": [1, 2, 3]}' | quire detokenize models/quire-tiny",
     .text = "Reads JSON lines {\"ids\": [...], \"skip_special_tokens\": true|false} and writes {\"text\": ...} per line.",
-    .args = "model", .table = tokenizer_table, .n_options = QR_COUNT(tokenizer_table), .main = detokenize_main,
+    .args = "model", .table = tokenizer_table, .n_options = QR_COUNT(tokenizer_table), .options_bytes = sizeof(struct text_options), .run = detokenize,
 };
 
 struct template_job {
@@ -174,7 +165,7 @@ static int open_template(struct qr_template **t, struct qr_chat **chat, const st
     }
     struct qr_buf text;
     qr_buf_init(&text);
-    int rc = qr_cli_read_file(&text, o->template_file, TEMPLATE_BYTES_MAX, err);
+    int rc = qr_file_read(&text, o->template_file, QR_FILE_ANY, TEMPLATE_BYTES_MAX, err);
     if (rc == 0 && (rc = qr_template_compile(t, text.data ? text.data : "", text.len, err)) != 0)
         qr_err_prefix(err, "%s: ", o->template_file);
     qr_buf_release(&text);
@@ -189,29 +180,20 @@ static const struct qr_option template_table[] = {
     {.name = "now", .brief = true, .type = QR_OPT_STR, .offset = offsetof(struct text_options, now), .arg = "TIME",
      .help = "What strftime_now sees, as 2024-07-26T12:34:56; the clock otherwise."}};
 
-static int template_main(int argc, char **argv)
+static int template(struct qr_command_run *r, struct qr_err *err)
 {
-    struct text_options o = {0};
-    struct qr_option_set *set;
-    struct qr_err err;
-    int status = qr_command_read(&set, &qr_cmd_template, &o, argc, argv);
-    if (status >= 0)
-        return status;
+    const struct text_options *o = r->options;
     struct qr_template *t = NULL;
     struct qr_chat *chat = NULL;
     struct template_job job;
-    int rc = parse_now(&job.now_s, o.now, &err);
-    if (rc == 0)
-        rc = open_template(&t, &chat, &o, &err);
+    int rc = parse_now(&job.now_s, o->now, err);
+    rc = rc ? rc : open_template(&t, &chat, o, err);
     job.template = t;
     job.chat = chat;
-    if (rc == 0)
-        rc = qr_cli_each_line(stdin, template_line, &job, &err);
-    status = rc == 0 ? 0 : qr_command_fail(qr_cmd_template.name, &err);
+    rc = rc ? rc : qr_cli_each_line(stdin, template_line, &job, err);
     qr_template_free(t);
     qr_chat_close(chat);
-    qr_options_free(set);
-    return status;
+    return rc;
 }
 
 const struct qr_command qr_cmd_template = {
@@ -222,5 +204,5 @@ const struct qr_command qr_cmd_template = {
     .text = "Reads JSON lines, each the whole context (messages, tools, add_generation_prompt, bos_token, ...), and writes\n"
             "{\"text\": ...} or {\"error\": message, \"kind\": \"raised\"|\"runtime\"|\"limit\"} per line.",
     .args = "model",
-    .table = template_table, .n_options = QR_COUNT(template_table), .main = template_main,
+    .table = template_table, .n_options = QR_COUNT(template_table), .options_bytes = sizeof(struct text_options), .run = template,
 };

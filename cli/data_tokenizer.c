@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/file.h"
 #include "cli/cli.h"
 #include "cli/data_screen.h"
 #include "tokenizer/template.h"
@@ -41,7 +42,7 @@ static int read_template(struct qr_buf *out, const char *name, struct qr_err *er
         qr_buf_put_str(out, CHATML);
         return 0;
     }
-    int rc = qr_cli_read_file(out, name, TEMPLATE_BYTES_MAX, err);
+    int rc = qr_file_read(out, name, QR_FILE_ANY, TEMPLATE_BYTES_MAX, err);
     if (rc == 0 && out->len == 0)
         rc = qr_err_set(err, QR_E_USAGE, "%s: is empty", name);
     if (rc == 0 && (rc = qr_template_compile(&t, out->data, out->len, err)) != 0)
@@ -73,13 +74,14 @@ static int32_t collect_specials(const char *special[64], struct tokenizer_option
     return n;
 }
 
-static int train(struct tokenizer_options *o, const char *const *files, int32_t n_files, int *status, struct qr_err *err)
+static int train(struct qr_command_run *r, struct qr_err *err)
 {
+    struct tokenizer_options *o = r->options;
     const char *special[64];
     struct qr_buf template = {0};
     struct qr_tokenizer_train_summary sum;
     struct qr_data_screen screen;
-    if (!o->out || n_files == 0)
+    if (!o->out || r->n_args == 0)
         return qr_err_set(err, QR_E_USAGE, "expected --out DIR FILES...");
     if (o->special.n > 60)
         return qr_err_set(err, QR_E_USAGE, "%d special tokens, expected at most 60", o->special.n);
@@ -88,12 +90,12 @@ static int train(struct tokenizer_options *o, const char *const *files, int32_t 
     const struct qr_tokenizer_train p = {
         .bpe = {.cut = (enum qr_bpe_cut)o->cut, .vocab_size = (int32_t)o->vocab_size, .min_count = o->min_count, .special = special, .n_special = n_special,
                 .bos = o->bos, .eos = o->eos},
-        .out = o->out, .files = files, .n_files = n_files, .separator = o->separator, .kind = (enum qr_data_kind)o->kind, .chat_template = template.data,
+        .out = o->out, .files = r->args, .n_files = r->n_args, .separator = o->separator, .kind = (enum qr_data_kind)o->kind, .chat_template = template.data,
         .progress = show_progress, .user = &screen};
     if (rc == 0) {
         qr_data_screen_open(&screen);
         rc = qr_tokenizer_train(&p, &sum, err);
-        qr_data_screen_close(&screen, status);
+        qr_data_screen_close(&screen, &r->status);
     }
     if (rc == 0)
         printf("%s: %d tokens (%d special, 256 bytes, %d merges) from %.1f MB, %lld different words, in %.1f s\n", o->out, sum.n_tokens, n_special,
@@ -129,25 +131,6 @@ static const struct qr_option table[] = {
      .arg = "FILE", .group = "Special tokens",
      .help = "A Jinja template to keep in tokenizer_config.json, or the word chatml."}};
 
-static int tokenizer_main(int argc, char **argv)
-{
-    struct tokenizer_options o = {0};
-    struct qr_option_set *set;
-    struct qr_err err;
-    const char *const *args;
-    int status = qr_command_read(&set, &qr_cmd_data_tokenizer, &o, argc, argv);
-    if (status >= 0)
-        return status;
-    const int32_t n = qr_options_args(set, &args);
-    status = 0;
-    if (train(&o, args, n, &status, &err) != 0) {
-        const int failed = qr_command_fail("data train-tokenizer", &err);
-        status = status > 0 ? status : failed;
-    }
-    qr_options_free(set);
-    return status;
-}
-
 const struct qr_command qr_cmd_data_tokenizer = {
     .name = "data train-tokenizer", .purpose = "learn a byte-level BPE vocabulary",
     .usage = "quire data train-tokenizer --vocab-size N --out DIR FILES...",
@@ -155,5 +138,5 @@ const struct qr_command qr_cmd_data_tokenizer = {
                 "quire data train-tokenizer -o tok --chat-template chatml chats.jsonl",
     .text = "Learns a byte-level BPE vocabulary from text files or JSON Lines, and writes the tokenizer.json that quire and other tools\n"
             "read.",
-    .table = table, .n_options = QR_COUNT(table), .main = tokenizer_main,
+    .table = table, .n_options = QR_COUNT(table), .options_bytes = sizeof(struct tokenizer_options), .run = train,
 };

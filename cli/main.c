@@ -162,7 +162,7 @@ static int run(int argc, char **argv)
     if (!c)
         return unknown(argv[1]);
     qr_cli_warn_variables(c);
-    return finish(c->name, c->main(argc - 1, argv + 1));
+    return finish(c->name, c->sub ? qr_cli_group(c, argc - 1, argv + 1) : qr_command_main(c, argc - 1, argv + 1));
 }
 
 int main(int argc, char **argv)

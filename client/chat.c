@@ -260,7 +260,7 @@ static int gather_prompt(struct qr_buf *prompt, const char *const *arg, int32_t 
     const bool closed = (fcntl(0, F_GETFL) & O_ACCMODE) == O_WRONLY; /* main.c opens it so where there is none */
     if (only_stdin || (!isatty(0) && !closed)) {
         struct qr_buf text = {0};
-        int rc = qr_read_file(&text, "-", PROMPT_MAX, err);
+        int rc = qr_file_read(&text, "-", QR_FILE_ANY, PROMPT_MAX, err);
         while (text.len > 0 && (text.data[text.len - 1] == '\n' || text.data[text.len - 1] == '\r'))
             text.len--; /* echo's, as a shell's $(...) does: a typed message has none, and a model answers differently with them */
         if (rc == 0 && text.len > 0) {

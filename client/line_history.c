@@ -1,7 +1,6 @@
 /* line_history.c - see line_history.h. */
 #include "client/line_history.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "base/file.h"
 #include "base/mem.h"
 
 #define FILE_BYTES_MAX ((size_t)16 << 20)
@@ -86,18 +86,12 @@ static void cut_back(struct qr_line_history *h, bool half)
     }
     memmove(h->line, h->line + to, (size_t)(h->n - to) * sizeof *h->line);
     h->n -= to;
-    struct qr_buf text = {0}, part = {0};
+    struct qr_buf text = {0};
+    struct qr_err err;
     for (int32_t i = 0; i < h->n; i++)
         escape(&text, h->line[i]);
-    qr_buf_printf(&part, "%s.%d", h->path, (int)getpid());
-    int fd = open(part.data, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    bool ok = fd >= 0 && write(fd, text.data, text.len) == (ssize_t)text.len;
-    if (fd >= 0)
-        close(fd);
-    if (!ok || rename(part.data, h->path) != 0)
-        unlink(part.data);
+    (void)qr_file_replace_private(h->path, text.data, text.len, &err); /* else it stays as it was */
     qr_buf_release(&text);
-    qr_buf_release(&part);
 }
 
 /* The end of a file, whole lines of it. Returns whether the file is longer than that. torn: its last line was cut off by a crash or a full disk. */

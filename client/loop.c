@@ -142,14 +142,6 @@ void qr_timer_every(struct qr_timer *t, int64_t period_ns)
     uv_poll_start(&t->poll, UV_READABLE, timer_fired);
 }
 
-void qr_timer_off(struct qr_timer *t)
-{
-    QR_ASSERT(t != NULL);
-    QR_ASSERT(!t->freed);
-    timer_set(t, 0, 0, 0);
-    uv_poll_stop(&t->poll);
-}
-
 /* ---- descriptors ---- */
 
 static void watch_fired(uv_poll_t *poll, int status, int events)

@@ -37,7 +37,6 @@ void qr_timer_at(struct qr_timer *t, int64_t at_ns);
 
 /* A call every period_ns, the first after one period. */
 void qr_timer_every(struct qr_timer *t, int64_t period_ns);
-void qr_timer_off(struct qr_timer *t);
 
 /* fn is called whenever fd can be read (level-triggered). fd stays the caller's. */
 struct qr_watch *qr_watch_new(struct qr_loop *l, int fd, void (*fn)(void *arg), void *arg);

@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/assert.h"
 #include "base/json.h"
 #include "client/repl.h"
@@ -226,7 +227,7 @@ static enum qr_repl_next run_read(struct qr_repl *r, const char *arg)
     struct qr_err err;
     if (arg[0] == '\0')
         return needs_file(r, "/read");
-    if (strcmp(arg, "-") == 0 || qr_read_file(&text, arg, READ_MAX, &err) != 0) {
+    if (strcmp(arg, "-") == 0 || qr_file_read(&text, arg, QR_FILE_ANY, READ_MAX, &err) != 0) {
         qr_buf_release(&text);
         return strcmp(arg, "-") == 0 ? needs_file(r, "/read") : complain(r, &err);
     }
@@ -307,7 +308,7 @@ static enum qr_repl_next run_edit(struct qr_repl *r, const char *arg)
     qr_buf_clear(&r->message);
     int rc = -1;
     if (run_editor(r, path))
-        rc = qr_read_file(&r->message, path, READ_MAX, &err);
+        rc = qr_file_read(&r->message, path, QR_FILE_ANY, READ_MAX, &err);
     else
         qr_err_set(&err, QR_E_IO, "the editor failed; set VISUAL or EDITOR to one that works. Nothing was sent");
     unlink(path);

@@ -3,14 +3,11 @@
  * file is checked before it becomes a message. One owning thread. */
 #include "client/session.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/assert.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
 
@@ -147,66 +144,14 @@ int qr_session_save(const struct qr_session *s, const char *path, struct qr_err 
 {
     QR_ASSERT(s != NULL);
     QR_ASSERT(path != NULL);
-    struct qr_buf text = {0}, part = {0};
+    struct qr_buf text = {0};
     for (int32_t i = 0; i < s->n; i++) {
         qr_buf_printf(&text, "{\"role\":\"%s\",\"content\":", qr_role_name(s->message[i].role));
         qr_json_put_str(&text, s->message[i].text, s->message[i].len);
         qr_buf_put_str(&text, s->message[i].stopped ? ",\"stopped\":true}\n" : "}\n");
     }
-    qr_buf_printf(&part, "%s.%d.part", path, (int)getpid()); /* no other file has that name */
-    unlink(part.data);
-    int rc = 0, fd = open(part.data, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    size_t done = 0;
-    while (fd >= 0 && done < text.len) {
-        ssize_t n = write(fd, text.data + done, text.len - done);
-        if (n < 0)
-            break;
-        done += (size_t)n;
-    }
-    bool ok = fd >= 0 && done == text.len && fsync(fd) == 0;
-    int why = errno;
-    if (fd >= 0)
-        close(fd);
-    if (ok && rename(part.data, path) != 0) {
-        ok = false;
-        why = errno;
-    }
-    if (!ok) {
-        unlink(part.data);
-        rc = qr_err_set(err, QR_E_IO, "cannot write '%s': %s", path, strerror(why));
-    }
+    const int rc = qr_file_replace_private(path, text.data, text.len, err);
     qr_buf_release(&text);
-    qr_buf_release(&part);
-    return rc;
-}
-
-int qr_read_file(struct qr_buf *out, const char *path, size_t bytes_max, struct qr_err *err)
-{
-    QR_ASSERT(out != NULL);
-    QR_ASSERT(path != NULL);
-    int fd = strcmp(path, "-") == 0 ? 0 : open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return qr_err_set(err, errno == ENOENT ? QR_E_NOT_FOUND : QR_E_IO, "cannot read '%s': %s", path, strerror(errno));
-    int rc = 0;
-    for (;;) {
-        qr_buf_reserve(out, 64 * 1024);
-        ssize_t n = read(fd, out->data + out->len, 64 * 1024);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            rc = qr_err_set(err, QR_E_IO, "cannot read '%s': %s", path, strerror(errno));
-        if (n <= 0)
-            break;
-        out->len += (size_t)n;
-        if (out->len > bytes_max) {
-            rc = qr_err_set(err, QR_E_TOO_LARGE, "'%s' is larger than %zu bytes", path, bytes_max);
-            break;
-        }
-    }
-    if (out->data != NULL)
-        out->data[out->len] = '\0';
-    if (fd > 0)
-        close(fd);
     return rc;
 }
 
@@ -241,7 +186,7 @@ int qr_session_load(struct qr_session *s, const char *path, struct qr_err *err)
     QR_ASSERT(path != NULL);
     struct qr_buf text = {0};
     struct qr_session loaded = {0};
-    int rc = qr_read_file(&text, path, 64 << 20, err), n_line = 0;
+    int rc = qr_file_read(&text, path, QR_FILE_ANY, 64 << 20, err), n_line = 0;
     for (size_t at = 0; rc == 0 && at < text.len;) {
         const char *line = text.data + at, *eol = memchr(line, '\n', text.len - at);
         size_t n = eol != NULL ? (size_t)(eol - line) : text.len - at;

@@ -56,9 +56,6 @@ int qr_session_save(const struct qr_session *s, const char *path, struct qr_err 
 /* Replaces s. On an error s stays as it was. QR_E_NOT_FOUND, QR_E_IO, QR_E_DAMAGED with the line. */
 int qr_session_load(struct qr_session *s, const char *path, struct qr_err *err);
 
-/* A whole file, at most bytes_max; "-" is standard input. Directories are refused. QR_E_NOT_FOUND, QR_E_IO, QR_E_TOO_LARGE. */
-int qr_read_file(struct qr_buf *out, const char *path, size_t bytes_max, struct qr_err *err);
-
 const char *qr_role_name(enum qr_role role);
 
 #endif

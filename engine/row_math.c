@@ -1,6 +1,6 @@
 /* row_math.c - passes over a row of logits: maxima, exponentials, sums, first position of a value. Lanes of 16 and
- * plain operations in a fixed order are compiled for each vector width, so bits are the same on every processor. The
- * table is chosen once per call of qr_row_math_best. Pure; any thread. */
+ * plain operations in a fixed order, in C and with AVX2, so bits are the same on every processor. The table is chosen
+ * once per call of qr_row_math_best. Pure; any thread. */
 #include "engine/row_math.h"
 
 #ifdef __x86_64__
@@ -16,66 +16,36 @@
 #define LANES 16
 #define INLINE static inline __attribute__((always_inline))
 
-/* Sixteen lanes as the compilers' vector types: whatever registers the level has, the same operations in the same order. Compilers' own
- * vectorizers unroll the loop over the lanes first, and then see none. Unaligned. Comparisons of vectors wider than the level's registers become one of
- * each number (GCC 12), 15 times as slow: level avx2 says the same in its own registers, below. */
-typedef float lanes __attribute__((vector_size(64), aligned(4), may_alias));
-typedef int32_t masks __attribute__((vector_size(64)));
-typedef float half_lanes __attribute__((vector_size(32), aligned(4), may_alias));
-typedef int32_t half_masks __attribute__((vector_size(32)));
-typedef double sums __attribute__((vector_size(64)));
-
-#define ALL(v) ((lanes){(v), (v), (v), (v), (v), (v), (v), (v), (v), (v), (v), (v), (v), (v), (v), (v)})
-#define CHOOSE(mask, a, b) ((lanes)(((masks)(a) & (mask)) | ((masks)(b) & ~(mask))))
-
-INLINE float max_body(const float *x, int32_t n, float least)
+static float max_any(const float *x, int32_t n, float least)
 {
-    lanes most = ALL(least);
-    float best = least;
+    float most[LANES], best = least;
     int32_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        lanes v = *(const lanes *)(x + i);
-        most = CHOOSE(v > most, v, most);
+    for (int32_t k = 0; k < LANES; k++)
+        most[k] = least;
+    for (; i + LANES <= n; i += LANES)
+        for (int32_t k = 0; k < LANES; k++)
+            most[k] = x[i + k] > most[k] ? x[i + k] : most[k];
+    for (int32_t k = 0; k < LANES / 2; k++) {
+        const float both = most[k] > most[k + LANES / 2] ? most[k] : most[k + LANES / 2];
+        best = both > best ? both : best;
     }
-    const half_lanes *half = (const half_lanes *)&most;
-    const half_masks above = half[0] > half[1];
-    const half_lanes both = (half_lanes)(((half_masks)half[0] & above) | ((half_masks)half[1] & ~above));
-    for (int32_t k = 0; k < LANES / 2; k++)
-        best = both[k] > best ? both[k] : best;
     for (; i < n; i++)
         best = x[i] > best ? x[i] : best;
     return best;
 }
 
-INLINE void exp_lanes(float *w, const float *x, float best, float inv_t)
+static double weigh_any(float *restrict w, const float *restrict x, int32_t n, float best, float inv_t)
 {
-    lanes v = (*(const lanes *)x - best) * inv_t, r, p;
-    masks in = v > ALL(-87.0f);
-    lanes y = CHOOSE(in, v, ALL(-87.0f));
-    masks whole = __builtin_convertvector(y * 1.44269504f - 0.5f, masks);
-    lanes n = __builtin_convertvector(whole, lanes);
-    QR_EXP_STEPS(y, n, r, p)
-    *(lanes *)w = (lanes)(((masks)p + whole * (1 << 23)) & in);
-}
-
-INLINE double weigh_body(float *restrict w, const float *restrict x, int32_t n, float best, float inv_t)
-{
-    sums low = {0}, high = {0};
-    double sum = 0;
-    int32_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        exp_lanes(w + i, x + i, best, inv_t);
-        low += __builtin_convertvector(*(const half_lanes *)(w + i), sums);
-        high += __builtin_convertvector(*(const half_lanes *)(w + i + LANES / 2), sums);
-    }
-    for (int32_t k = 0; k < LANES / 2; k++)
-        sum += low[k];
-    for (int32_t k = 0; k < LANES / 2; k++)
-        sum += high[k];
-    for (; i < n; i++) {
+    double lane[LANES] = {0}, sum = 0;
+    const int32_t n_lanes = n / LANES * LANES;
+    for (int32_t i = 0; i < n; i++)
         w[i] = qr_exp_below_one((x[i] - best) * inv_t);
+    for (int32_t i = 0; i < n_lanes; i++)
+        lane[i % LANES] += (double)w[i];
+    for (int32_t k = 0; k < LANES; k++)
+        sum += lane[k];
+    for (int32_t i = n_lanes; i < n; i++)
         sum += (double)w[i];
-    }
     return sum;
 }
 
@@ -111,6 +81,11 @@ INLINE int32_t gather_rest(float *out, int32_t *id, const float *x, int32_t i, i
         n_found += x[i] >= v;
     }
     return n_found;
+}
+
+static int32_t above_any(const float *x, int32_t n, float v)
+{
+    return count_above_body(x, n, v);
 }
 
 static int32_t find_any(int32_t *at, const float *x, int32_t n, float v)
@@ -205,7 +180,7 @@ AVX2 static int32_t first_avx2(const float *x, int32_t n, float v)
     return first_rest(x, i, n, v);
 }
 
-/* max_body with eight lanes a register. NaN loses to either operand's place in maxps. */
+/* max_any with eight lanes a register. NaN loses to either operand's place in maxps. */
 AVX2 static float max_avx2(const float *x, int32_t n, float least)
 {
     __m256 low = _mm256_set1_ps(least), high = low;
@@ -224,7 +199,7 @@ AVX2 static float max_avx2(const float *x, int32_t n, float least)
     return best;
 }
 
-/* exp_lanes, its steps for one half beside those for the other (QR_EXP_STEPS of both): either alone is a chain in which each waits for the one before. */
+/* qr_exp_below_one of 16 lanes, its steps for one half beside those for the other: either alone is a chain in which each waits for the one before. */
 AVX2 INLINE void exp_avx2(__m256 e[2], const float *x, __m256 best, __m256 inv_t)
 {
     const __m256 least = _mm256_set1_ps(-87.0f);
@@ -254,7 +229,7 @@ AVX2 INLINE void exp_avx2(__m256 e[2], const float *x, __m256 best, __m256 inv_t
     }
 }
 
-/* weigh_body: four sums of four instead of two of eight. */
+/* weigh_any: four sums of four. */
 AVX2 static double weigh_avx2(float *restrict w, const float *restrict x, int32_t n, float best, float inv_t)
 {
     __m256d part[4] = {0};
@@ -284,15 +259,6 @@ AVX2 static double weigh_avx2(float *restrict w, const float *restrict x, int32_
 AVX2 static int32_t above_avx2(const float *x, int32_t n, float v)
 {
     return count_above_body(x, n, v);
-}
-
-__attribute__((target("avx512f"))) static int32_t find_avx512(int32_t *at, const float *x, int32_t n, float v)
-{
-    int32_t n_found = 0, i = 0;
-    for (; i + LANES <= n; i += LANES)
-        for (uint32_t mask = _mm512_cmp_ps_mask(_mm512_loadu_ps(x + i), _mm512_set1_ps(v), _CMP_GE_OQ); mask != 0; mask &= mask - 1)
-            at[n_found++] = i + __builtin_ctz(mask);
-    return find_rest(at, x, i, n, v, n_found);
 }
 #endif
 
@@ -327,28 +293,14 @@ float qr_reached_by(const struct qr_row_math *math, const float *x, int32_t n, i
     return best - far;
 }
 
-/* The same functions, compiled for a level. */
-#define ROW_MATH(level, ...)                                                                                            \
-    __VA_ARGS__ static float max_##level(const float *x, int32_t n, float least) { return max_body(x, n, least); }       \
-    __VA_ARGS__ static double weigh_##level(float *w, const float *x, int32_t n, float best, float inv_t)                \
-    {                                                                                                                   \
-        return weigh_body(w, x, n, best, inv_t);                                                                        \
-    }                                                                                                                   \
-    __VA_ARGS__ static int32_t above_##level(const float *x, int32_t n, float v) { return count_above_body(x, n, v); }   \
-    TABLE(level)
-#define TABLE(level)                                                                                                    \
-    static const struct qr_row_math math_##level = {.name = #level, .max = max_##level, .weigh = weigh_##level, \
-                                                    .count_above = above_##level, .find = find_##level, .first = first_##level, .gather = gather_##level};
-
-ROW_MATH(any, )
+static const struct qr_row_math math_any = {.name = "any", .max = max_any, .weigh = weigh_any, .count_above = above_any, .find = find_any,
+                                            .first = first_any, .gather = gather_any};
 #ifdef __x86_64__
-TABLE(avx2)
-#define first_avx512 first_avx2
-#define gather_avx512 gather_avx2
-ROW_MATH(avx512, __attribute__((target("avx512f,avx512dq,avx512bw,avx512vl"))))
+static const struct qr_row_math math_avx2 = {.name = "avx2", .max = max_avx2, .weigh = weigh_avx2, .count_above = above_avx2, .find = find_avx2,
+                                             .first = first_avx2, .gather = gather_avx2};
 #endif
 
-int32_t qr_row_math_all(const struct qr_row_math *out[4])
+int32_t qr_row_math_all(const struct qr_row_math *out[2])
 {
     QR_ASSERT(out != NULL);
     int32_t n = 0;
@@ -356,17 +308,14 @@ int32_t qr_row_math_all(const struct qr_row_math *out[4])
 #ifdef __x86_64__
     if (__builtin_cpu_supports("avx2"))
         out[n++] = &math_avx2;
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512vl"))
-        out[n++] = &math_avx512;
 #endif
-    QR_ASSERT(n <= 4);
+    QR_ASSERT(n <= 2);
     return n;
 }
 
 const struct qr_row_math *qr_row_math_best(void)
 {
-    const struct qr_row_math *all[4];
+    const struct qr_row_math *all[2];
     int32_t n = qr_row_math_all(all);
     QR_ASSERT(n >= 1);
     return all[n - 1];

@@ -37,7 +37,7 @@ float qr_reached_by(const struct qr_row_math *math, const float *x, int32_t n, i
 const struct qr_row_math *qr_row_math_best(void);
 
 /* All that this processor has, for tests; returns their number. */
-int32_t qr_row_math_all(const struct qr_row_math *out[4]);
+int32_t qr_row_math_all(const struct qr_row_math *out[2]);
 
 /* exp(x) for x <= 0, as weigh computes it. */
 float qr_exp_nonpositive(float x);

@@ -288,7 +288,7 @@ static void ring(void *arg)
 static void tell(struct qr_engine *e)
 {
     bool to_ring = false;
-    if (e->n_said > 0 && !qr_mailbox_push_list_quietly(&e->outbox, &e->said, e->n_said, &to_ring))
+    if (e->n_said > 0 && !qr_mailbox_push_list(&e->outbox, &e->said, e->n_said, &to_ring))
         qr_panic("the outbox was closed under the engine");
     e->n_said = 0;
     if (to_ring)

@@ -1,4 +1,4 @@
-/* run_main.h - runs a subcommand's main function inside the test process, with its output caught, and reads files back. For tests. */
+/* run_main.h - runs a command inside the test process, with its output caught, and reads files back. For tests. */
 #ifndef QR_TESTS_RUN_MAIN_H
 #define QR_TESTS_RUN_MAIN_H
 
@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/command.h"
 
 /* The whole of a file, zero-terminated, behind what the buffer holds. Closes fd. */
 static inline void slurp(int fd, struct qr_buf *b)
@@ -22,9 +23,9 @@ static inline void slurp(int fd, struct qr_buf *b)
     close(fd);
 }
 
-/* Calls main with `words` cut at blanks, the first being the program's name; returns the exit status. Standard error is thrown away, standard output,
+/* Runs a command with `words` cut at blanks, the first being the program's name; returns the exit status. Standard error is thrown away, standard output,
  * too, unless `text` is there to receive it. */
-static inline int run_main(int (*main_)(int argc, char **argv), const char *words, struct qr_buf *text)
+static inline int run_main(const struct qr_command *command, const char *words, struct qr_buf *text)
 {
     char copy[1000], *argv[64];
     int argc = 0, null = open("/dev/null", O_RDWR | O_CLOEXEC), caught = text ? memfd_create("caught", MFD_CLOEXEC) : -1;
@@ -36,7 +37,7 @@ static inline int run_main(int (*main_)(int argc, char **argv), const char *word
     int out = dup(1), err = dup(2);
     dup2(text ? caught : null, 1);
     dup2(null, 2);
-    int status = main_(argc, argv);
+    int status = qr_command_main(command, argc, argv);
     fflush(NULL);
     dup2(out, 1);
     dup2(err, 2);

@@ -4,12 +4,8 @@
  * (template.h). Immutable once open; any thread may render. */
 #include "tokenizer/chat.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/assert.h"
 #include "base/file.h"
@@ -58,71 +54,23 @@ bool qr_chat_is_reserved(const char *name)
 
 /* ---- opening ---- */
 
-/* The file as a stream, NULL when it is not there. Whatever is no file is refused, and a pipe not waited for. */
-static int open_file(FILE **out, const char *path, struct qr_err *err)
-{
-    struct stat st;
-    *out = NULL;
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
-        return 0;
-    int rc = fd < 0 || fstat(fd, &st) != 0 ? qr_err_set(err, QR_E_IO, "%s cannot be read: %s", path, strerror(errno)) : 0;
-    if (rc == 0 && !S_ISREG(st.st_mode))
-        rc = qr_err_set(err, QR_E_IO, "%s: is %s, expected a regular file", path, S_ISDIR(st.st_mode) ? "a directory" : "a pipe or a device");
-    if (rc == 0 && !(*out = fdopen(fd, "rb")))
-        rc = qr_err_set(err, QR_E_IO, "%s cannot be read: %s", path, strerror(errno));
-    if (rc && fd >= 0)
-        close(fd);
-    return rc;
-}
-
-/* Reads dir/name. *text is NULL when there is no such file. */
-static int read_file(char **text, size_t *len, const char *dir, const char *name, struct qr_err *err)
-{
-    struct qr_buf path, b;
-    char piece[16384];
-    FILE *f;
-    *text = NULL;
-    *len = 0;
-    qr_buf_init(&path);
-    qr_buf_init(&b);
-    qr_buf_printf(&path, "%s/%s", dir, name);
-    int rc = open_file(&f, path.data, err);
-    if (f) {
-        for (size_t n; rc == 0 && (n = fread(piece, 1, sizeof piece, f)) > 0;) {
-            qr_buf_put(&b, piece, n);
-            if (b.len > FILE_MAX_BYTES)
-                rc = qr_err_set(err, QR_E_TOO_LARGE, "%s is larger than %zu bytes", path.data, FILE_MAX_BYTES);
-        }
-        if (rc == 0 && ferror(f))
-            rc = qr_err_set(err, QR_E_IO, "%s cannot be read: %s", path.data, strerror(errno));
-        fclose(f);
-    }
-    if (rc == 0 && f)
-        *text = qr_buf_take(&b, len);
-    qr_buf_release(&b);
-    qr_buf_release(&path);
-    return rc;
-}
-
 /* Reads dir/name as JSON; *out is NULL when there is no such file. */
 static int read_json(struct qr_json **out, const char *dir, const char *name, struct qr_err *err)
 {
-    char *text;
-    size_t len;
+    char path[QR_PATH_MAX];
+    struct qr_buf text = {0};
     *out = NULL;
-    int rc = read_file(&text, &len, dir, name, err);
-    if (rc == 0 && text) {
-        char path[QR_PATH_MAX];
-        snprintf(path, sizeof path, "%s/%s", dir, name);
-        rc = qr_json_parse_file(out, text, len, &qr_json_limits_file, path, err);
+    int rc = qr_path_join(path, dir, name, err);
+    rc = rc ? rc : qr_file_read(&text, path, QR_FILE_OPTIONAL, FILE_MAX_BYTES, err);
+    if (rc == 0 && text.data) {
+        rc = qr_json_parse_file(out, text.data, text.len, &qr_json_limits_file, path, err);
         if (rc == 0 && qr_json_type(*out) != QR_JSON_T_OBJECT) {
             rc = qr_err_set(err, QR_E_DAMAGED, "%s: an object was expected, not %s", path, qr_json_type_name(qr_json_type(*out)));
             qr_json_free(*out);
             *out = NULL;
         }
     }
-    qr_free(text);
+    qr_buf_release(&text);
     return rc;
 }
 
@@ -183,12 +131,13 @@ static int templates_from_json(struct qr_chat *c, const struct qr_json *v, const
 
 static int template_from_file(struct qr_chat *c, struct qr_template **out, const char *dir, const char *name, struct qr_err *err)
 {
-    char *text;
-    size_t len;
-    int rc = read_file(&text, &len, dir, name, err);
-    if (rc == 0 && text)
-        rc = compile(c, out, text, len, name, err);
-    qr_free(text);
+    char path[QR_PATH_MAX];
+    struct qr_buf text = {0};
+    int rc = qr_path_join(path, dir, name, err);
+    rc = rc ? rc : qr_file_read(&text, path, QR_FILE_OPTIONAL, FILE_MAX_BYTES, err);
+    if (rc == 0 && text.data)
+        rc = compile(c, out, text.data, text.len, name, err);
+    qr_buf_release(&text);
     return rc;
 }
 

@@ -4,15 +4,13 @@
  * trusted. An open tokenizer is immutable; any thread may encode. */
 #include "tokenizer/tokenizer.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "base/file.h"
 #include "base/hash.h"
 #include "base/files/map_file.h"
 #include "base/mem.h"
@@ -20,7 +18,7 @@
 #include "tokenizer/gguf_tokens.h"
 #include "tokenizer/tok.h"
 
-#define FILE_BYTES_MAX ((int64_t)256 << 20)
+#define FILE_BYTES_MAX ((size_t)256 << 20)
 
 void qr_ids_init(struct qr_ids *v)
 {
@@ -117,41 +115,6 @@ int qr_tokenizer_parse(struct qr_tokenizer **out, const char *json, size_t len, 
     return 0;
 }
 
-/* Reads DIR/NAME whole. A missing file is no error when `optional`: *text stays NULL. */
-static int read_text(const char *dir, const char *name, bool optional, char **text, size_t *len, struct qr_err *err)
-{
-    char path[4096];
-    struct stat st;
-    *text = NULL;
-    *len = 0;
-    if ((size_t)snprintf(path, sizeof path, "%s/%s", dir, name) >= sizeof path)
-        return qr_err_set(err, QR_E_NOT_FOUND, "%s: the directory's name is too long", name);
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe is refused, not waited for */
-    if (fd < 0 && errno == ENOENT && optional)
-        return 0;
-    if (fd < 0)
-        return qr_err_set(err, errno == ENOENT ? QR_E_NOT_FOUND : QR_E_IO, "%s: %s", path, strerror(errno));
-    int rc = fstat(fd, &st) != 0 ? qr_err_set(err, QR_E_IO, "%s: %s", path, strerror(errno)) : 0;
-    if (rc == 0 && !S_ISREG(st.st_mode))
-        rc = qr_err_set(err, QR_E_IO, "%s: is %s, expected a regular file", path, S_ISDIR(st.st_mode) ? "a directory" : "a pipe or a device");
-    if (rc == 0 && st.st_size > FILE_BYTES_MAX)
-        rc = qr_err_set(err, QR_E_DAMAGED, "%s: expected a file of at most %lld bytes", path, (long long)FILE_BYTES_MAX);
-    if (rc == 0)
-        *text = qr_realloc(NULL, (size_t)st.st_size + 1, 1);
-    while (rc == 0 && *len < (size_t)st.st_size) {
-        ssize_t n = read(fd, *text + *len, (size_t)st.st_size - *len);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            rc = qr_err_set(err, QR_E_IO, "%s: %s", path, strerror(errno));
-        if (n <= 0)
-            break;
-        *len += (size_t)n;
-    }
-    close(fd);
-    return rc;
-}
-
 /* There is no tokenizer.json: what to do, where one of the older forms is there as well. */
 static int fail_missing(const char *dir, struct qr_err *err)
 {
@@ -164,24 +127,30 @@ static int fail_missing(const char *dir, struct qr_err *err)
     return qr_err_set(err, QR_E_NOT_FOUND, "%s/tokenizer.json does not exist; download it from where the model was published", dir);
 }
 
+static int read_text(struct qr_buf *text, const char *dir, const char *name, enum qr_file_kind kind, struct qr_err *err)
+{
+    char path[QR_PATH_MAX];
+    const int rc = qr_path_join(path, dir, name, err);
+    return rc ? rc : qr_file_read(text, path, kind, FILE_BYTES_MAX, err);
+}
+
 static int open_directory(struct qr_tokenizer **out, const char *dir, struct qr_err *err)
 {
-    char *json, *config = NULL;
-    size_t len, config_len = 0;
-    int rc = read_text(dir, "tokenizer.json", false, &json, &len, err);
+    struct qr_buf json = {0}, config = {0};
+    int rc = read_text(&json, dir, "tokenizer.json", QR_FILE_REGULAR, err);
     if (rc == QR_E_NOT_FOUND)
         rc = fail_missing(dir, err);
-    if (rc == 0 && qr_is_lfs_pointer(json, len))
+    if (rc == 0 && qr_is_lfs_pointer(json.data, json.len))
         rc = qr_err_set(err, QR_E_DAMAGED, "%s/tokenizer.json: " QR_LFS_POINTER, dir);
     if (rc == 0)
-        rc = read_text(dir, "tokenizer_config.json", true, &config, &config_len, err);
+        rc = read_text(&config, dir, "tokenizer_config.json", QR_FILE_OPTIONAL, err);
     if (rc == 0) {
-        rc = qr_tokenizer_parse(out, json, len, config, config_len, err);
+        rc = qr_tokenizer_parse(out, json.data, json.len, config.data, config.len, err);
         if (rc != 0)
             qr_err_prefix(err, "%s: ", dir);
     }
-    qr_free(json);
-    qr_free(config);
+    qr_buf_release(&json);
+    qr_buf_release(&config);
     return rc;
 }
 

@@ -1,8 +1,8 @@
 /* kern.c - `quire bench kern`: settings, probes, and the cases of tests/ops_cases.h for products, attention and rows.
- * Other cases are in rest.c and fused.c, a GPU's in device.c. Operands come from memory, not from caches, unless a case
+ * Other cases are in rest.c, a GPU's in device.c. Operands come from memory, not from caches, unless a case
  * says otherwise. Medians and best values, with the share of the nearer limit; --json writes them, --baseline compares.
  * The caller's thread is worker 0. */
-#include "bench/kern/kern.h"
+#include "bench/bench.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -15,10 +15,8 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/thread.h"
-#include "bench/command.h"
 #include "bench/kern/case.h"
 #include "bench/kern/device.h"
-#include "bench/kern/fused.h"
 #include "bench/samples.h"
 #include "kernels/backend.h"
 #include "tests/ops_cases.h"
@@ -44,8 +42,8 @@ static const struct qr_option table[] = {
     {"threads", 't', QR_OPT_INT, offsetof(struct options, threads), "0", 0, 1024, NULL, "N", "Only this many threads; 0: one, and all processors.",
      "Kernels", true},
     {"only", 0, QR_OPT_STR, offsetof(struct options, only), NULL, 0, 0, NULL, "NAME",
-     "Only some: read (the probes), linear, attention, rows (all others), head (a vocabulary's product, and packing), back (gradients of rows; of a device "
-     "also of products, and the optimizer), or fused (several in one go against the same apart).",
+     "Only some: read (the probes), linear, attention, rows (all others), head (a vocabulary's product, and packing), or back (gradients of rows; of a device "
+     "also of products, and the optimizer).",
      "Kernels", true},
     {"check", 0, QR_OPT_FLAG, offsetof(struct options, check), "false", 0, 0, NULL, NULL,
      "Measure nothing; compare every kernel of the device with the plainest one (--only linear, attention or rows). Exit status 7 when one is wrong.",
@@ -342,8 +340,6 @@ static void bench_level(const struct options *o, const char *isa, int32_t n_thre
         qr_kern_rest(&b, memory, x, out);
     if (qr_kern_wanted(o->only, "head"))
         qr_kern_head(&b, memory, x, out);
-    if (qr_kern_wanted(o->only, "fused"))
-        qr_bench_fused(b.be, o->time_us, memory, (size_t)o->memory_bytes, x, X_FLOATS, rows);
     if (qr_kern_wanted(o->only, "back")) {
         qr_kern_back(&b, memory);
         fill(memory, (size_t)o->memory_bytes);
@@ -410,7 +406,7 @@ static int write_json(const char *path, const struct qr_kern_rows *rows, struct 
 /* --only names a part of what will run. */
 static int check_only(const struct options *o, struct qr_err *err)
 {
-    static const char *const parts[] = {"linear", "attention", "rows", "read", "back", "head", "fused"};
+    static const char *const parts[] = {"linear", "attention", "rows", "read", "back", "head"};
     const bool cpu = strcmp(o->device, "cpu") == 0;
     const int n = o->large ? 2 : o->check ? 3 : cpu ? QR_COUNT(parts) : 5;
     char list[80] = "";
@@ -424,9 +420,9 @@ static int check_only(const struct options *o, struct qr_err *err)
 }
 
 /* Measures, writes, compares. The baseline is read before anything is measured: it may be the file that --json writes. */
-static int run(const void *options, int *status, struct qr_err *err)
+static int run(struct qr_command_run *r, struct qr_err *err)
 {
-    const struct options *o = options;
+    const struct options *o = r->options;
     struct qr_kern_rows rows = {0}, before = {0};
     struct qr_buf text = {0};
     double threshold = 0;
@@ -439,7 +435,7 @@ static int run(const void *options, int *status, struct qr_err *err)
         const struct qr_kern_large_options large = {.device = o->device, .only = o->only, .json = o->json, .scale = (int32_t)o->scale};
         int32_t n_compared = 1;
         const int opened = o->large ? qr_bench_kern_large(&large, &n_wrong, &n_compared, err) : qr_bench_kern_check(o->device, o->only, &n_wrong, err);
-        *status = n_wrong > 0 ? EXIT_WRONG : n_compared == 0 ? EXIT_NOTHING : 0;
+        r->status = n_wrong > 0 ? EXIT_WRONG : n_compared == 0 ? EXIT_NOTHING : 0;
         return opened;
     }
     int rc = qr_kern_threshold_parse(&threshold, o->threshold != NULL ? o->threshold : "10%", err);
@@ -454,7 +450,7 @@ static int run(const void *options, int *status, struct qr_err *err)
     if (rc == 0 && o->baseline != NULL) {
         struct qr_kern_verdict v = qr_kern_compare(&text, &rows, &before, threshold);
         fwrite(text.data, 1, text.len, stdout);
-        *status = v.n_slower > 0 ? EXIT_SLOWER : 0;
+        r->status = v.n_slower > 0 ? EXIT_SLOWER : 0;
         if (v.n_common == 0)
             rc = qr_err_set(err, QR_E_NOT_FOUND, "%.200s has none of the kernels that were measured: other levels, threads or shapes", o->baseline);
     }
@@ -464,16 +460,10 @@ static int run(const void *options, int *status, struct qr_err *err)
     return rc;
 }
 
-int qr_bench_kern_main(int argc, char **argv)
-{
-    struct options o = {0};
-    return qr_bench_command_main(&qr_bench_kern_command, run, &o, argc, argv);
-}
-
 const struct qr_command qr_bench_kern_command = {
     .name = "bench kern", .purpose = "time the kernels against the machine's limits",
     .usage = "quire bench kern [flags]",
     .examples = "quire bench kern --only linear\n"
                 "quire bench kern --json today.json --baseline before.json",
-    .args = "", .table = table, .n_options = QR_COUNT(table), .main = qr_bench_kern_main,
+    .args = "", .table = table, .n_options = QR_COUNT(table), .options_bytes = sizeof(struct options), .run = run,
 };

@@ -1,13 +1,13 @@
 /* rows.c - see rows.h. */
 #include "bench/kern/rows.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
 
@@ -130,18 +130,9 @@ int qr_kern_rows_read(struct qr_kern_rows *r, const char *path, struct qr_err *e
 {
     QR_ASSERT(r != NULL);
     QR_ASSERT(path != NULL);
-    char block[65536];
     struct qr_buf text = {0};
     *r = (struct qr_kern_rows){0};
-    FILE *f = fopen(path, "re");
-    if (f == NULL)
-        return qr_err_set(err, errno == ENOENT ? QR_E_NOT_FOUND : QR_E_IO, "%.200s: cannot be opened: %m", path);
-    for (size_t n; text.len <= FILE_MAX && (n = fread(block, 1, sizeof block, f)) > 0;)
-        qr_buf_put(&text, block, n);
-    int rc = ferror(f)               ? qr_err_set(err, QR_E_IO, "%.200s: cannot be read", path)
-             : text.len > FILE_MAX ? qr_err_set(err, QR_E_NO_ROOM, "%.200s: more than %zu MiB", path, FILE_MAX >> 20)
-                                   : 0;
-    fclose(f);
+    int rc = qr_file_read(&text, path, QR_FILE_ANY, FILE_MAX, err);
     if (rc == 0 && (rc = qr_kern_rows_parse(r, text.data, text.len, err)) != 0)
         qr_err_prefix(err, "%.200s: ", path);
     qr_buf_release(&text);

@@ -56,6 +56,15 @@ static void count_wake(void *arg)
     atomic_fetch_add((atomic_long *)arg, 1);
 }
 
+static bool push_and_ring(struct qr_mailbox *box, struct qr_node *list, int32_t n)
+{
+    bool ring;
+    const bool taken = qr_mailbox_push_list(box, list, n, &ring);
+    if (ring)
+        qr_mailbox_ring(box);
+    return taken;
+}
+
 /* A list is taken whole, behind what came before it, with one wake; a closed box leaves it to the caller. Quietly: who pushes rings. */
 static void lists(void)
 {
@@ -67,30 +76,30 @@ static void lists(void)
     qr_mailbox_init(&box, 2, count_wake, &n_wakes);
     qr_list_init(&list);
     qr_list_init(&out);
-    CHECK(qr_mailbox_push_list(&box, &list, 0) && atomic_load(&n_wakes) == 0);
+    CHECK(push_and_ring(&box, &list, 0) && atomic_load(&n_wakes) == 0);
     for (int i = 0; i < 1 + N; i++)
         m[i] = (struct message){.number = i};
     CHECK(qr_mailbox_push(&box, &m[0].node));
     for (int i = 1; i < 1 + N; i++)
         qr_list_push_back(&list, &m[i].node);
-    CHECK(qr_mailbox_push_list(&box, &list, N) && qr_list_empty(&list) && atomic_load(&n_wakes) == 1);
+    CHECK(push_and_ring(&box, &list, N) && qr_list_empty(&list) && atomic_load(&n_wakes) == 1);
     CHECK(qr_mailbox_take(&box, &out) == 1 + N);
     for (int i = 0; i < 1 + N; i++)
         CHECK(QR_CONTAINER(qr_list_pop_front(&out), struct message, node)->number == i);
     for (int i = 1; i < 1 + N; i++)
         qr_list_push_back(&list, &m[i].node);
-    CHECK(qr_mailbox_push_list(&box, &list, N) && atomic_load(&n_wakes) == 2);
+    CHECK(push_and_ring(&box, &list, N) && atomic_load(&n_wakes) == 2);
     CHECK(qr_mailbox_take(&box, &out) == N);
     bool ring = false;
     qr_list_splice_back(&list, &out);
-    CHECK(qr_mailbox_push_list_quietly(&box, &list, N, &ring) && ring && atomic_load(&n_wakes) == 2);
-    CHECK(qr_mailbox_push_list_quietly(&box, &list, 0, &ring) && !ring);
+    CHECK(qr_mailbox_push_list(&box, &list, N, &ring) && ring && atomic_load(&n_wakes) == 2);
+    CHECK(qr_mailbox_push_list(&box, &list, 0, &ring) && !ring);
     CHECK(qr_mailbox_push_urgent(&box, &m[0].node) && atomic_load(&n_wakes) == 2); /* the first ring is still to come */
     qr_mailbox_ring(&box);
     CHECK(atomic_load(&n_wakes) == 3 && qr_mailbox_take(&box, &out) == N + 1);
     qr_mailbox_close(&box);
     qr_list_splice_back(&list, &out);
-    CHECK(!qr_mailbox_push_list(&box, &list, N) && !qr_list_empty(&list));
+    CHECK(!push_and_ring(&box, &list, N) && !qr_list_empty(&list));
     qr_mailbox_release(&box);
 }
 

@@ -5,6 +5,7 @@
 
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/files/cut_file.h"
@@ -32,6 +33,33 @@ Test(file, results_are_written_over_what_is_there_and_a_full_disk_is_an_error_th
     snprintf(path, sizeof path, "%s/none/out", dir);
     cr_assert_eq(qr_file_put(path, "x", 1, &err), QR_E_IO);
     cr_assert_not_null(strstr(err.msg, "/none/out: cannot be made: No such file or directory (ENOENT)"), "%s", err.msg);
+    cr_assert_eq(qr_dir_remove(dir, &err), 0, "%s", err.msg);
+}
+
+Test(file, a_file_is_read_whole_up_to_a_limit_and_only_an_optional_one_may_be_missing)
+{
+    static char large[300000];
+    struct qr_buf text = {0};
+    struct qr_err err = {0};
+    char dir[64], path[300];
+    temp_dir_make(dir, "file");
+    snprintf(path, sizeof path, "%s/in", dir);
+    memset(large, 'x', sizeof large);
+    cr_assert_eq(qr_file_put(path, large, sizeof large, &err), 0, "%s", err.msg);
+    qr_buf_put_str(&text, "before");
+    cr_assert_eq(qr_file_read(&text, path, QR_FILE_ANY, sizeof large, &err), 0, "%s", err.msg);
+    cr_assert(text.len == 6 + sizeof large && memcmp(text.data + 6, large, sizeof large) == 0 && text.data[text.len] == 0);
+    cr_expect_eq(qr_file_read(&text, path, QR_FILE_REGULAR, sizeof large - 1, &err), QR_E_TOO_LARGE);
+    cr_expect_eq(qr_file_read(&text, dir, QR_FILE_ANY, 1, &err), QR_E_IO, "a directory has no text");
+    qr_buf_release(&text);
+    snprintf(path, sizeof path, "%s/none", dir);
+    cr_expect_eq(qr_file_read(&text, path, QR_FILE_REGULAR, 1, &err), QR_E_NOT_FOUND);
+    cr_expect(qr_file_read(&text, path, QR_FILE_OPTIONAL, 1, &err) == 0 && text.data == NULL);
+    cr_assert_eq(qr_file_put(path, "", 0, &err), 0, "%s", err.msg);
+    cr_expect(qr_file_read(&text, path, QR_FILE_OPTIONAL, 0, &err) == 0 && text.data != NULL && text.len == 0, "empty, but there");
+    qr_buf_release(&text);
+    cr_assert(unlink(path) == 0 && mkfifo(path, 0600) == 0);
+    cr_expect_eq(qr_file_read(&text, path, QR_FILE_OPTIONAL, 1, &err), QR_E_IO, "nothing writes into this pipe");
     cr_assert_eq(qr_dir_remove(dir, &err), 0, "%s", err.msg);
 }
 

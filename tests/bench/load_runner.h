@@ -68,7 +68,7 @@ static inline int load_here(int32_t port, const char *flags)
 {
     char words[300];
     snprintf(words, sizeof words, "load --url=http://127.0.0.1:%d %s", port, flags);
-    return run_main(qr_bench_load_main, words, NULL);
+    return run_main(&qr_bench_load_command, words, NULL);
 }
 
 static inline void drop(struct outcome *o)

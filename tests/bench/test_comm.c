@@ -1,13 +1,13 @@
 /* The measurement of ranks: both kinds of ranks that need nothing installed run through, and print every figure. */
 #include <criterion/criterion.h>
 
-#include "bench/comm.h"
+#include "bench/bench.h"
 #include "tests/run_main.h"
 
 static void expect_figures(const char *words, const char *first, int n_reduces)
 {
     struct qr_buf text = {0};
-    cr_assert_eq(run_main(qr_bench_comm_main, words, &text), 0);
+    cr_assert_eq(run_main(&qr_bench_comm_command, words, &text), 0);
     cr_assert(strncmp(text.data, first, strlen(first)) == 0, "%s", text.data);
     int n = 0;
     for (const char *at = text.data; (at = strstr(at, "\nall_reduce, ")) != NULL; at++)
@@ -30,5 +30,5 @@ Test(bench_comm, figures_of_processes_are_printed_for_both_kinds_of_memory)
 
 Test(bench_comm, more_ranks_than_there_may_be_are_a_usage_error)
 {
-    cr_assert_eq(run_main(qr_bench_comm_main, "comm --ranks 65", NULL), 2);
+    cr_assert_eq(run_main(&qr_bench_comm_command, "comm --ranks 65", NULL), 2);
 }

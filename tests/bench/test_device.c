@@ -9,11 +9,9 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "bench/kern/kern.h"
+#include "bench/bench.h"
 #include "bench/kern/rows.h"
 #include "bench/sequences.h"
-#include "bench/throughput.h"
-#include "bench/train.h"
 #include "kernels/backend.h"
 #include "loader/write/make_model.h"
 #include "tests/device/device.h"
@@ -55,7 +53,7 @@ static void trains(const char *device, const char *title)
     char words[300];
     struct qr_buf text = {0};
     snprintf(words, sizeof words, TINY "--json --device %s", device);
-    cr_assert_eq(run_main(qr_bench_train_main, words, &text), 0, "%s", text.data);
+    cr_assert_eq(run_main(&qr_bench_train_command, words, &text), 0, "%s", text.data);
     struct qr_json *row = parse(text.data);
     for (int i = 0; i < QR_COUNT(keys); i++)
         cr_expect_gt(number(row, keys[i]), 0, "%s: %s", keys[i], text.data);
@@ -75,10 +73,9 @@ Test(device, a_training_step_is_timed_on_the_processor_and_on_a_device)
     trains("cpu", "cpu: ");
     trains("cuda", "cuda: discrete");
     struct qr_buf text = {0};
-    cr_expect_eq(run_main(qr_bench_train_main, TINY "--device cuda", &text), 0);
+    cr_expect_eq(run_main(&qr_bench_train_command, TINY "--device cuda", &text), 0);
     cr_expect(strncmp(text.data, "cuda: discrete", 14) == 0 && strstr(text.data, " tokens/s   step ") && strstr(text.data, "MiB planned"), "%s", text.data);
     qr_buf_release(&text);
-    cr_expect_eq(run_main(qr_bench_train_main, TINY "--device cuda --kern", NULL), 2, "calls return before they are done");
 }
 
 Test(device, a_training_step_is_timed_on_the_emulated_device)
@@ -89,10 +86,10 @@ Test(device, a_training_step_is_timed_on_the_emulated_device)
 
 Test(device, a_shape_that_is_not_known_or_not_trained_is_refused)
 {
-    cr_expect_eq(run_main(qr_bench_train_main, "train --like qwen2.5-0.5", NULL), 2);
-    cr_expect_neq(run_main(qr_bench_train_main, "train --like mixtral-8x7b --device cpu", NULL), 0);
+    cr_expect_eq(run_main(&qr_bench_train_command, "train --like qwen2.5-0.5", NULL), 2);
+    cr_expect_neq(run_main(&qr_bench_train_command, "train --like mixtral-8x7b --device cpu", NULL), 0);
     use_discrete("ref", NULL);
-    cr_expect_eq(run_main(qr_bench_train_main, "train --like qwen2.5-1.5b --device cuda", NULL), 5, "it has 2 GiB");
+    cr_expect_eq(run_main(&qr_bench_train_command, "train --like qwen2.5-1.5b --device cuda", NULL), 5, "it has 2 GiB");
 }
 
 /* ---- throughput ---- */
@@ -112,7 +109,7 @@ Test(device, rows_of_a_device_say_what_the_host_took_and_how_long_the_device_had
     char words[400];
     use_discrete("avx2", NULL);
     snprintf(words, sizeof words, "%s cuda", common);
-    cr_assert_eq(run_main(qr_bench_throughput_main, words, &text), 0);
+    cr_assert_eq(run_main(&qr_bench_throughput_command, words, &text), 0);
     int32_t n = 0;
     for (char *line = strtok(text.data, "\n"); line != NULL; line = strtok(NULL, "\n"), n++) {
         if (strstr(line, "\"case\":\"ways\"")) { /* the last one: who multiplied */
@@ -128,7 +125,7 @@ Test(device, rows_of_a_device_say_what_the_host_took_and_how_long_the_device_had
     cr_expect_eq(n, 3);
     qr_buf_release(&text);
     snprintf(words, sizeof words, "%s cpu", common);
-    cr_assert_eq(run_main(qr_bench_throughput_main, words, &text), 0);
+    cr_assert_eq(run_main(&qr_bench_throughput_command, words, &text), 0);
     cr_expect(strstr(text.data, "host_us") == NULL && strstr(text.data, "device_idle") == NULL, "there is nobody else: %s", text.data);
     qr_buf_release(&text);
 }
@@ -140,7 +137,7 @@ static void sequences(const char *device)
     struct qr_buf text = {0};
     char words[300];
     snprintf(words, sizeof words, SEQUENCES "%s", device);
-    cr_assert_eq(run_main(qr_bench_throughput_main, words, &text), 0);
+    cr_assert_eq(run_main(&qr_bench_throughput_command, words, &text), 0);
     struct qr_json *row = parse(text.data);
     const double s = number(row, "seconds");
     cr_expect(s > 0 && number(row, "open_s") > 0 && number(row, "first_tokens_s") > 0 && number(row, "first_tokens_s") <= s, "%s", text.data);
@@ -165,9 +162,9 @@ Test(device, sequences_run_through_the_engine_until_the_last_has_ended)
     use_discrete("avx2", NULL);
     sequences("cpu");
     sequences("cuda");
-    cr_expect_eq(run_main(qr_bench_throughput_main, "throughput -m models/quire-tiny --sequences 2 --generate 4000 --device cpu", NULL), 2);
-    cr_expect_eq(run_main(qr_bench_throughput_main, "throughput -m models/quire-tiny --sequences 2 --untuned --device cpu", NULL), 2);
-    cr_expect_neq(run_main(qr_bench_throughput_main, "throughput -m /nonexistent --sequences 2 --device cpu", NULL), 0);
+    cr_expect_eq(run_main(&qr_bench_throughput_command, "throughput -m models/quire-tiny --sequences 2 --generate 4000 --device cpu", NULL), 2);
+    cr_expect_eq(run_main(&qr_bench_throughput_command, "throughput -m models/quire-tiny --sequences 2 --untuned --device cpu", NULL), 2);
+    cr_expect_neq(run_main(&qr_bench_throughput_command, "throughput -m /nonexistent --sequences 2 --device cpu", NULL), 0);
 }
 
 /* One layer with heads that CUDA's attention has, and the tokenizer of another model, which nobody asks. */
@@ -227,7 +224,7 @@ static void times_all(void)
     struct qr_err err;
     close(mkstemp(path));
     snprintf(words, sizeof words, "kern --device cuda --small --time 1ms --json %s", path);
-    cr_assert_eq(run_main(qr_bench_kern_main, words, NULL), 0);
+    cr_assert_eq(run_main(&qr_bench_kern_command, words, NULL), 0);
     cr_assert_eq(qr_kern_rows_read(&rows, path, &err), 0, "%s", err.msg);
     for (int i = 0; i < QR_COUNT(wanted); i++)
         cr_expect(has_row(&rows, wanted[i]), "no row %s", wanted[i]);

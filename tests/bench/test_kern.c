@@ -7,7 +7,7 @@
 
 #include "base/assert.h"
 #include "base/json.h"
-#include "bench/kern/kern.h"
+#include "bench/bench.h"
 #include "bench/kern/rows.h"
 #include "tests/device/device.h"
 #include "tests/ops_cases.h"
@@ -139,7 +139,7 @@ static int run(const char *more)
 {
     char words[400];
     snprintf(words, sizeof words, "kern --isa ref --threads 1 --only rows --time 1ms --memory 128MiB %s", more);
-    return run_main(qr_bench_kern_main, words, NULL);
+    return run_main(&qr_bench_kern_command, words, NULL);
 }
 
 static void put_file(const char *path, const struct qr_kern_rows *rows)

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "bench/kern/kern.h"
+#include "bench/bench.h"
 #include "tests/cuda_emu/emu.h"
 #include "tests/device/device.h"
 #include "tests/run_main.h"
@@ -30,7 +30,7 @@ static int large(struct qr_buf *text, const char *more)
 {
     char words[300];
     snprintf(words, sizeof words, "kern --device cuda --check --large %s", more);
-    return run_main(qr_bench_kern_main, words, text);
+    return run_main(&qr_bench_kern_command, words, text);
 }
 
 Test(kern_large, a_gpus_own_ways_give_what_the_plain_ones_give)

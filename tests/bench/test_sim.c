@@ -6,7 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "bench/sim.h"
+#include "tests/bench/sim.h"
 #include "tests/full.h"
 
 /* QUIRE_TEST_SCALE shortens the traces; under a sanitizer a tenth is enough. `whole` with QUIRE_FULL=1. */

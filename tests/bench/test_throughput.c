@@ -8,10 +8,9 @@
 
 #include "base/json.h"
 #include "base/mem.h"
-#include "bench/make.h"
+#include "bench/bench.h"
 #include "bench/kern/probe.h"
 #include "bench/shapes.h"
-#include "bench/throughput.h"
 #include "tests/run_main.h"
 
 TestSuite(throughput, .timeout = 120);
@@ -67,7 +66,7 @@ Test(throughput, every_case_that_fits_is_a_row_with_its_share)
     /* 4 prompts, 6 decode cases, of which depth 100000 ends with the model's context, and 4096 sequences do not fit 2 MiB */
     snprintf(words, sizeof words, "throughput --json --model %s --prefill 3,40 --batch 1,2,4096 --depth 5,100000 --steps 3 --repeats 2 --chunk 16 --cache 2MiB",
              model);
-    cr_assert_eq(run_main(qr_bench_throughput_main, words, &text), 0);
+    cr_assert_eq(run_main(&qr_bench_throughput_command, words, &text), 0);
     int32_t n_prefill = 0, n_decode = 0, n_probes = 0;
     for (char *line = strtok(text.data, "\n"); line != NULL; line = strtok(NULL, "\n")) {
         struct qr_json *row;
@@ -92,7 +91,7 @@ Test(throughput, every_case_that_fits_is_a_row_with_its_share)
     cr_expect_eq(n_decode, 4);
     qr_buf_release(&text);
     snprintf(words, sizeof words, "throughput --no-probe --model %s --prefill 8 --batch 1 --steps 2 --repeats 1", model);
-    cr_assert_eq(run_main(qr_bench_throughput_main, words, &text), 0);
+    cr_assert_eq(run_main(&qr_bench_throughput_command, words, &text), 0);
     cr_expect(strstr(text.data, "probes:") == NULL && strstr(text.data, "limit") == NULL && strstr(text.data, "prefill ") != NULL, "%s", text.data);
     qr_buf_release(&text);
 }
@@ -113,7 +112,7 @@ static double largest_share(const char *text)
 Test(throughput, a_share_above_100_percent_is_explained)
 {
     struct qr_buf text = {0};
-    cr_assert_eq(run_main(qr_bench_throughput_main, "throughput --model models/quire-tiny --prefill 1 --batch 1 --repeats 3", &text), 0);
+    cr_assert_eq(run_main(&qr_bench_throughput_command, "throughput --model models/quire-tiny --prefill 1 --batch 1 --repeats 3", &text), 0);
     const double share = largest_share(text.data);
     const bool explained = strstr(text.data, "\nnote: where the share is above 100 %, the limit does not apply: ") != NULL ||
                            strstr(text.data, "\nnote: a share above 100 % means that the machine was busier") != NULL;
@@ -139,13 +138,13 @@ Test(throughput, every_shape_that_help_names_is_known)
 Test(throughput, wrong_usage_is_refused)
 {
     struct qr_buf text = {0};
-    cr_expect_eq(run_main(qr_bench_throughput_main, "throughput", &text), 2);
-    cr_expect_eq(run_main(qr_bench_throughput_main, "throughput --model x --batch 0", &text), 2);
-    cr_expect_eq(run_main(qr_bench_throughput_main, "throughput --model /nonexistent --batch 1,x", &text), 2);
-    cr_expect_neq(run_main(qr_bench_throughput_main, "throughput --model /nonexistent", &text), 0);
-    cr_expect_eq(run_main(qr_bench_throughput_main, "throughput --help", &text), 0);
+    cr_expect_eq(run_main(&qr_bench_throughput_command, "throughput", &text), 2);
+    cr_expect_eq(run_main(&qr_bench_throughput_command, "throughput --model x --batch 0", &text), 2);
+    cr_expect_eq(run_main(&qr_bench_throughput_command, "throughput --model /nonexistent --batch 1,x", &text), 2);
+    cr_expect_neq(run_main(&qr_bench_throughput_command, "throughput --model /nonexistent", &text), 0);
+    cr_expect_eq(run_main(&qr_bench_throughput_command, "throughput --help", &text), 0);
     cr_expect(strstr(text.data, "--depth") != NULL);
-    cr_expect_eq(run_main(qr_bench_make_main, "make-model --like 135", &text), 2);
-    cr_expect_eq(run_main(qr_bench_make_main, "make-model --help", &text), 0);
+    cr_expect_eq(run_main(&qr_bench_make_command, "make-model --like 135", &text), 2);
+    cr_expect_eq(run_main(&qr_bench_make_command, "make-model --help", &text), 0);
     qr_buf_release(&text);
 }

@@ -5,8 +5,7 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "bench/throughput.h"
-#include "bench/tune.h"
+#include "bench/bench.h"
 #include "loader/write/make_model.h"
 #include "tests/levels.h"
 #include "tests/run_main.h"
@@ -48,17 +47,17 @@ Test(bench_tune, shapes_are_listed_and_kept_and_used_by_the_next_command)
     make_model(dir);
     setenv("XDG_CACHE_HOME", dir, 1);
     snprintf(words, sizeof words, "tune --model %s --isa avx2 --threads 2 --rows 1 --no-save", dir);
-    cr_assert_eq(run_main(qr_bench_tune_main, words, &text), 0);
+    cr_assert_eq(run_main(&qr_bench_tune_command, words, &text), 0);
     cr_expect_eq(count(text.data, "\nlinear bf16 to 2^19 weights "), 1, "%s", text.data);
     cr_expect_eq(count(text.data, "\nattention bf16 "), 1, "%s", text.data);
     cr_expect(strstr(text.data, "of 2 shapes") && !strstr(text.data, "kept in"), "%s", text.data);
     qr_buf_release(&text);
     snprintf(words, sizeof words, "throughput --model %s --isa avx2 --threads 2 --no-probe --prefill 4 --batch 1 --steps 2 --repeats 1", dir);
-    cr_assert_eq(run_main(qr_bench_throughput_main, words, &text), 0);
+    cr_assert_eq(run_main(&qr_bench_throughput_command, words, &text), 0);
     cr_expect(strstr(text.data, " 0 shapes tuned"), "%s", text.data);
     qr_buf_release(&text);
     snprintf(words, sizeof words, "tune --model %s --isa avx2 --threads 2 --rows 1 --json", dir);
-    cr_assert_eq(run_main(qr_bench_tune_main, words, &text), 0);
+    cr_assert_eq(run_main(&qr_bench_tune_command, words, &text), 0);
     const int32_t n_faster = count(text.data, "\"tunables\":\"items_per_thread=");
     for (char *line = strtok(text.data, "\n"); line != NULL; line = strtok(NULL, "\n")) {
         struct qr_json *row;
@@ -70,7 +69,7 @@ Test(bench_tune, shapes_are_listed_and_kept_and_used_by_the_next_command)
     }
     qr_buf_release(&text);
     snprintf(words, sizeof words, "throughput --model %s --isa avx2 --threads 2 --no-probe --untuned --prefill 4 --batch 1 --steps 2 --repeats 1", dir);
-    cr_assert_eq(run_main(qr_bench_throughput_main, words, &text), 0);
+    cr_assert_eq(run_main(&qr_bench_throughput_command, words, &text), 0);
     snprintf(words, sizeof words, " %d shapes tuned", (int)n_faster);
     cr_expect(strstr(text.data, words) && strstr(text.data, "prefill-untuned") && strstr(text.data, "decode-untuned"), "%s", text.data);
     qr_buf_release(&text);
@@ -84,7 +83,7 @@ Test(bench_tune, level_ref_has_no_shapes_to_tune)
     make_model(dir);
     setenv("XDG_CACHE_HOME", dir, 1);
     snprintf(words, sizeof words, "tune --model %s --isa ref --threads 1 --rows 1", dir);
-    cr_expect_eq(run_main(qr_bench_tune_main, words, &text), 0);
+    cr_expect_eq(run_main(&qr_bench_tune_command, words, &text), 0);
     cr_expect(strstr(text.data, "0 of 0 shapes") && !strstr(text.data, "kept in"), "%s", text.data);
     qr_buf_release(&text);
     remove_model(dir);
@@ -93,11 +92,11 @@ Test(bench_tune, level_ref_has_no_shapes_to_tune)
 Test(bench_tune, wrong_usage_is_refused)
 {
     struct qr_buf text = {0};
-    cr_expect_eq(run_main(qr_bench_tune_main, "tune", &text), 2);
-    cr_expect_eq(run_main(qr_bench_tune_main, "tune --model x --rows 1,a", &text), 2);
-    cr_expect_eq(run_main(qr_bench_tune_main, "tune --model x --rows 0", &text), 2);
-    cr_expect_eq(run_main(qr_bench_tune_main, "tune --model /nonexistent", &text), 4);
-    cr_expect_eq(run_main(qr_bench_tune_main, "tune --help", &text), 0);
+    cr_expect_eq(run_main(&qr_bench_tune_command, "tune", &text), 2);
+    cr_expect_eq(run_main(&qr_bench_tune_command, "tune --model x --rows 1,a", &text), 2);
+    cr_expect_eq(run_main(&qr_bench_tune_command, "tune --model x --rows 0", &text), 2);
+    cr_expect_eq(run_main(&qr_bench_tune_command, "tune --model /nonexistent", &text), 4);
+    cr_expect_eq(run_main(&qr_bench_tune_command, "tune --help", &text), 0);
     cr_expect(strstr(text.data, "--no-save") || strstr(text.data, "save"), "%s", text.data);
     qr_buf_release(&text);
 }
@@ -111,7 +110,7 @@ Test(bench_tune, a_directory_that_cannot_be_written_is_refused)
     make_model(dir);
     setenv("XDG_CACHE_HOME", "/dev/null", 1);
     snprintf(words, sizeof words, "tune --model %s --isa avx2 --threads 1 --rows 1", dir);
-    cr_expect_eq(run_main(qr_bench_tune_main, words, &text), 4);
+    cr_expect_eq(run_main(&qr_bench_tune_command, words, &text), 4);
     qr_buf_release(&text);
     remove_model(dir);
 }

@@ -1,6 +1,7 @@
 /* The conversation at a real terminal (a pty): keys, Ctrl-C in every state, pastes, commands, and the terminal as it was afterwards. */
 #include "desk.h"
 
+#include "base/file.h"
 #include "client/session.h"
 
 TestSuite(repl, .timeout = 280);
@@ -38,7 +39,7 @@ Test(repl, exit_leaves_and_the_history_is_kept_for_the_owner_only)
     snprintf(path, sizeof path, "%s/quire/history", d->state);
     cr_assert_eq(stat(path, &st), 0);
     cr_expect_eq(st.st_mode & 0777, 0600);
-    cr_assert_eq(qr_read_file(&text, path, 1000, &err), 0);
+    cr_assert_eq(qr_file_read(&text, path, QR_FILE_ANY, 1000, &err), 0);
     cr_expect_str_eq(text.data, "one\\\\two\n/exit\n");
     qr_buf_release(&text);
     stand_up(d);

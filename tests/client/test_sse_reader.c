@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/json.h"
 #include "base/rng.h"
 #include "client/chunk.h"
@@ -227,7 +228,7 @@ Test(sse, recorded_streams_end_in_what_the_server_meant_in_any_chunking)
     struct qr_buf text = {0};
     struct qr_err err;
     snprintf(path, sizeof path, "%s/openai-sse/expected.json", data != NULL ? data : "../shared/data");
-    if (qr_read_file(&text, path, 1 << 20, &err) != 0)
+    if (qr_file_read(&text, path, QR_FILE_ANY, 1 << 20, &err) != 0)
         cr_skip_test("no conformance data: %s", err.msg);
     struct qr_json *expected = NULL;
     cr_assert_eq(qr_json_parse(&expected, text.data, text.len, &qr_json_limits_file, &err), 0, "%s", err.msg);
@@ -235,7 +236,7 @@ Test(sse, recorded_streams_end_in_what_the_server_meant_in_any_chunking)
     for (const struct qr_json *e = qr_json_first(expected); e != NULL; e = qr_json_after(e), n_files++) {
         struct qr_buf stream = {0};
         snprintf(path, sizeof path, "%s/openai-sse/%s", data != NULL ? data : "../shared/data", qr_json_key(e));
-        cr_assert_eq(qr_read_file(&stream, path, 1 << 20, &err), 0, "%s", err.msg);
+        cr_assert_eq(qr_file_read(&stream, path, QR_FILE_ANY, 1 << 20, &err), 0, "%s", err.msg);
         static const size_t pieces[] = {1, 2, 3, 7, 64, 1000, 1 << 20};
         for (size_t i = 0; i < sizeof pieces / sizeof pieces[0]; i++)
             check_recording(e, &stream, pieces[i]);

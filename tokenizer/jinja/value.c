@@ -357,12 +357,6 @@ int qr_jdict_get(struct qr_jctx *c, struct qr_jdict *d, struct qr_jval key, stru
     return rc;
 }
 
-int qr_jdict_get_str(struct qr_jctx *c, struct qr_jdict *d, const char *key, struct qr_jval *out)
-{
-    struct qr_jstr s = {.len = strlen(key), .u.flat.data = key, .trust = QR_JTRUST_ALL};
-    return qr_jdict_get(c, d, qr_jstrv(&s), out);
-}
-
 int qr_jdict_view(struct qr_jctx *c, struct qr_jdict *d, enum qr_jview view, int32_t i, struct qr_jval *out)
 {
     QR_ASSERT(i >= 0 && i < d->n);

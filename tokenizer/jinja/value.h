@@ -284,7 +284,6 @@ int qr_jemit(struct qr_jctx *c, struct qr_jstr *s); /* to the capture or the out
 int qr_jdict_new(struct qr_jctx *c, struct qr_jdict **out);
 int qr_jdict_set(struct qr_jctx *c, struct qr_jdict *d, struct qr_jval key, struct qr_jval val);
 int qr_jdict_get(struct qr_jctx *c, struct qr_jdict *d, struct qr_jval key, struct qr_jval *out); /* ABSENT when missing */
-int qr_jdict_get_str(struct qr_jctx *c, struct qr_jdict *d, const char *key, struct qr_jval *out);
 int qr_jdict_view(struct qr_jctx *c, struct qr_jdict *d, enum qr_jview view, int32_t i, struct qr_jval *out);
 
 /* ---- what every value can do (value.c, compare.c, text.c) ---- */

@@ -1,16 +1,108 @@
-/* sim.c - runs a trace through the real scheduler and block pool in virtual time. A step costs what three constants
- * say; no model, thread or clock takes part. The result is the same on every run. It counts waste of the cache, waiting
- * times, preemptions and prefix hits, and the most hits that the trace allows. One thread. */
-#include "bench/sim.h"
+/* sim.h - a trace through the real scheduler and the real pool in virtual time: no model, no threads, no clock.
+ *
+ * A step takes base_us + token_us per token planned + context_us per thousand rows of context read by its decode rows. Arrivals become
+ * visible when the virtual time passes them; what the full queue refuses comes again at the next step, in order. Every sequence
+ * generates exactly the trace's number of tokens.
+ */
+#ifndef QR_TESTS_BENCH_SIM_H
+#define QR_TESTS_BENCH_SIM_H
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
 #include "base/mem.h"
+#include "bench/trace.h"
 #include "kvcache/kv_pool.h"
+#include "scheduler/sched.h"
+
+struct qr_sim_cost {
+    double base_us, token_us, context_us; /* per step, per planned token, per 1,000 context rows of decode */
+};
+
+struct qr_sim_config {
+    struct qr_sched_config sched; /* ctx_max: longer entries of the trace are skipped and counted */
+    int32_t n_blocks, block_tokens;
+    bool prefix_cache;
+    struct qr_sim_cost cost;
+    int32_t check_every;          /* qr_sched_check after every n-th step; 0: never */
+};
+
+struct qr_sim_quantiles {
+    double p50, p90, p99, max;
+};
+
+struct qr_sim_result {
+    int32_t n_finished, n_skipped;          /* skipped: longer than ctx_max or than the pool */
+    int64_t n_steps, n_rows, n_prompt_rows; /* rows computed; of them in prompt chunks */
+    int64_t n_preempted, n_recomputed, n_evicted;
+    int32_t preempted_most;                 /* times, of one sequence */
+    int32_t running_most, waiting_most, blocks_most;
+    double virtual_s, busy_s;               /* until the last token; in steps */
+    double waste;                           /* slots of owned blocks that hold no row / slots of owned blocks, over steps, weighted by time */
+    double waste_plain;                     /* the mean of each step's ratio, unweighted */
+    double hit_rate, hit_rate_most;         /* prompt tokens found in the cache / all; the same for an endless cache of block_tokens */
+    struct qr_sim_quantiles wait_ms, ttft_ms, tpot_ms; /* queue; first token from arrival; per further token */
+    double plan_us_mean;                    /* real microseconds of one qr_sched_plan + qr_sched_commit; 0 without a clock */
+    const char *broken;                     /* a failed check, or NULL */
+};
 
 enum { VOCAB = 128000 };
+
+/* ---- the best any prefix cache could do ---- */
+
+struct known {
+    int32_t *id, *n_tokens; /* owned [mask + 1]; id -1: empty */
+    uint32_t mask;
+};
+
+static int32_t *known_tokens(struct known *k, int32_t id)
+{
+    uint32_t i = (uint32_t)id * 2654435761u & k->mask;
+    while (k->id[i] >= 0 && k->id[i] != id)
+        i = (i + 1) & k->mask;
+    k->id[i] = id;
+    return &k->n_tokens[i];
+}
+
+static int32_t min_i32(int32_t a, int32_t b)
+{
+    return a < b ? a : b;
+}
+
+/* The largest hit rate any prefix cache of whole blocks could reach: a prompt's blocks that an earlier prompt of the trace had, its last
+ * token always left over. Needs hash_ids; 0 otherwise. */
+static double qr_sim_hit_rate_most(const struct qr_trace *trace, int32_t block_tokens, int32_t ctx_max)
+{
+    QR_ASSERT(trace != NULL);
+    QR_ASSERT(block_tokens >= 1);
+    struct known known = {.mask = 15};
+    while (known.mask < 2 * (uint32_t)trace->n_hashes)
+        known.mask = 2 * known.mask + 1;
+    known.id = qr_alloc((size_t)known.mask + 1, sizeof *known.id);
+    known.n_tokens = qr_alloc((size_t)known.mask + 1, sizeof *known.n_tokens);
+    memset(known.id, 0xff, ((size_t)known.mask + 1) * sizeof *known.id);
+    int64_t n_all = 0, n_hit = 0;
+    for (int32_t i = 0; i < trace->n; i++) {
+        const struct qr_trace_entry *e = &trace->entry[i];
+        if ((int64_t)e->n_prompt + e->n_new > ctx_max)
+            continue;
+        int32_t n_match = 0;
+        bool open = true;
+        for (int32_t k = 0; k < e->n_hashes && k * trace->hash_tokens < e->n_prompt; k++) {
+            int32_t *seen = known_tokens(&known, trace->hashes[e->first_hash + k]);
+            int32_t here = min_i32(trace->hash_tokens, e->n_prompt - k * trace->hash_tokens);
+            n_match += open ? min_i32(*seen, here) : 0;
+            open = open && *seen >= trace->hash_tokens;
+            *seen = *seen > here ? *seen : here;
+        }
+        n_all += e->n_prompt;
+        n_hit += min_i32(n_match, e->n_prompt - 1) / block_tokens * block_tokens;
+    }
+    qr_free(known.id);
+    qr_free(known.n_tokens);
+    return n_all > 0 ? (double)n_hit / (double)n_all : 0;
+}
 
 /* A request that is inside, by the scheduler's index. */
 struct inside {
@@ -238,7 +330,8 @@ static void summarise(struct sim *m)
     out->plan_us_mean = out->n_steps > 0 ? (double)m->plan_ns / 1e3 / (double)out->n_steps : 0;
 }
 
-int qr_sim_run(struct qr_sim_result *out, const struct qr_trace *trace, const struct qr_sim_config *config,
+/* Runs the whole trace. clock_ns: NULL, or a clock to measure the scheduler itself with. Errors: QR_E_USAGE from qr_sched_new. */
+static int qr_sim_run(struct qr_sim_result *out, const struct qr_trace *trace, const struct qr_sim_config *config,
                int64_t (*clock_ns)(void), struct qr_err *err)
 {
     QR_ASSERT(out != NULL && trace != NULL && trace->n >= 1);
@@ -262,55 +355,4 @@ int qr_sim_run(struct qr_sim_result *out, const struct qr_trace *trace, const st
     return 0;
 }
 
-/* ---- the best any prefix cache could do ---- */
-
-struct known {
-    int32_t *id, *n_tokens; /* owned [mask + 1]; id -1: empty */
-    uint32_t mask;
-};
-
-static int32_t *known_tokens(struct known *k, int32_t id)
-{
-    uint32_t i = (uint32_t)id * 2654435761u & k->mask;
-    while (k->id[i] >= 0 && k->id[i] != id)
-        i = (i + 1) & k->mask;
-    k->id[i] = id;
-    return &k->n_tokens[i];
-}
-
-static int32_t min_i32(int32_t a, int32_t b)
-{
-    return a < b ? a : b;
-}
-
-double qr_sim_hit_rate_most(const struct qr_trace *trace, int32_t block_tokens, int32_t ctx_max)
-{
-    QR_ASSERT(trace != NULL);
-    QR_ASSERT(block_tokens >= 1);
-    struct known known = {.mask = 15};
-    while (known.mask < 2 * (uint32_t)trace->n_hashes)
-        known.mask = 2 * known.mask + 1;
-    known.id = qr_alloc((size_t)known.mask + 1, sizeof *known.id);
-    known.n_tokens = qr_alloc((size_t)known.mask + 1, sizeof *known.n_tokens);
-    memset(known.id, 0xff, ((size_t)known.mask + 1) * sizeof *known.id);
-    int64_t n_all = 0, n_hit = 0;
-    for (int32_t i = 0; i < trace->n; i++) {
-        const struct qr_trace_entry *e = &trace->entry[i];
-        if ((int64_t)e->n_prompt + e->n_new > ctx_max)
-            continue;
-        int32_t n_match = 0;
-        bool open = true;
-        for (int32_t k = 0; k < e->n_hashes && k * trace->hash_tokens < e->n_prompt; k++) {
-            int32_t *seen = known_tokens(&known, trace->hashes[e->first_hash + k]);
-            int32_t here = min_i32(trace->hash_tokens, e->n_prompt - k * trace->hash_tokens);
-            n_match += open ? min_i32(*seen, here) : 0;
-            open = open && *seen >= trace->hash_tokens;
-            *seen = *seen > here ? *seen : here;
-        }
-        n_all += e->n_prompt;
-        n_hit += min_i32(n_match, e->n_prompt - 1) / block_tokens * block_tokens;
-    }
-    qr_free(known.id);
-    qr_free(known.n_tokens);
-    return n_all > 0 ? (double)n_hit / (double)n_all : 0;
-}
+#endif

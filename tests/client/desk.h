@@ -174,6 +174,21 @@ static inline void stand_up(struct desk *d)
     free(d);
 }
 
+/* A line that is typed, and dealt with before the next. */
+static inline void say(struct desk *d, const char *line)
+{
+    type(d, line);
+    wait_prompt(d);
+}
+
+/* Ctrl-D at the prompt ends a conversation that went well. */
+static inline void say_goodbye(struct desk *d)
+{
+    type(d, "\004");
+    cr_expect_eq(leave(d), 0);
+    stand_up(d);
+}
+
 static inline void wait_gone(struct desk *d, int n)
 {
     for (int i = 0; i < 12000 && d->server->n_gone < n; i++)

@@ -16,12 +16,9 @@ Test(repl, a_question_is_answered_and_ctrl_d_leaves)
     wait_for(d, "7 prompt + 3 output tokens, first token ");
     wait_prompt(d);
     cr_expect(sent(d, "[{\"role\":\"user\",\"content\":\"hello\"}]"), "%s", d->server->body);
-    type(d, "again\r");
-    wait_prompt(d);
+    say(d, "again\r");
     cr_expect(sent(d, "{\"role\":\"assistant\",\"content\":\"tok tok tok \"},{\"role\":\"user\",\"content\":\"again\"}"), "%s", d->server->body);
-    type(d, "\004");
-    cr_expect_eq(leave(d), 0);
-    stand_up(d);
+    say_goodbye(d);
 }
 
 Test(repl, exit_leaves_and_the_history_is_kept_for_the_owner_only)
@@ -32,8 +29,7 @@ Test(repl, exit_leaves_and_the_history_is_kept_for_the_owner_only)
     struct qr_buf text = {0};
     struct qr_err err;
     wait_prompt(d);
-    type(d, "one\\two\r");
-    wait_prompt(d);
+    say(d, "one\\two\r");
     type(d, "/exit\r");
     cr_expect_eq(leave(d), 0);
     snprintf(path, sizeof path, "%s/quire/history", d->state);
@@ -49,8 +45,7 @@ Test(repl, the_arrow_brings_back_what_was_typed_in_an_earlier_session)
 {
     struct desk *d = sit_down(fake_tokens(1), "");
     wait_prompt(d);
-    type(d, "from before\r");
-    wait_prompt(d);
+    say(d, "from before\r");
     type(d, "\004");
     cr_expect_eq(leave(d), 0);
     char slave[100];
@@ -59,12 +54,9 @@ Test(repl, the_arrow_brings_back_what_was_typed_in_an_earlier_session)
     if (d->pid == 0)
         child(d, slave, "");
     wait_prompt(d);
-    type(d, "\033[A\r");
-    wait_prompt(d);
+    say(d, "\033[A\r");
     cr_expect(sent(d, "\"content\":\"from before\""), "%s", d->server->body);
-    type(d, "\004");
-    cr_expect_eq(leave(d), 0);
-    stand_up(d);
+    say_goodbye(d);
 }
 
 Test(repl, ctrl_c_stops_an_answer_and_keeps_what_came)
@@ -86,15 +78,12 @@ Test(repl, ctrl_c_stops_an_answer_and_keeps_what_came)
     wait_gone(d, 1);
     usleep(1100000);
     d->server->script.n_tokens = 1;
-    type(d, "go on\r");
-    wait_prompt(d);
+    say(d, "go on\r");
     cr_expect(sent(d, "{\"role\":\"assistant\",\"content\":\"tok tok "), "%.300s", d->server->body);
     type(d, "/show history\r");
     wait_for(d, "[stopped] tok tok ");
     wait_prompt(d);
-    type(d, "\004");
-    cr_expect_eq(leave(d), 0);
-    stand_up(d);
+    say_goodbye(d);
 }
 
 Test(repl, ctrl_c_before_the_first_token_takes_the_question_out)
@@ -111,12 +100,9 @@ Test(repl, ctrl_c_before_the_first_token_takes_the_question_out)
     wait_prompt(d);
     wait_gone(d, 1);
     d->server->script.first_us = 0;
-    type(d, "fast\r");
-    wait_prompt(d);
+    say(d, "fast\r");
     cr_expect(!sent(d, "slow") && sent(d, "fast"), "%s", d->server->body);
-    type(d, "\004");
-    cr_expect_eq(leave(d), 0);
-    stand_up(d);
+    say_goodbye(d);
 }
 
 /* Neither the answer that /regen was to replace, nor a file that was to go with a question. */
@@ -149,9 +135,7 @@ Test(repl, what_gets_no_answer_costs_nothing_that_was_there)
     wait_for(d, "tok ");
     wait_prompt(d);
     cr_expect(sent(d, "\"content\":\"plain\"}"), "%s", d->server->body);
-    type(d, "\004");
-    cr_expect_eq(leave(d), 0);
-    stand_up(d);
+    say_goodbye(d);
 }
 
 Test(repl, ctrl_c_twice_while_an_answer_comes_leaves_with_130)
@@ -179,8 +163,7 @@ Test(repl, ctrl_c_drops_a_line_hints_on_an_empty_one_and_leaves_when_pressed_twi
     wait_for(d, "Ctrl-D or /exit leaves");
     wait_prompt(d);
     usleep(1100000);
-    type(d, "wanted\r");
-    wait_prompt(d);
+    say(d, "wanted\r");
     cr_expect(sent(d, "\"content\":\"wanted\"") && !sent(d, "unwanted"), "%s", d->server->body);
     type(d, "\003");
     wait_for(d, "Ctrl-D or /exit leaves");
@@ -277,9 +260,7 @@ Test(repl, a_paste_is_one_message_however_many_lines_it_has)
     wait_for(d, "tok ");
     wait_prompt(d);
     cr_expect(sent(d, "\"content\":\"see one line ok\""), "%s", d->server->body);
-    type(d, "\004");
-    cr_expect_eq(leave(d), 0);
-    stand_up(d);
+    say_goodbye(d);
 }
 
 Test(repl, ten_thousand_pasted_lines_arrive)
@@ -330,9 +311,7 @@ Test(repl, three_quotes_and_backslashes_join_lines)
     wait_for(d, "tok ");
     wait_prompt(d);
     cr_expect(!sent(d, "dropped") && sent(d, "kept"), "%s", d->server->body);
-    type(d, "\004");
-    cr_expect_eq(leave(d), 0);
-    stand_up(d);
+    say_goodbye(d);
 }
 
 Test(repl, utf8_is_edited_by_character)
@@ -343,9 +322,7 @@ Test(repl, utf8_is_edited_by_character)
     wait_for(d, "tok ");
     wait_prompt(d);
     cr_expect(sent(d, "\"content\":\"caf\xc3\xa9 \xe6\xbc\xa2!\""), "%s", d->server->body);
-    type(d, "\004");
-    cr_expect_eq(leave(d), 0);
-    stand_up(d);
+    say_goodbye(d);
 }
 
 Test(repl, an_answer_cannot_steer_the_terminal)
@@ -357,9 +334,7 @@ Test(repl, an_answer_cannot_steer_the_terminal)
     type(d, "x\r");
     wait_for(d, "a^[]0;owned^G\xef\xbf\xbd" "31m^?b");
     wait_prompt(d);
-    type(d, "\004");
-    cr_expect_eq(leave(d), 0);
-    stand_up(d);
+    say_goodbye(d);
 }
 
 Test(repl, colour_is_off_where_it_is_not_wanted)
@@ -367,8 +342,7 @@ Test(repl, colour_is_off_where_it_is_not_wanted)
     setenv("NO_COLOR", "1", 1);
     struct desk *d = sit_down(fake_tokens(1), "");
     wait_prompt(d);
-    type(d, "x\r");
-    wait_prompt(d);
+    say(d, "x\r");
     type(d, "\004");
     cr_expect_eq(leave(d), 0);
     cr_expect(strstr(d->screen.data, "\033[2m") == NULL && strstr(d->screen.data, "\033[36m") == NULL);
@@ -394,10 +368,8 @@ Test(repl, commands_do_what_they_say)
     type(d, "/help\r");
     wait_for(d, "/regen");
     wait_prompt(d);
-    type(d, "/system be brief\r");
-    wait_prompt(d);
-    type(d, "/set temperature 0.5\r");
-    wait_prompt(d);
+    say(d, "/system be brief\r");
+    say(d, "/set temperature 0.5\r");
     type(d, "/set temprature 1\r");
     wait_for(d, "Did you mean 'temperature'?");
     wait_prompt(d);
@@ -412,8 +384,7 @@ Test(repl, commands_do_what_they_say)
     wait_for(d, "* fake-model");
     wait_prompt(d);
     d->server->script.models = "{\"data\":[{\"id\":\"fake-model\"},{\"id\":\"other\"}]}";
-    type(d, "/model other\r");
-    wait_prompt(d);
+    say(d, "/model other\r");
     type(d, "/model\r");
     wait_for(d, "* other");
     wait_prompt(d);
@@ -473,9 +444,7 @@ Test(repl, the_editor_writes_the_next_message)
     wait_for(d, "tok ");
     wait_prompt(d);
     cr_expect(sent(d, "\"content\":\"from the editor\""), "%s", d->server->body);
-    type(d, "\004");
-    cr_expect_eq(leave(d), 0);
-    stand_up(d);
+    say_goodbye(d);
     setenv("VISUAL", "false", 1);
     d = sit_down(fake_tokens(1), "");
     wait_prompt(d);
@@ -495,8 +464,7 @@ Test(repl, tab_completes_commands_parameters_and_files)
     type(d, "/reg\t\r");
     wait_for(d, "no question to answer again");
     wait_prompt(d);
-    type(d, "/set temp\t0.25\r");
-    wait_prompt(d);
+    say(d, "/set temp\t0.25\r");
     type(d, "/re\t");
     wait_for(d, "/regen  /read");
     type(d, "\003");
@@ -508,9 +476,7 @@ Test(repl, tab_completes_commands_parameters_and_files)
     wait_for(d, "tok ");
     wait_prompt(d);
     cr_expect(sent(d, "\"temperature\":0.25"), "%s", d->server->body);
-    type(d, "\004");
-    cr_expect_eq(leave(d), 0);
-    stand_up(d);
+    say_goodbye(d);
 }
 
 Test(repl, an_error_in_the_middle_is_told_and_the_conversation_goes_on)
@@ -527,9 +493,7 @@ Test(repl, an_error_in_the_middle_is_told_and_the_conversation_goes_on)
     type(d, "/regen\r");
     wait_for(d, "tok tok tok tok tok ");
     wait_prompt(d);
-    type(d, "\004");
-    cr_expect_eq(leave(d), 0);
-    stand_up(d);
+    say_goodbye(d);
 }
 
 Test(repl, typing_during_an_answer_waits_for_the_prompt)
@@ -540,14 +504,11 @@ Test(repl, typing_during_an_answer_waits_for_the_prompt)
     wait_prompt(d);
     type(d, "one\r");
     wait_for(d, "tok tok ");
-    type(d, "two\r");
-    wait_prompt(d);
+    say(d, "two\r");
     wait_for(d, "two");
     wait_prompt(d);
     cr_expect(sent(d, "\"content\":\"two\""), "%s", d->server->body);
-    type(d, "\004");
-    cr_expect_eq(leave(d), 0);
-    stand_up(d);
+    say_goodbye(d);
 }
 
 Test(repl, a_resized_window_disturbs_neither_typing_nor_answers)
@@ -566,9 +527,7 @@ Test(repl, a_resized_window_disturbs_neither_typing_nor_answers)
     ioctl(d->fd, TIOCSWINSZ, &size);
     wait_prompt(d);
     cr_expect(sent(d, "\"content\":\"one two\""), "%s", d->server->body);
-    type(d, "\004");
-    cr_expect_eq(leave(d), 0);
-    stand_up(d);
+    say_goodbye(d);
 }
 
 Test(repl, a_terminal_that_says_65535_by_65535_is_talked_in)
@@ -583,9 +542,7 @@ Test(repl, a_terminal_that_says_65535_by_65535_is_talked_in)
     cr_expect(sent(d, "\"content\":\"one\""), "%s", d->server->body);
     cr_assert_eq(ioctl(d->fd, TIOCGWINSZ, &size), 0);
     cr_expect(size.ws_row <= 1000 && size.ws_col <= 4000, "%d x %d", size.ws_row, size.ws_col);
-    type(d, "\004");
-    cr_expect_eq(leave(d), 0);
-    stand_up(d);
+    say_goodbye(d);
 }
 
 Test(repl, without_a_server_it_ends_at_once_with_3)

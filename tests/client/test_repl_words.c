@@ -42,9 +42,7 @@ Test(words, answers_and_messages_wrap_between_words_at_the_window_s_width)
     type(d, "/show\r");
     wait_for(d, "  top_k              default\r\n      sample among this many\r\n      tokens; -1 or 0: all\r\n");
     wait_prompt(d);
-    type(d, "\004");
-    cr_expect_eq(leave(d), 0);
-    stand_up(d);
+    say_goodbye(d);
 }
 
 Test(words, a_server_without_a_list_of_models_is_asked_for_any)
@@ -77,7 +75,5 @@ Test(words, a_server_without_a_list_of_models_is_asked_for_any)
     type(d, "again\r");
     wait_for(d, "tok ");
     cr_expect(sent(d, "\"model\":\"m3\""), "what could not be asked changes nothing: %s", d->server->body);
-    type(d, "\004");
-    cr_expect_eq(leave(d), 0);
-    stand_up(d);
+    say_goodbye(d);
 }

@@ -23,15 +23,6 @@ struct qr_stored_ops {
      * along    a word has eight inputs of an output from the low bits up; n_in of them, the last word may have more. */
     void (*across)(uint8_t *code, int64_t pitch, const uint8_t *words, int64_t words_pitch, int64_t n_words, int64_t n_in, const uint8_t order[8]);
     void (*along)(uint8_t *code, int64_t pitch, const uint8_t *words, int64_t words_pitch, int64_t n_out, int64_t n_in);
-
-    /* The same of words that lie side by side: output o of each to byte[8 i + o] = its code + more, which is 0 or 1. Words at any address. */
-    void (*eights)(int8_t *byte, const uint8_t *words, int64_t n_words, const uint8_t order[8], int32_t more);
-
-    /* to[r * pitch + i] = bf16(scale e4m3(code[r * code_pitch + i])), one rounding of the product to f32 and one to bf16. scale is finite, its sign
-     * bit 0. */
-    void (*e4m3)(uint16_t *to, int64_t pitch, const uint8_t *code, int64_t code_pitch, int64_t n_rows, int64_t n, float scale);
-
-    void (*f16)(float *to, const uint16_t *from, int64_t n); /* at any address of 16 bits; a NaN may become another */
 };
 
 /* The code of a number as a whole number. w finite, scale that of its group: the quotient is finite. To the nearest, ties to even: from 2^23 on f32 has no

@@ -1,12 +1,12 @@
 #include "loader/stores/quantized_tensors.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/assert.h"
 #include "base/e4m3.h"
+#include "base/half.h"
 #include "base/mem.h"
 #include "kernels/stored.h"
 #include "loader/pack/code_words.h"
@@ -480,15 +480,18 @@ static void decode_chunk(const struct reader *r, float *dst, int64_t first, int6
         }
 }
 
-/* Numbers of 8 bits whose scale is one: of inputs [at, at + n_in) of rows [first, first + n), which lie in one group and one block. */
-static bool put_halves(const struct reader *r, uint16_t *dst, int64_t pitch, int64_t first, int64_t n, int64_t at, int64_t n_in)
+/* E4M3 numbers of inputs [at, at + n_in) of rows [first, first + n), which lie in one group and one block and so have one scale. */
+static void put_halves(const struct reader *r, uint16_t *dst, int64_t pitch, int64_t first, int64_t n, int64_t at, int64_t n_in)
 {
     const struct qr_quantized *q = r->q;
     const float scale = load_float(r->scale, q->scale->type->dtype, scale_at(q, first, at / q->group));
-    if (!isfinite(scale) || signbit(scale))
-        return false;
-    r->ops->e4m3(dst, pitch, r->codes + first * q->n_in + at, q->n_in, n, n_in, scale);
-    return true;
+    const uint8_t *code = r->codes + first * q->n_in + at;
+    uint16_t number[256];
+    for (int32_t i = 0; i < 256; i++)
+        number[i] = qr_f32_to_bf16(scale * qr_e4m3_to_f32((uint8_t)i));
+    for (int64_t row = 0; row < n; row++)
+        for (int64_t i = 0; i < n_in; i++)
+            dst[row * pitch + i] = number[code[row * q->n_in + i]];
 }
 
 bool qr_quantized_halves(const struct qr_tensor_files *st, const struct qr_stored_tensor *t, uint16_t *dst, int64_t first, int64_t n, int64_t at, int64_t n_in)
@@ -497,7 +500,7 @@ bool qr_quantized_halves(const struct qr_tensor_files *st, const struct qr_store
     QR_ASSERT(first >= 0 && n <= t->shape[0] - first && at >= 0 && n_in <= t->shape[1] - at);
     const struct qr_quantized *q = t->quantized;
     const struct reader r = reader_of(st, q);
-    if (q->layout != FP8 || !r.ops || !r.ops->e4m3)
+    if (q->layout != FP8)
         return false;
     const int64_t block = q->out_stride ? q->block_out : n; /* rows that share their scales */
     for (int64_t row = 0, rows; row < n; row += rows) {
@@ -506,8 +509,7 @@ bool qr_quantized_halves(const struct qr_tensor_files *st, const struct qr_store
         for (int64_t i = 0, m; i < n_in; i += m) {
             m = q->group - (at + i) % q->group;
             m = m < n_in - i ? m : n_in - i;
-            if (!put_halves(&r, dst + row * n_in + i, n_in, first + row, rows, at + i, m))
-                return false;
+            put_halves(&r, dst + row * n_in + i, n_in, first + row, rows, at + i, m);
         }
     }
     return true;
@@ -608,9 +610,7 @@ static void scales_of(const struct reader *r, float *scale, int64_t first, int64
     const enum qr_dtype type = q->scale->type->dtype;
     const uint8_t *at = r->scale + (size_t)scale_at(q, first, g) * qr_dtype_bytes(type);
     const bool together = q->block_out == 1 && q->out_stride == 1;
-    if (together && type == QR_F16 && r->ops && r->ops->f16 && (uintptr_t)at % sizeof(uint16_t) == 0)
-        r->ops->f16(scale, (const uint16_t *)(const void *)at, n);
-    else if (together)
+    if (together)
         qr_stored_numbers(scale, at, type, n);
     for (int64_t i = 0; !together && i < n; i++)
         scale[i] = load_float(r->scale, type, scale_at(q, first + i, g));
@@ -628,13 +628,8 @@ static void zeros_of(const struct reader *r, int8_t *zero, int64_t first, int64_
 {
     const struct qr_quantized *q = r->q;
     const bool columns = r->zeros && q->bits == 4 && (q->layout == AWQ || q->layout == GPTQ) && first % 8 == 0;
-    static const uint8_t by_place[8] = {0, 1, 2, 3, 4, 5, 6, 7};
     const uint64_t more = (uint64_t)q->zero_more * 0x0101010101010101u; /* to each, of which none is over 15 */
     int64_t i = 0;
-    if (columns && r->ops && r->ops->eights) {
-        i = n / 8 * 8;
-        r->ops->eights(zero, r->zeros + 4 * (g * words(q->n_out, 4) + first / 8), i / 8, q->layout == AWQ ? awq_places : by_place, q->zero_more);
-    }
     for (; columns && i + 8 <= n; i += 8) {
         const uint32_t word = load_word(r->zeros, g * words(q->n_out, 4) + (first + i) / 8);
         const uint64_t eight = (q->layout == AWQ ? apart(word & 0xffff) | apart(word >> 16) << 8 : bytes_of(word)) + more;

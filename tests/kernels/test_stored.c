@@ -1,7 +1,6 @@
 /* What levels do with files' numbers (kernels/stored.h) has the bits of plain loops, at every size and beside nothing else. */
 #include "tests/kernels/util.h"
 
-#include "base/e4m3.h"
 #include "base/half.h"
 
 #define SEED 20261122
@@ -49,53 +48,6 @@ Test(stored, codes_of_four_bits_are_those_of_plain_loops_and_nothing_is_written_
     }
     qr_free(words);
     qr_free(code);
-}
-
-Test(stored, eight_codes_of_a_word_are_those_of_plain_loops)
-{
-    static const uint8_t orders[2][8] = {{0, 1, 2, 3, 4, 5, 6, 7}, {0, 4, 1, 5, 2, 6, 3, 7}};
-    struct qr_rng r = {.seed = SEED};
-    const char *names[8];
-    uint32_t words[160];
-    int8_t byte[8 * 130 + 64];
-    for (int i = 0; i < QR_COUNT(words); i++)
-        words[i] = (uint32_t)qr_rng_next(&r);
-    for (int32_t l = 0, n_levels = qr_cpu_levels(names); l < n_levels; l++) {
-        struct qr_backend *be = open_level(names[l], 1, 0);
-        for (int i = 0; be->k->stored && be->k->stored->eights && i < 4 * QR_COUNT(counts); i++) {
-            const int32_t n = counts[i / 4], more = i / 2 % 2;
-            memset(byte, 0x77, sizeof byte);
-            be->k->stored->eights(byte, (const uint8_t *)words, n, orders[i % 2], more);
-            for (int32_t k = 0; k < QR_COUNT(byte); k++) {
-                const int32_t want = k < 8 * n ? code_of(words, k / 8, orders[i % 2][k % 8]) + more : 0x77;
-                cr_assert_eq(byte[k], want, "seed %d %s: %d words and %d: byte %d is %d, not %d", SEED, names[l], n, more, k, byte[k], want);
-            }
-        }
-        qr_backend_close(be);
-    }
-}
-
-Test(stored, numbers_of_eight_bits_times_a_scale_are_rounded_as_one_by_one)
-{
-    static const float scales[] = {1, 0, 0.0002f, 0.37f, 0x1.fffffep-128f, 0x1p-145f, 0x1p-9f, 0x1.234568p119f, 0x1.fep127f, 448};
-    const char *names[8];
-    uint8_t code[2][300];
-    uint16_t to[2 * 310];
-    for (int i = 0; i < 600; i++)
-        code[i / 300][i % 300] = (uint8_t)(i * 7 + i / 256);
-    for (int32_t l = 0, n_levels = qr_cpu_levels(names); l < n_levels; l++) {
-        struct qr_backend *be = open_level(names[l], 1, 0);
-        for (int i = 0; be->k->stored && be->k->stored->e4m3 && i < QR_COUNT(scales) * 4; i++) {
-            const int64_t n = i % 4 == 0 ? 300 : i % 4 * 32 + i % 4 - 2;
-            memset(to, 0xee, sizeof to);
-            be->k->stored->e4m3(to, 310, code[0], 300, 2, n, scales[i / 4]);
-            for (int64_t k = 0; k < 2 * 310; k++) {
-                const uint16_t want = k % 310 < n ? qr_f32_to_bf16(scales[i / 4] * qr_e4m3_to_f32(code[k / 310][k % 310])) : 0xeeee;
-                cr_assert_eq(to[k], want, "%s: number %ld times %a is %04x, not %04x", names[l], (long)k, (double)scales[i / 4], to[k], want);
-            }
-        }
-        qr_backend_close(be);
-    }
 }
 
 Test(stored, errors_of_four_bits_are_those_of_one_way_after_the_other_or_no_less_than_an_earlier_one)

@@ -602,7 +602,7 @@ static void expect_the_same(struct qr_tensor_files *st, const struct qr_stored_t
         qr_tensor_files_use(st, NULL);
         qr_tensor_files_decode(st, t, plain, first, n);
         const size_t len = as == QR_CODED ? 0 : coded_bytes(coded[0], st, t, as, first, n);
-        cr_assert_not(qr_quantized_halves(st, t, half, first, n, 0, n_in));
+        cr_assert_eq(qr_quantized_halves(st, t, half, first, n, 0, n_in), strstr(what, "fp8") != NULL, "%s", what);
         qr_tensor_files_use(st, ops);
         qr_tensor_files_decode(st, t, by_ops, first, n);
         cr_assert_eq(memcmp(plain, by_ops, n_bytes), 0, "%s: rows %d to %d", what, first, first + n);

@@ -1,9 +1,9 @@
 /* stored.c - kernels/stored.h at a level. */
 #include "kernels/stored.h"
 
+#include <math.h>
+
 #include "base/assert.h"
-#include "base/e4m3.h"
-#include "base/half.h"
 #include "base/mem.h"
 #include "kernels/cpu/isa/isa.h"
 #include "kernels/cpu/isa/simd.h"
@@ -223,85 +223,10 @@ static void along(uint8_t *code, int64_t pitch, const uint8_t *words, int64_t wo
 
 #endif
 
-#ifdef QR_ISA_avx2
-/* Four words, or fewer, in a register: 16 codes of the lower two, of the upper two. */
-VF_FN void put_eights(__m128i to[2], __m128i words, __m128i by, __m128i more)
-{
-    const __m128i half = _mm_set1_epi8(15), low = _mm_and_si128(words, half), high = _mm_and_si128(_mm_srli_epi16(words, 4), half);
-    to[0] = _mm_add_epi8(_mm_shuffle_epi8(_mm_unpacklo_epi8(low, high), by), more);
-    to[1] = _mm_add_epi8(_mm_shuffle_epi8(_mm_unpackhi_epi8(low, high), by), more);
-}
-
-static void eights(int8_t *byte, const uint8_t *words, int64_t n_words, const uint8_t order[8], int32_t more)
-{
-    QR_ASSERT(byte != NULL && words != NULL && order != NULL);
-    QR_ASSERT(n_words >= 0 && more >= 0 && more <= 1);
-    const __m128i first = _mm_loadl_epi64((const __m128i *)(const void *)order);
-    const __m128i by = _mm_unpacklo_epi64(first, _mm_add_epi8(first, _mm_set1_epi8(8))), add = _mm_set1_epi8((char)more);
-    __m128i v[2];
-    int64_t i = 0;
-    for (; i + 4 <= n_words; i += 4) {
-        put_eights(v, _mm_loadu_si128((const __m128i *)(const void *)(words + 4 * i)), by, add);
-        _mm_storeu_si128((__m128i *)(void *)(byte + 8 * i), v[0]);
-        _mm_storeu_si128((__m128i *)(void *)(byte + 8 * i + 16), v[1]);
-    }
-    for (; i < n_words; i++) {
-        int32_t word;
-        memcpy(&word, words + 4 * i, sizeof word);
-        put_eights(v, _mm_cvtsi32_si128(word), by, add);
-        _mm_storel_epi64((__m128i *)(void *)(byte + 8 * i), v[0]);
-    }
-}
-#endif
-
-/* ---- numbers ---- */
-
-static void f16(float *to, const uint16_t *from, int64_t n)
-{
-    QR_ASSERT(to != NULL && from != NULL);
-    QR_ASSERT(n >= 0);
-    for (int64_t i = 0; i < n; i += VF_LEN)
-        vf_store_n(to + i, vf_load_f16_n(from + i, vf_min_len(n - i)), vf_min_len(n - i));
-}
-
-#ifndef QR_ISA_avx2
-#define CODES 32 /* of a register of bf16 */
-
-/* Looked up by the low seven bits; the sign goes from a code to its number. */
-VF_FN __m512i look_up(const __m512i table[4], __m256i codes)
-{
-    const __m512i x = _mm512_cvtepu8_epi16(codes);
-    const __m512i small = _mm512_permutex2var_epi16(table[0], x, table[1]), large = _mm512_permutex2var_epi16(table[2], x, table[3]);
-    const __m512i sign = _mm512_slli_epi16(_mm512_and_si512(x, _mm512_set1_epi16(0x80)), 8);
-    return _mm512_or_si512(_mm512_mask_mov_epi16(small, _mm512_test_epi16_mask(x, _mm512_set1_epi16(0x40)), large), sign);
-}
-
-static void e4m3(uint16_t *to, int64_t pitch, const uint8_t *code, int64_t code_pitch, int64_t n_rows, int64_t n, float scale)
-{
-    QR_ASSERT(to != NULL && code != NULL);
-    QR_ASSERT(isfinite(scale) && !signbit(scale) && n_rows >= 0 && n >= 0);
-    QR_UNINITIALIZED uint16_t number[128];
-    __m512i table[4];
-    for (int32_t i = 0; i < 128; i++)
-        number[i] = qr_f32_to_bf16(scale * qr_e4m3_to_f32((uint8_t)i));
-    for (int32_t i = 0; i < 4; i++)
-        table[i] = _mm512_loadu_si512(number + CODES * i);
-    for (int64_t r = 0; r < n_rows; r++)
-        for (int64_t i = 0; i < n; i += CODES) {
-            const __mmask32 there = n - i < CODES ? (1u << (n - i)) - 1 : UINT32_MAX;
-            _mm512_mask_storeu_epi16(to + r * pitch + i, there, look_up(table, _mm256_maskz_loadu_epi8(there, code + r * code_pitch + i)));
-        }
-}
-#endif
-
 const struct qr_stored_ops QR_ISA_NAME(stored_ops) = {
     .int4_errors = int4_errors,
-    .f16 = f16,
-#ifdef QR_ISA_avx2
-    .eights = eights,
-#else
+#ifndef QR_ISA_avx2
     .across = across,
     .along = along,
-    .e4m3 = e4m3,
 #endif
 };

@@ -10,21 +10,18 @@
 
 #define PART 64 /* numbers after which an error may be enough */
 
-#ifdef QR_ISA_avx2
 /* One way, the four sums of qr_int4_error in a register. */
-struct ways {
+struct sums {
     __m128 scale, zero;
     __m256d scales, sum;
 };
-#define TOGETHER 1
 
-VF_FN struct ways ways_of(const struct qr_int4_way *way, int32_t n)
+VF_FN struct sums sums_of(const struct qr_int4_way *way)
 {
-    (void)n;
-    return (struct ways){_mm_set1_ps(way[0].scale), _mm_set1_ps(way[0].zero), _mm256_set1_pd((double)way[0].scale), _mm256_setzero_pd()};
+    return (struct sums){_mm_set1_ps(way->scale), _mm_set1_ps(way->zero), _mm256_set1_pd((double)way->scale), _mm256_setzero_pd()};
 }
 
-VF_FN void add_errors(struct ways *s, const float *w, const float *importance)
+VF_FN void add_errors(struct sums *s, const float *w, const float *importance)
 {
     const __m128 x = _mm_loadu_ps(w), whole = _mm_set1_ps(0x1.8p23f);
     __m128 t = _mm_add_ps(_mm_div_ps(x, s->scale), s->zero);
@@ -35,47 +32,12 @@ VF_FN void add_errors(struct ways *s, const float *w, const float *importance)
     s->sum = _mm256_add_pd(s->sum, _mm256_mul_pd(by, off));
 }
 
-VF_FN void put_errors(double *error, const struct ways *s, int32_t n)
+VF_FN double error_of(const struct sums *s)
 {
     double lane[4];
-    (void)n;
     _mm256_storeu_pd(lane, s->sum);
-    error[0] = (lane[0] + lane[1]) + (lane[2] + lane[3]);
+    return (lane[0] + lane[1]) + (lane[2] + lane[3]);
 }
-#else
-/* Two ways, one in each half of a register. */
-struct ways {
-    __m256 scale, zero;
-    __m512d scales, sum;
-};
-#define TOGETHER 2
-
-VF_FN struct ways ways_of(const struct qr_int4_way *way, int32_t n)
-{
-    const struct qr_int4_way *a = way, *b = way + (n > 1);
-    return (struct ways){_mm256_set_m128(_mm_set1_ps(b->scale), _mm_set1_ps(a->scale)), _mm256_set_m128(_mm_set1_ps(b->zero), _mm_set1_ps(a->zero)),
-                         _mm512_insertf64x4(_mm512_set1_pd((double)a->scale), _mm256_set1_pd((double)b->scale), 1), _mm512_setzero_pd()};
-}
-
-VF_FN void add_errors(struct ways *s, const float *w, const float *importance)
-{
-    const __m256 x = _mm256_broadcast_ps((const __m128 *)(const void *)w), whole = _mm256_set1_ps(0x1.8p23f);
-    __m256 t = _mm256_add_ps(_mm256_div_ps(x, s->scale), s->zero);
-    t = _mm256_min_ps(_mm256_max_ps(t, _mm256_set1_ps(-8)), _mm256_set1_ps(7));
-    t = _mm256_sub_ps(_mm256_sub_ps(_mm256_add_ps(t, whole), whole), s->zero);
-    const __m512d off = _mm512_fnmadd_pd(s->scales, _mm512_cvtps_pd(t), _mm512_cvtps_pd(x)); /* that product is exact */
-    const __m512d by = importance ? _mm512_mul_pd(_mm512_cvtps_pd(_mm256_broadcast_ps((const __m128 *)(const void *)importance)), off) : off;
-    s->sum = _mm512_add_pd(s->sum, _mm512_mul_pd(by, off));
-}
-
-VF_FN void put_errors(double *error, const struct ways *s, int32_t n)
-{
-    double lane[8];
-    _mm512_storeu_pd(lane, s->sum);
-    for (int32_t i = 0; i < (n < TOGETHER ? n : TOGETHER); i++)
-        error[i] = (lane[4 * i] + lane[4 * i + 1]) + (lane[4 * i + 2] + lane[4 * i + 3]);
-}
-#endif
 
 /* Sums only grow: what is no less than the least of those before will not be. */
 static void int4_errors(double *error, const float *w, const float *importance, int64_t n, const struct qr_int4_way *way, int32_t n_ways)
@@ -83,18 +45,16 @@ static void int4_errors(double *error, const float *w, const float *importance, 
     QR_ASSERT(error != NULL && w != NULL && way != NULL);
     QR_ASSERT(n % QR_STORED_LANES == 0 && n_ways >= 0);
     double least = INFINITY;
-    for (int32_t i = 0; i < n_ways; i += TOGETHER) {
-        struct ways s = ways_of(way + i, n_ways - i);
-        bool more = true;
-        for (int64_t k = 0; more && k < n; k += PART) {
+    for (int32_t i = 0; i < n_ways; i++) {
+        struct sums s = sums_of(way + i);
+        error[i] = 0;
+        for (int64_t k = 0; k < n && error[i] < least; k += PART) {
             const int64_t end = n - k < PART ? n : k + PART;
             for (int64_t j = k; j < end; j += QR_STORED_LANES)
                 add_errors(&s, w + j, importance ? importance + j : NULL);
-            put_errors(error + i, &s, n_ways - i);
-            more = error[i] < least || (TOGETHER > 1 && n_ways - i > 1 && error[i + TOGETHER - 1] < least);
+            error[i] = error_of(&s);
         }
-        for (int32_t t = i; t < n_ways && t < i + TOGETHER; t++)
-            least = error[t] < least ? error[t] : least;
+        least = error[i] < least ? error[i] : least;
     }
 }
 

@@ -99,7 +99,7 @@ static bool unpack_by_ops(uint8_t *to, int64_t pitch, const struct reader *r, in
         return true;
     }
     if (q->layout == GPTQ && r->ops->along) {
-        r->ops->along(to, pitch, r->codes + at / 8 * outputs + first * 4, outputs, n, n_in);
+        r->ops->along(to, pitch, r->codes + at / 8 * outputs + first * 4, outputs, n, n_in, NULL);
         return true;
     }
     return false;
@@ -293,39 +293,45 @@ int32_t qr_quantized_together(const struct qr_stored_tensor *t)
     return t->quantized->layout == AWQ ? 8 : t->quantized->layout == GPTQ ? 4 : 1;
 }
 
-/* Words of ROWS outputs, eight inputs in each, one row of words after the other: codes of n of the outputs and of inputs in[n_in]. Vectors of outputs become
- * words of these inputs first. */
-static void pick_inputs(uint8_t *to, int64_t pitch, const struct reader *r, const uint32_t *words, int64_t n, const int32_t *in, int64_t n_in)
+/* Words of ROWS outputs `pitch` apart, eight inputs in each: of the inputs in[n], n <= 8, the word of each output. */
+static void pick_word(uint32_t to[ROWS], const uint32_t *words, int64_t pitch, const int32_t *in, int64_t n)
 {
-    uint32_t picked[CHUNK / 8][ROWS] = {0};
-    for (int64_t i = 0; i < n_in; i++) {
-        const uint32_t *from = words + in[i] / 8 * ROWS;
-        uint32_t *word = picked[i / 8], some[ROWS];
-        const int down = in[i] % 8 * 4, up = (int)(i % 8) * 4;
-        for (int64_t o = 0; o < ROWS; o++)
-            some[o] = word[o] | (from[o] >> down & 15) << up;
-        memcpy(word, some, sizeof some);
+    uint32_t word[ROWS] = {0};
+    for (int64_t k = 0; k < n; k++) {
+        const uint32_t *from = words + in[k] / 8 * pitch;
+        const int down = in[k] % 8 * 4, up = (int)k * 4;
+        for (int64_t o = 0; o < ROWS; o++) /* vectors of outputs */
+            word[o] |= (from[o] >> down & 15) << up;
     }
-    if (r->ops && r->ops->along)
-        r->ops->along(to, pitch, (const uint8_t *)picked, sizeof *picked, n, n_in);
-    for (int64_t o = 0; o < n && !(r->ops && r->ops->along); o++)
+    memcpy(to, word, sizeof word);
+}
+
+/* Codes of n <= ROWS outputs and inputs in[n_in]. */
+static void pick_inputs(uint8_t *to, int64_t pitch, const uint32_t *words, int64_t words_pitch, int64_t n, const int32_t *in, int64_t n_in)
+{
+    QR_UNINITIALIZED uint32_t picked[CHUNK / 8][ROWS];
+    for (int64_t i = 0; i < n_in; i += 8)
+        pick_word(picked[i / 8], words, words_pitch, in + i, n_in - i < 8 ? n_in - i : 8);
+    for (int64_t o = 0; o < n; o++)
         unpack_words(to + o * pitch, (const uint8_t *)picked, o, ROWS, 4, n_in);
 }
 
-/* The same of GPTQ's words of 4 bits where inputs are sorted by groups: at and n_in are places there. In the file lines of an output are as far from each other
- * as a cache has room for few of: those of some outputs come side by side first. */
+/* The same of GPTQ's words of 4 bits where inputs are sorted by groups: at and n_in are places there. In the file the words of
+ * an output lie a row apart, which L1 has room for few of: those of all n outputs come side by side first. */
 static void read_picked(uint8_t *to, const struct reader *r, int64_t first, int64_t n, int64_t at, int64_t n_in)
 {
     const struct qr_quantized *q = r->q;
-    const int64_t n_words = q->n_in / 8;
-    uint32_t *words = qr_alloc((size_t)n_words * ROWS, sizeof *words);
-    for (int64_t row = 0, rows; row < n; row += rows) {
-        rows = n - row < ROWS ? n - row : ROWS;
-        for (int64_t i = 0; i < n_words; i++)
-            memcpy(words + i * ROWS, r->codes + 4 * (i * q->n_out + first + row), (size_t)rows * sizeof *words);
+    const int64_t n_words = q->n_in / 8, pitch = (n + ROWS - 1) / ROWS * ROWS;
+    uint32_t *words = qr_alloc((size_t)(n_words * pitch), sizeof *words);
+    for (int64_t i = 0; i < n_words; i++)
+        memcpy(words + i * pitch, r->codes + 4 * (i * q->n_out + first), (size_t)n * sizeof *words);
+    const bool by_ops = r->ops && r->ops->along;
+    if (by_ops)
+        r->ops->along(to, n_in, (const uint8_t *)words, pitch * (int64_t)sizeof *words, n, n_in, q->inputs + at);
+    for (int64_t row = 0; row < n && !by_ops; row += ROWS)
         for (int64_t c = 0; c < n_in; c += CHUNK)
-            pick_inputs(to + row * n_in + c, n_in, r, words, rows, q->inputs + at + c, n_in - c < CHUNK ? n_in - c : CHUNK);
-    }
+            pick_inputs(to + row * n_in + c, n_in, words + row, pitch, n - row < ROWS ? n - row : ROWS, q->inputs + at + c,
+                        n_in - c < CHUNK ? n_in - c : CHUNK);
     qr_free(words);
 }
 

@@ -190,8 +190,23 @@ VF_FN void transpose_8x8(__m512i x[8])
     }
 }
 
-/* At most WORDS outputs, of which words of at most BLOCK inputs are there, while those of `ahead` inputs AHEAD further on are brought into the cache. */
-static void along_block(uint8_t *code, int64_t pitch, const uint8_t *words, int64_t words_pitch, int32_t n_out, int32_t n_in, int32_t ahead)
+/* Of each output one word of the inputs in[n]. */
+VF_FN __m512i pick(const uint8_t *words, int64_t words_pitch, __mmask16 there, const int32_t *in, int32_t n)
+{
+    const __m512i last = _mm512_set1_epi32((int)0xf0000000u);
+    __m512i word = _mm512_setzero_si512();
+    for (int32_t k = 0; k < n; k++) {
+        const __m512i from = _mm512_maskz_loadu_epi32(there, words + in[k] / 8 * words_pitch);
+        const __m512i moved = _mm512_sll_epi32(from, _mm_cvtsi32_si128(28 - in[k] % 8 * 4));
+        word = _mm512_ternarylogic_epi32(_mm512_srli_epi32(word, 4), moved, last, 0xf8); /* a | b & c */
+    }
+    return n == 8 ? word : _mm512_srl_epi32(word, _mm_cvtsi32_si128(32 - 4 * n));
+}
+
+/* At most WORDS outputs, of which words of at most BLOCK inputs are there, while those of `ahead` inputs AHEAD further on are
+ * prefetched; or of the inputs in[n_in]. */
+static void along_block(uint8_t *code, int64_t pitch, const uint8_t *words, int64_t words_pitch, int32_t n_out, int32_t n_in, int32_t ahead,
+                        const int32_t *in)
 {
     const __m512i half = _mm512_set1_epi8(15);
     const __mmask16 there = (__mmask16)((1u << n_out) - 1);
@@ -200,7 +215,10 @@ static void along_block(uint8_t *code, int64_t pitch, const uint8_t *words, int6
     for (int32_t i = 0; i < ahead; i += 8)
         _mm_prefetch(words + (AHEAD + i) / 8 * words_pitch, _MM_HINT_T0);
     for (int32_t r = 0; r < 8; r++) {
-        const __m512i x = 8 * r < n_in ? _mm512_maskz_loadu_epi32(there, words + r * words_pitch) : _mm512_setzero_si512();
+        const int32_t left = n_in - 8 * r;
+        const __m512i x = left <= 0 ? _mm512_setzero_si512()
+                          : in      ? pick(words, words_pitch, there, in + 8 * r, left < 8 ? left : 8)
+                                    : _mm512_maskz_loadu_epi32(there, words + r * words_pitch);
         const __m512i low = _mm512_and_si512(x, half), high = _mm512_and_si512(_mm512_srli_epi32(x, 4), half);
         first[r] = _mm512_unpacklo_epi8(low, high);
         second[r] = _mm512_unpackhi_epi8(low, high);
@@ -211,14 +229,14 @@ static void along_block(uint8_t *code, int64_t pitch, const uint8_t *words, int6
         _mm512_mask_storeu_epi8(code + o * pitch, kept, (o & 2 ? second : first)[o / 4 * 2 + o % 2]);
 }
 
-static void along(uint8_t *code, int64_t pitch, const uint8_t *words, int64_t words_pitch, int64_t n_out, int64_t n_in)
+static void along(uint8_t *code, int64_t pitch, const uint8_t *words, int64_t words_pitch, int64_t n_out, int64_t n_in, const int32_t *in)
 {
     QR_ASSERT(code != NULL && words != NULL);
     QR_ASSERT(n_out >= 0 && n_in >= 0 && n_in <= pitch);
     for (int64_t i = 0; i < n_in; i += BLOCK)
         for (int64_t o = 0; o < n_out; o += WORDS)
-            along_block(code + o * pitch + i, pitch, words + i / 8 * words_pitch + 4 * o, words_pitch, (int32_t)(n_out - o < WORDS ? n_out - o : WORDS),
-                        block_of(n_in - i), block_of(n_in - i - AHEAD));
+            along_block(code + o * pitch + i, pitch, words + (in ? 0 : i / 8 * words_pitch) + 4 * o, words_pitch,
+                        (int32_t)(n_out - o < WORDS ? n_out - o : WORDS), block_of(n_in - i), in ? 0 : block_of(n_in - i - AHEAD), in ? in + i : NULL);
 }
 
 #endif

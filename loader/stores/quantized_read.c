@@ -293,45 +293,16 @@ int32_t qr_quantized_together(const struct qr_stored_tensor *t)
     return t->quantized->layout == AWQ ? 8 : t->quantized->layout == GPTQ ? 4 : 1;
 }
 
-/* Words of ROWS outputs `pitch` apart, eight inputs in each: of the inputs in[n], n <= 8, the word of each output. */
-static void pick_word(uint32_t to[ROWS], const uint32_t *words, int64_t pitch, const int32_t *in, int64_t n)
-{
-    uint32_t word[ROWS] = {0};
-    for (int64_t k = 0; k < n; k++) {
-        const uint32_t *from = words + in[k] / 8 * pitch;
-        const int down = in[k] % 8 * 4, up = (int)k * 4;
-        for (int64_t o = 0; o < ROWS; o++) /* vectors of outputs */
-            word[o] |= (from[o] >> down & 15) << up;
-    }
-    memcpy(to, word, sizeof word);
-}
-
-/* Codes of n <= ROWS outputs and inputs in[n_in]. */
-static void pick_inputs(uint8_t *to, int64_t pitch, const uint32_t *words, int64_t words_pitch, int64_t n, const int32_t *in, int64_t n_in)
-{
-    QR_UNINITIALIZED uint32_t picked[CHUNK / 8][ROWS];
-    for (int64_t i = 0; i < n_in; i += 8)
-        pick_word(picked[i / 8], words, words_pitch, in + i, n_in - i < 8 ? n_in - i : 8);
-    for (int64_t o = 0; o < n; o++)
-        unpack_words(to + o * pitch, (const uint8_t *)picked, o, ROWS, 4, n_in);
-}
-
-/* The same of GPTQ's words of 4 bits where inputs are sorted by groups: at and n_in are places there. In the file the words of
- * an output lie a row apart, which L1 has room for few of: those of all n outputs come side by side first. */
+/* Codes of GPTQ's words of 4 bits where inputs are sorted by groups: at and n_in are places there. In the file the words of an
+ * output lie a row apart, which L1 has room for few of: those of all n outputs come side by side first. */
 static void read_picked(uint8_t *to, const struct reader *r, int64_t first, int64_t n, int64_t at, int64_t n_in)
 {
     const struct qr_quantized *q = r->q;
-    const int64_t n_words = q->n_in / 8, pitch = (n + ROWS - 1) / ROWS * ROWS;
-    uint32_t *words = qr_alloc((size_t)(n_words * pitch), sizeof *words);
+    const int64_t n_words = q->n_in / 8;
+    uint32_t *words = qr_alloc((size_t)(n_words * n), sizeof *words);
     for (int64_t i = 0; i < n_words; i++)
-        memcpy(words + i * pitch, r->codes + 4 * (i * q->n_out + first), (size_t)n * sizeof *words);
-    const bool by_ops = r->ops && r->ops->along;
-    if (by_ops)
-        r->ops->along(to, n_in, (const uint8_t *)words, pitch * (int64_t)sizeof *words, n, n_in, q->inputs + at);
-    for (int64_t row = 0; row < n && !by_ops; row += ROWS)
-        for (int64_t c = 0; c < n_in; c += CHUNK)
-            pick_inputs(to + row * n_in + c, n_in, words + row, pitch, n - row < ROWS ? n - row : ROWS, q->inputs + at + c,
-                        n_in - c < CHUNK ? n_in - c : CHUNK);
+        memcpy(words + i * n, r->codes + 4 * (i * q->n_out + first), (size_t)n * sizeof *words);
+    r->ops->along(to, n_in, (const uint8_t *)words, n * (int64_t)sizeof *words, n, n_in, q->inputs + at);
     qr_free(words);
 }
 
@@ -363,7 +334,7 @@ void qr_quantized_fill(const struct qr_tensor_files *st, const struct qr_stored_
     const int64_t n_groups = (n_in + f.group - 1) / f.group;
     const uint8_t middle = (uint8_t)(f.zero || q->layout == INT8 || q->layout == MXFP4 || f.e4m3 ? 0 : 1 << (q->bits - 1));
     QR_ASSERT(!f.steps && !f.offset && at % f.group == 0);
-    if (q->inputs && q->layout == GPTQ && q->bits == 4)
+    if (q->inputs && q->layout == GPTQ && q->bits == 4 && r.ops && r.ops->along)
         read_picked((uint8_t *)to->level, &r, first, n, at, n_in);
     else if (q->inputs)
         read_sorted((uint8_t *)to->level, &r, first, n, at, n_in);

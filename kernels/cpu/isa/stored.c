@@ -242,6 +242,70 @@ static void along(uint8_t *code, int64_t pitch, const uint8_t *words, int64_t wo
 #endif
 
 #ifdef QR_ISA_avx2
+#define OUTPUTS 8
+#define INPUTS 32
+
+/* Of each of eight outputs, a lane each, the word of the inputs in[n]. */
+VF_FN __m256i pick(const uint8_t *words, int64_t words_pitch, __m256i there, const int32_t *in, int32_t n)
+{
+    const __m256i last = _mm256_set1_epi32((int)0xf0000000u);
+    __m256i word = _mm256_setzero_si256();
+    for (int32_t k = 0; k < n; k++) {
+        const __m256i from = _mm256_maskload_epi32((const int *)(const void *)(words + in[k] / 8 * words_pitch), there);
+        const __m256i moved = _mm256_sll_epi32(from, _mm_cvtsi32_si128(28 - in[k] % 8 * 4));
+        word = _mm256_or_si256(_mm256_srli_epi32(word, 4), _mm256_and_si256(moved, last));
+    }
+    return n == 8 ? word : _mm256_srl_epi32(word, _mm_cvtsi32_si128(32 - 4 * n));
+}
+
+/* x[r] as four numbers of 64 bits: number c of each, side by side, in x[c]. */
+VF_FN void transpose_4x4(__m256i x[4])
+{
+    const __m256i a = _mm256_unpacklo_epi64(x[0], x[1]), b = _mm256_unpackhi_epi64(x[0], x[1]);
+    const __m256i c = _mm256_unpacklo_epi64(x[2], x[3]), d = _mm256_unpackhi_epi64(x[2], x[3]);
+    x[0] = _mm256_permute2x128_si256(a, c, 0x20);
+    x[1] = _mm256_permute2x128_si256(b, d, 0x20);
+    x[2] = _mm256_permute2x128_si256(a, c, 0x31);
+    x[3] = _mm256_permute2x128_si256(b, d, 0x31);
+}
+
+/* At most OUTPUTS outputs and INPUTS inputs: those of the words, or in[n_in]. */
+static void along_block(uint8_t *code, int64_t pitch, const uint8_t *words, int64_t words_pitch, int32_t n_out, int32_t n_in, const int32_t *in)
+{
+    const __m256i half = _mm256_set1_epi8(15), lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    const __m256i there = _mm256_cmpgt_epi32(_mm256_set1_epi32(n_out), lane);
+    QR_UNINITIALIZED __m256i first[4], second[4]; /* outputs 0, 1, 4, 5 and 2, 3, 6, 7 */
+    QR_UNINITIALIZED uint8_t some[INPUTS];
+    for (int32_t r = 0; r < 4; r++) {
+        const int32_t left = n_in - 8 * r;
+        const __m256i x = left <= 0 ? _mm256_setzero_si256()
+                          : in      ? pick(words, words_pitch, there, in + 8 * r, left < 8 ? left : 8)
+                                    : _mm256_maskload_epi32((const int *)(const void *)(words + r * words_pitch), there);
+        const __m256i low = _mm256_and_si256(x, half), high = _mm256_and_si256(_mm256_srli_epi32(x, 4), half);
+        first[r] = _mm256_unpacklo_epi8(low, high);
+        second[r] = _mm256_unpackhi_epi8(low, high);
+    }
+    transpose_4x4(first);
+    transpose_4x4(second);
+    for (int32_t o = 0; o < n_out; o++) {
+        const __m256i row = (o & 2 ? second : first)[o / 4 * 2 + o % 2];
+        _mm256_storeu_si256((__m256i *)(void *)(n_in == INPUTS ? code + o * pitch : some), row);
+        if (n_in < INPUTS)
+            memcpy(code + o * pitch, some, (size_t)n_in);
+    }
+}
+
+static void along(uint8_t *code, int64_t pitch, const uint8_t *words, int64_t words_pitch, int64_t n_out, int64_t n_in, const int32_t *in)
+{
+    QR_ASSERT(code != NULL && words != NULL);
+    QR_ASSERT(n_out >= 0 && n_in >= 0 && n_in <= pitch);
+    for (int64_t i = 0; i < n_in; i += INPUTS)
+        for (int64_t o = 0; o < n_out; o += OUTPUTS)
+            along_block(code + o * pitch + i, pitch, words + (in ? 0 : i / 8 * words_pitch) + 4 * o, words_pitch,
+                        (int32_t)(n_out - o < OUTPUTS ? n_out - o : OUTPUTS), (int32_t)(n_in - i < INPUTS ? n_in - i : INPUTS),
+                        in ? in + i : NULL);
+}
+
 /* Four words, or fewer, in a register: 16 codes of the lower two, of the upper two. */
 VF_FN void put_eights(__m128i to[2], __m128i words, __m128i by, __m128i more)
 {
@@ -315,11 +379,11 @@ static void e4m3(uint16_t *to, int64_t pitch, const uint8_t *code, int64_t code_
 const struct qr_stored_ops QR_ISA_NAME(stored_ops) = {
     .int4_errors = int4_errors,
     .f16 = f16,
+    .along = along,
 #ifdef QR_ISA_avx2
     .eights = eights,
 #else
     .across = across,
-    .along = along,
     .e4m3 = e4m3,
 #endif
 };

@@ -193,14 +193,13 @@ VF_FN void transpose_8x8(__m512i x[8])
 /* Of each output one word of the inputs in[n]. */
 VF_FN __m512i pick(const uint8_t *words, int64_t words_pitch, __mmask16 there, const int32_t *in, int32_t n)
 {
-    const __m512i last = _mm512_set1_epi32((int)0xf0000000u);
     __m512i word = _mm512_setzero_si512();
     for (int32_t k = 0; k < n; k++) {
         const __m512i from = _mm512_maskz_loadu_epi32(there, words + in[k] / 8 * words_pitch);
-        const __m512i moved = _mm512_sll_epi32(from, _mm_cvtsi32_si128(28 - in[k] % 8 * 4));
-        word = _mm512_ternarylogic_epi32(_mm512_srli_epi32(word, 4), moved, last, 0xf8); /* a | b & c */
+        const __m512i code = _mm512_srlv_epi32(from, _mm512_set1_epi32(in[k] % 8 * 4)); /* and others above it */
+        word = _mm512_or_si512(_mm512_srli_epi32(word, 4), _mm512_slli_epi32(code, 28));
     }
-    return n == 8 ? word : _mm512_srl_epi32(word, _mm_cvtsi32_si128(32 - 4 * n));
+    return n == 8 ? word : _mm512_srlv_epi32(word, _mm512_set1_epi32(32 - 4 * n));
 }
 
 /* At most WORDS outputs, of which words of at most BLOCK inputs are there, while those of `ahead` inputs AHEAD further on are
@@ -248,14 +247,13 @@ static void along(uint8_t *code, int64_t pitch, const uint8_t *words, int64_t wo
 /* Of each of eight outputs, a lane each, the word of the inputs in[n]. */
 VF_FN __m256i pick(const uint8_t *words, int64_t words_pitch, __m256i there, const int32_t *in, int32_t n)
 {
-    const __m256i last = _mm256_set1_epi32((int)0xf0000000u);
     __m256i word = _mm256_setzero_si256();
     for (int32_t k = 0; k < n; k++) {
         const __m256i from = _mm256_maskload_epi32((const int *)(const void *)(words + in[k] / 8 * words_pitch), there);
-        const __m256i moved = _mm256_sll_epi32(from, _mm_cvtsi32_si128(28 - in[k] % 8 * 4));
-        word = _mm256_or_si256(_mm256_srli_epi32(word, 4), _mm256_and_si256(moved, last));
+        const __m256i code = _mm256_srlv_epi32(from, _mm256_set1_epi32(in[k] % 8 * 4)); /* and others above it */
+        word = _mm256_or_si256(_mm256_srli_epi32(word, 4), _mm256_slli_epi32(code, 28));
     }
-    return n == 8 ? word : _mm256_srl_epi32(word, _mm_cvtsi32_si128(32 - 4 * n));
+    return n == 8 ? word : _mm256_srlv_epi32(word, _mm256_set1_epi32(32 - 4 * n));
 }
 
 /* x[r] as four numbers of 64 bits: number c of each, side by side, in x[c]. */

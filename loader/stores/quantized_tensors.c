@@ -32,11 +32,10 @@ static const struct form {
     {QR_QUANT_MXFP4, MXFP4, "_blocks", "U8", "_scales", NULL, NULL, NULL},
 };
 
-static const struct qr_stored_type types[] = {
-    [GPTQ] = {"GPTQ", 0, true, QR_F32, true, 0},   [AWQ] = {"AWQ", 0, true, QR_F32, true, 0},  [PACKED] = {"PACKED", 0, true, QR_F32, true, 0},
-    [INT8] = {"INT8", 0, true, QR_F32, true, 0}, [FP8] = {"FP8", 0, true, QR_F32, true, 0},
-    [MXFP4] = {"MXFP4", 0, true, QR_F32, true, 0},
-};
+#define STORED(layout) [layout] = {#layout, 0, true, QR_F32, true, 0}
+
+/* What the set's tensors are called by. */
+static const struct qr_stored_type types[] = {STORED(GPTQ), STORED(AWQ), STORED(PACKED), STORED(INT8), STORED(FP8), STORED(MXFP4)};
 
 /* ---- putting together ---- */
 

@@ -20,9 +20,11 @@ struct qr_stored_ops {
     /* Codes of 4 bits as bytes: that of output o and input i to code[o * pitch + i].
      * across   a word has eight outputs of an input, output o in place order[o], places from the low bits up; words of an input lie side by side, those of
      *          the next one words_pitch bytes further. 8 n_words outputs.
-     * along    a word has eight inputs of an output from the low bits up; n_in of them, the last word may have more. */
+     * along    a word has eight inputs of an output from the low bits up; n_in of them, the last word may have more. Where `in`
+     *          is not NULL, input i is input in[i] of the words. */
     void (*across)(uint8_t *code, int64_t pitch, const uint8_t *words, int64_t words_pitch, int64_t n_words, int64_t n_in, const uint8_t order[8]);
-    void (*along)(uint8_t *code, int64_t pitch, const uint8_t *words, int64_t words_pitch, int64_t n_out, int64_t n_in);
+    void (*along)(uint8_t *code, int64_t pitch, const uint8_t *words, int64_t words_pitch, int64_t n_out, int64_t n_in,
+                  const int32_t *in);
 };
 
 /* The code of a number as a whole number. w finite, scale that of its group: the quotient is finite. To the nearest, ties to even: from 2^23 on f32 has no

@@ -48,7 +48,7 @@ struct qr_moe_config {
 #define QR_EOS_MAX 8
 
 /* How a Hugging Face checkpoint stores its matrices (quantized_tensors.h). */
-enum qr_quant_method { QR_QUANT_NONE, QR_QUANT_GPTQ, QR_QUANT_AWQ, QR_QUANT_COMPRESSED, QR_QUANT_FP8 };
+enum qr_quant_method { QR_QUANT_NONE, QR_QUANT_GPTQ, QR_QUANT_AWQ, QR_QUANT_COMPRESSED, QR_QUANT_FP8, QR_QUANT_MXFP4 };
 struct qr_quant_scheme {
     enum qr_quant_method method;
     int32_t bits, group;             /* group 0: as the scales' shape says */

@@ -87,9 +87,9 @@ static bool is_known(const char *name, const struct qr_model_config *c)
 static void mark(bool *used, const struct qr_tensor_files *st, const struct qr_stored_tensor *t)
 {
     for (int p = 0; t && p < (t->quantized ? QR_QUANTIZED_PARTS : 1); p++) {
-        const struct qr_stored_tensor *part = t->quantized ? qr_quantized_part(t, p) : t->part_of ? t->part_of : t;
+        const struct qr_stored_tensor *part = t->quantized ? qr_quantized_part(t, p) : t;
         if (part)
-            used[part - qr_tensor_files_at(st, 0)] = true;
+            used[(part->part_of ? part->part_of : part) - qr_tensor_files_at(st, 0)] = true;
     }
 }
 

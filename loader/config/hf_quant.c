@@ -9,7 +9,7 @@
 
 #define FILE_BYTES_MAX ((size_t)4 << 20)
 #define AS_IT_WAS "; or download the model as it was before, and use --quantize"
-#define INSTEAD "expected GPTQ, AWQ, compressed-tensors (4 or 8 bits) or FP8" AS_IT_WAS
+#define INSTEAD "expected GPTQ, AWQ, compressed-tensors (4 or 8 bits), FP8 or MXFP4" AS_IT_WAS
 
 /* {member: object}, or an empty one. */
 static struct qr_hf_obj member(const struct qr_hf_obj *o, const char *key, const char *prefix)
@@ -92,6 +92,14 @@ static int read_fp8(const struct qr_hf_obj *o, struct qr_quant_scheme *s)
     return strcmp(format, "e4m3") == 0 ? 0 : refuse(o, "fmt", format, "expected e4m3" AS_IT_WAS);
 }
 
+/* gpt-oss: the tensors show which matrices have it, and there is only one size of groups. */
+static int read_mxfp4(const struct qr_hf_obj *o, struct qr_quant_scheme *s)
+{
+    (void)o;
+    s->bits = 4;
+    return 0;
+}
+
 /* Where layouts are mixed each group says its own; each matrix shows which it has. */
 static int check_format(const struct qr_hf_obj *o)
 {
@@ -157,7 +165,7 @@ static int read_compressed(const struct qr_hf_obj *o, struct qr_quant_scheme *s)
 
 const char *qr_quant_method_name(enum qr_quant_method method)
 {
-    static const char *const name[] = {"none", "gptq", "awq", "compressed-tensors", "fp8"};
+    static const char *const name[] = {"none", "gptq", "awq", "compressed-tensors", "fp8", "mxfp4"};
     QR_ASSERT((int)method >= 0 && (int)method < QR_COUNT(name));
     return name[method];
 }
@@ -167,7 +175,7 @@ static const struct {
     enum qr_quant_method method;
     int (*read)(const struct qr_hf_obj *o, struct qr_quant_scheme *s);
 } methods[] = {{"gptq", QR_QUANT_GPTQ, read_gptq}, {"awq", QR_QUANT_AWQ, read_awq}, {"fp8", QR_QUANT_FP8, read_fp8}, {"fbgemm_fp8", QR_QUANT_FP8, read_fp8},
-               {"compressed-tensors", QR_QUANT_COMPRESSED, read_compressed}};
+               {"compressed-tensors", QR_QUANT_COMPRESSED, read_compressed}, {"mxfp4", QR_QUANT_MXFP4, read_mxfp4}};
 
 /* o: the settings; what they are of unless they say it: method, or NULL. */
 static int read_scheme(struct qr_quant_scheme *out, const struct qr_hf_obj *o, const char *method)

@@ -15,7 +15,7 @@ bool qr_stored_code(struct qr_stored_code *out, const struct qr_stored_tensor *t
     *out = (struct qr_stored_code){.n_in = t->shape[1]};
     if (t->quantized) {
         out->type = qr_quantized_coded(t);
-        out->levels = out->type == QR_CODED ? NULL : qr_quantized_levels(out->type);
+        out->levels = out->type == QR_CODED ? NULL : qr_quantized_levels(t, out->type);
         out->inputs = qr_quantized_inputs(t);
         return out->type != QR_CODED;
     }
@@ -78,7 +78,7 @@ static void fill_quantized(const void *arg, const struct qr_coded_rows *to, int6
 static struct qr_coded_source source_of_quantized(const struct qr_stored_rows *rows)
 {
     struct qr_coded_source s = {.fill = fill_quantized, .arg = rows, .together = qr_quantized_together(rows->t)};
-    const int8_t *levels = qr_quantized_levels(rows->as.type);
+    const int8_t *levels = qr_quantized_levels(rows->t, rows->as.type);
     if (levels)
         memcpy(s.levels, levels, sizeof s.levels);
     return s;

@@ -89,8 +89,7 @@ static void iq4_nl(int8_t *code, struct qr_gguf_scales *s, const uint8_t *b)
     uneven_nibbles(code, b + 2);
 }
 
-/* Half of an E8M0 number, 2^(e - 127), as levels are twice what codes mean; 255 is no number. */
-static float e8m0_half(uint8_t e)
+float qr_mxfp4_scale(uint8_t e)
 {
     const uint32_t bits = e == 255 ? 0x7fc00000u : e > 1 ? (uint32_t)(e - 1) << 23 : e == 1 ? 0x00400000u : 0x00200000u;
     float x;
@@ -98,13 +97,18 @@ static float e8m0_half(uint8_t e)
     return x;
 }
 
-/* OCP Microscaling Formats (MX) v1.0: MXFP4. */
+int8_t qr_mxfp4_level(uint8_t code)
+{
+    QR_ASSERT(code < 16);
+    return e2m1[code == 8 ? 0 : code];
+}
+
 static void mxfp4(int8_t *code, struct qr_gguf_scales *s, const uint8_t *b)
 {
-    s->scale = e8m0_half(b[0]);
+    s->scale = qr_mxfp4_scale(b[0]);
     for (int32_t i = 0; i < 16; i++) {
-        code[i] = e2m1[(b[1 + i] & 15) == 8 ? 0 : b[1 + i] & 15];
-        code[i + 16] = e2m1[b[1 + i] >> 4 == 8 ? 0 : b[1 + i] >> 4];
+        code[i] = qr_mxfp4_level(b[1 + i] & 15);
+        code[i + 16] = qr_mxfp4_level(b[1 + i] >> 4);
     }
 }
 

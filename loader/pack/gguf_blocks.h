@@ -30,6 +30,11 @@ enum qr_dtype qr_gguf_coded(enum qr_gguf_type type);
  * NULL for a type whose codes are not 4 bits wide. */
 const int8_t *qr_gguf_levels(enum qr_gguf_type type);
 
+/* MXFP4 (OCP Microscaling Formats v1.0) in whatever file: a number is the level of its E2M1 code, twice what it means, times
+ * the scale of its E8M0 byte, half of 2^(e - 127); 255 is no number. */
+int8_t qr_mxfp4_level(uint8_t code);
+float qr_mxfp4_scale(uint8_t e);
+
 /* One block. Requires that the type is coded; code has as many numbers as the block. */
 void qr_gguf_unpack(enum qr_gguf_type type, int8_t *code, struct qr_gguf_scales *scales, const void *block);
 

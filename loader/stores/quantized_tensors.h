@@ -8,6 +8,8 @@
  *                low bits up; weight_g_idx; weight_shape I64 [2], O and I, which shows the bits, too (compressed-tensors' pack-quantized)
  *     bytes      weight I8 or F8_E4M3 [O, I]; weight_scale (or weight_scale_inv: the same) for all, [O], [O, G], or for blocks of outputs and inputs;
  *                weight_zero_point
+ *     MXFP4      stacks of experts' matrices: X_blocks U8 [E, O, I/32, 16], E2M1 codes, inputs from the low bits up; X_scales U8
+ *                [E, O, I/32], E8M0; no zeros. The set gets X, [E, O, I], which expert_stacks.h takes apart
  * The set gets a tensor X.weight for each that has none, or has one of bytes.
  * Sources: the layouts as GPTQModel, AutoAWQ, compressed-tensors and transformers write them, as facts; tested against compressed-tensors itself and against
  * files packed by code of its own (tools/golden/quantized.py).
@@ -49,7 +51,11 @@ enum qr_dtype qr_quantized_coded(const struct qr_stored_tensor *t);
 const int32_t *qr_quantized_inputs(const struct qr_stored_tensor *t);
 
 /* What qr_quantized_fill's codes of 4 bits stand for; NULL: 8 bits. */
-const int8_t *qr_quantized_levels(enum qr_dtype coded);
+const int8_t *qr_quantized_levels(const struct qr_stored_tensor *t, enum qr_dtype coded);
+
+/* Of matrix e of a stack of them: rows row_first, row_first + row_step, ... as a matrix of its own. Owned by the set. */
+const struct qr_quantized *qr_quantized_cut(struct qr_tensor_files *st, const struct qr_stored_tensor *stack, int64_t e,
+                                            int64_t row_first, int64_t row_step);
 
 /* How many times 16 rows qr_quantized_fill reads best at once: as many as share a line of memory. */
 int32_t qr_quantized_together(const struct qr_stored_tensor *t);

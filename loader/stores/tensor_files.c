@@ -153,7 +153,7 @@ uint64_t qr_tensor_files_n_parameters(const struct qr_tensor_files *st)
     for (int32_t i = 0; i < st->made.n; i++) {
         const struct qr_stored_tensor *t = &st->made.item[i];
         n += t->part_of ? 0 : n_numbers(t);
-        for (int k = 0; t->quantized && k < QR_QUANTIZED_PARTS; k++)
+        for (int k = 0; t->quantized && !t->part_of && k < QR_QUANTIZED_PARTS; k++)
             n -= qr_quantized_part(t, k) ? n_numbers(qr_quantized_part(t, k)) : 0;
     }
     return n;

@@ -1,6 +1,6 @@
-/* A tiny random gpt-oss, as transformers and as llama.cpp's converter write it, against the greedy ids and logits that transformers
- * computed in double (tools/golden/gpt_oss.py): sinks, clamped gates, biases of experts and router, YaRN, a window in every other
- * layer, experts in stacks.
+/* Tiny random gpt-oss models, as transformers, as their makers (MXFP4) and as llama.cpp's converter write them, against the
+ * greedy ids and logits that transformers computed in double (tools/golden/gpt_oss.py): sinks, clamped gates, biases of experts
+ * and router, YaRN, a window in every other layer, experts in stacks.
  *
  * Tolerance: f32 sums of up to 256 products and four layers of them: the worst seen is 2.9e-6 for logits of size 1 to 3. The golden's
  * norms and rotary angles are f32. */
@@ -8,13 +8,11 @@
 
 #include "base/file.h"
 #include "base/half.h"
-#include "loader/write/safetensors_write.h"
 #include "tests/gguf_make.h"
 #include "tests/model/golden_gpt_oss.h"
 #include "tests/model/golden_values.h"
 
 #define TOLERANCE 1e-5
-#define TENSORS QR_COUNT(golden_tensor)
 #define LAYERS 4
 #define EXPERTS 6
 #define WIDTH 64
@@ -31,27 +29,54 @@ static uint16_t *numbers_of(const char *name, int64_t n)
     return v;
 }
 
-static void make_safetensors(const char *dir)
+/* The bytes of an MXFP4 model's codes or scales, or false: it is none of these. */
+static bool put_bytes(struct qr_buf *b, const char *name, int64_t n)
 {
-    struct qr_st_entry e[TENSORS];
-    struct qr_st_out o;
+    const char *tail = strrchr(name, '_');
+    const bool scales = tail && strcmp(tail, "_scales") == 0;
+    if (!scales && !(tail && strcmp(tail, "_blocks") == 0))
+        return false;
+    for (int64_t i = 0; b && i < n; i++) {
+        const uint64_t top = (uint64_t)((golden_unit(golden_hash(name) + (uint64_t)i)) * 256); /* of 24 bits */
+        const uint8_t byte = (uint8_t)(scales ? (strstr(name, "down") ? 120 : 123) + (top >> 6) : top);
+        qr_buf_put(b, &byte, 1);
+    }
+    return true;
+}
+
+static void make_safetensors(const char *dir, const struct golden_model *g)
+{
+    struct qr_buf header = {0}, data = {0};
     struct qr_err err = {0};
     char path[128];
-    for (int32_t i = 0; i < TENSORS; i++) {
-        const int64_t *s = golden_tensor[i].shape;
-        e[i] = (struct qr_st_entry){.name = golden_tensor[i].name, .dtype = QR_BF16, .n_dims = s[2] ? 3 : s[1] ? 2 : 1,
-                                    .shape = {s[0], s[1], s[2]}};
+    for (int32_t i = 0; i < g->n; i++) {
+        const struct golden_tensor *t = &g->tensor[i];
+        const size_t at = data.len;
+        const bool bytes = put_bytes(NULL, t->name, 0);
+        int64_t n = 1;
+        qr_buf_printf(&header, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[", i ? "," : "{", t->name, bytes ? "U8" : "BF16");
+        for (int k = 0; k < 4 && t->shape[k]; n *= t->shape[k++])
+            qr_buf_printf(&header, "%s%lld", k ? "," : "", (long long)t->shape[k]);
+        if (!put_bytes(&data, t->name, n)) {
+            uint16_t *v = numbers_of(t->name, n);
+            qr_buf_put(&data, v, (size_t)n * sizeof *v);
+            qr_free(v);
+        }
+        qr_buf_printf(&header, "],\"data_offsets\":[%zu,%zu]}", at, data.len);
     }
+    qr_buf_put_str(&header, "}");
     snprintf(path, sizeof path, "%s/config.json", dir);
-    cr_assert_eq(qr_file_put(path, golden_config, strlen(golden_config), &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_file_put(path, g->config, strlen(g->config), &err), 0, "%s", err.msg);
+    struct qr_buf file = {0};
+    const uint64_t len = header.len;
+    qr_buf_put(&file, &len, sizeof len);
+    qr_buf_put(&file, header.data, header.len);
+    qr_buf_put(&file, data.data, data.len);
     snprintf(path, sizeof path, "%s/model.safetensors", dir);
-    cr_assert_eq(qr_st_out_open(&o, path, e, TENSORS, NULL, 0, &err), 0, "%s", err.msg);
-    for (int32_t i = 0; i < TENSORS; i++) {
-        uint16_t *v = numbers_of(e[i].name, qr_st_entry_count(&e[i]));
-        cr_assert_eq(qr_st_out_put(&o, v, (size_t)qr_st_entry_count(&e[i]) * sizeof *v, &err), 0, "%s", err.msg);
-        qr_free(v);
-    }
-    cr_assert_eq(qr_st_out_close(&o, false, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_file_put(path, file.data, file.len, &err), 0, "%s", err.msg);
+    qr_buf_release(&file);
+    qr_buf_release(&header);
+    qr_buf_release(&data);
 }
 
 /* ---- the same as a GGUF file ---- */
@@ -162,22 +187,22 @@ static void make_gguf(const char *path)
 
 /* ---- what a model says ---- */
 
-static void check_model(const char *path, const char *isa, bool plain)
+static void check_model(const struct golden_model *g, const char *path, const char *isa, bool plain)
 {
     struct rig r;
     rig_open(&r, path, (struct rig_options){.isa = isa, .compute = QR_COMPUTE_F32, .plain = plain});
     const int32_t v = rig_vocab(&r);
     struct rig_seq s = rig_seq_new(&r, 0, NULL);
-    float *rows = rig_prompt(&r, &s, golden_ids, GOLDEN_PROMPT, 13), *last = rows + (GOLDEN_PROMPT - 1) * v;
-    double worst = fabs(log_sum_exp(last, v) - golden_lse);
+    float *rows = rig_prompt(&r, &s, g->ids, GOLDEN_PROMPT, 13), *last = rows + (GOLDEN_PROMPT - 1) * v;
+    double worst = fabs(log_sum_exp(last, v) - g->lse);
     for (int32_t i = 0; i < GOLDEN_SHOWN; i++)
-        worst = fmax(worst, fabs((double)last[16 * i] - golden_logit[i]));
+        worst = fmax(worst, fabs((double)last[16 * i] - g->logit[i]));
     printf("%-7s %s: worst difference %.2e\n", isa, path, worst);
     cr_expect_leq(worst, TOLERANCE, "%s, %s: %.3e", isa, path, worst);
     for (int32_t i = 0; i < GOLDEN_MADE; i++) {
         const int32_t id = argmax(last, v);
-        cr_assert_eq(id, golden_ids[GOLDEN_PROMPT + i], "%s, %s: id %d is %d, not %d", isa, path, i, id,
-                     golden_ids[GOLDEN_PROMPT + i]);
+        cr_assert_eq(id, g->ids[GOLDEN_PROMPT + i], "%s, %s: id %d is %d, not %d", isa, path, i, id,
+                     g->ids[GOLDEN_PROMPT + i]);
         qr_free(rows);
         rows = last = rig_step(&r, &(struct rig_item){.seq = &s, .ids = &id, .n = 1, .want = RIG_LAST}, 1);
     }
@@ -186,20 +211,33 @@ static void check_model(const char *path, const char *isa, bool plain)
     rig_close(&r);
 }
 
-Test(golden_gpt_oss, greedy_ids_of_a_directory_and_of_a_gguf_file_are_those_of_transformers_on_every_level)
+/* A directory of g, and with_gguf the file of the same. */
+static void check_on_all_levels(const struct golden_model *g, bool with_gguf)
 {
     const char *names[8];
     const int32_t n_levels = levels(names);
     char dir[64], file[96];
     struct qr_err err = {0};
     temp_dir_make(dir, "gpt-oss");
-    make_safetensors(dir);
+    make_safetensors(dir, g);
     snprintf(file, sizeof file, "%s/model.gguf", dir);
-    make_gguf(file);
+    if (with_gguf)
+        make_gguf(file);
     for (int32_t l = 0; l < n_levels; l++)
         for (int plain = 0; plain < 2; plain++) {
-            check_model(dir, names[l], plain);
-            check_model(file, names[l], plain);
+            check_model(g, dir, names[l], plain);
+            if (with_gguf)
+                check_model(g, file, names[l], plain);
         }
     cr_assert_eq(qr_dir_remove(dir, &err), 0, "%s", err.msg);
+}
+
+Test(golden_gpt_oss, greedy_ids_of_a_directory_and_of_a_gguf_file_are_those_of_transformers_on_every_level)
+{
+    check_on_all_levels(&bf16_model, true);
+}
+
+Test(golden_gpt_oss, greedy_ids_with_experts_in_mxfp4_are_those_of_transformers_on_every_level)
+{
+    check_on_all_levels(&mxfp4_model, false);
 }

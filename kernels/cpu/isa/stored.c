@@ -150,8 +150,22 @@ VF_FN void transpose_8x8(__m512i x[8])
     }
 }
 
-/* At most WORDS outputs, of which words of at most BLOCK inputs are there, while those of `ahead` inputs AHEAD further on are brought into the cache. */
-static void along_block(uint8_t *code, int64_t pitch, const uint8_t *words, int64_t words_pitch, int32_t n_out, int32_t n_in, int32_t ahead)
+/* Of each output one word of the inputs in[n]. */
+VF_FN __m512i pick(const uint8_t *words, int64_t words_pitch, __mmask16 there, const int32_t *in, int32_t n)
+{
+    __m512i word = _mm512_setzero_si512();
+    for (int32_t k = 0; k < n; k++) {
+        const __m512i from = _mm512_maskz_loadu_epi32(there, words + in[k] / 8 * words_pitch);
+        const __m512i code = _mm512_srlv_epi32(from, _mm512_set1_epi32(in[k] % 8 * 4)); /* and others above it */
+        word = _mm512_or_si512(_mm512_srli_epi32(word, 4), _mm512_slli_epi32(code, 28));
+    }
+    return n == 8 ? word : _mm512_srlv_epi32(word, _mm512_set1_epi32(32 - 4 * n));
+}
+
+/* At most WORDS outputs, of which words of at most BLOCK inputs are there, while those of `ahead` inputs AHEAD further on are
+ * prefetched; or of the inputs in[n_in]. */
+static void along_block(uint8_t *code, int64_t pitch, const uint8_t *words, int64_t words_pitch, int32_t n_out, int32_t n_in, int32_t ahead,
+                        const int32_t *in)
 {
     const __m512i half = _mm512_set1_epi8(15);
     const __mmask16 there = (__mmask16)((1u << n_out) - 1);
@@ -160,7 +174,10 @@ static void along_block(uint8_t *code, int64_t pitch, const uint8_t *words, int6
     for (int32_t i = 0; i < ahead; i += 8)
         _mm_prefetch(words + (AHEAD + i) / 8 * words_pitch, _MM_HINT_T0);
     for (int32_t r = 0; r < 8; r++) {
-        const __m512i x = 8 * r < n_in ? _mm512_maskz_loadu_epi32(there, words + r * words_pitch) : _mm512_setzero_si512();
+        const int32_t left = n_in - 8 * r;
+        const __m512i x = left <= 0 ? _mm512_setzero_si512()
+                          : in      ? pick(words, words_pitch, there, in + 8 * r, left < 8 ? left : 8)
+                                    : _mm512_maskz_loadu_epi32(there, words + r * words_pitch);
         const __m512i low = _mm512_and_si512(x, half), high = _mm512_and_si512(_mm512_srli_epi32(x, 4), half);
         first[r] = _mm512_unpacklo_epi8(low, high);
         second[r] = _mm512_unpackhi_epi8(low, high);
@@ -171,22 +188,87 @@ static void along_block(uint8_t *code, int64_t pitch, const uint8_t *words, int6
         _mm512_mask_storeu_epi8(code + o * pitch, kept, (o & 2 ? second : first)[o / 4 * 2 + o % 2]);
 }
 
-static void along(uint8_t *code, int64_t pitch, const uint8_t *words, int64_t words_pitch, int64_t n_out, int64_t n_in)
+static void along(uint8_t *code, int64_t pitch, const uint8_t *words, int64_t words_pitch, int64_t n_out, int64_t n_in, const int32_t *in)
 {
     QR_ASSERT(code != NULL && words != NULL);
     QR_ASSERT(n_out >= 0 && n_in >= 0 && n_in <= pitch);
     for (int64_t i = 0; i < n_in; i += BLOCK)
         for (int64_t o = 0; o < n_out; o += WORDS)
-            along_block(code + o * pitch + i, pitch, words + i / 8 * words_pitch + 4 * o, words_pitch, (int32_t)(n_out - o < WORDS ? n_out - o : WORDS),
-                        block_of(n_in - i), block_of(n_in - i - AHEAD));
+            along_block(code + o * pitch + i, pitch, words + (in ? 0 : i / 8 * words_pitch) + 4 * o, words_pitch,
+                        (int32_t)(n_out - o < WORDS ? n_out - o : WORDS), block_of(n_in - i), in ? 0 : block_of(n_in - i - AHEAD), in ? in + i : NULL);
 }
 
 #endif
 
+#ifdef QR_ISA_avx2
+#define OUTPUTS 8
+#define INPUTS 32
+
+/* Of each of eight outputs, a lane each, the word of the inputs in[n]. */
+VF_FN __m256i pick(const uint8_t *words, int64_t words_pitch, __m256i there, const int32_t *in, int32_t n)
+{
+    __m256i word = _mm256_setzero_si256();
+    for (int32_t k = 0; k < n; k++) {
+        const __m256i from = _mm256_maskload_epi32((const int *)(const void *)(words + in[k] / 8 * words_pitch), there);
+        const __m256i code = _mm256_srlv_epi32(from, _mm256_set1_epi32(in[k] % 8 * 4)); /* and others above it */
+        word = _mm256_or_si256(_mm256_srli_epi32(word, 4), _mm256_slli_epi32(code, 28));
+    }
+    return n == 8 ? word : _mm256_srlv_epi32(word, _mm256_set1_epi32(32 - 4 * n));
+}
+
+/* x[r] as four numbers of 64 bits: number c of each, side by side, in x[c]. */
+VF_FN void transpose_4x4(__m256i x[4])
+{
+    const __m256i a = _mm256_unpacklo_epi64(x[0], x[1]), b = _mm256_unpackhi_epi64(x[0], x[1]);
+    const __m256i c = _mm256_unpacklo_epi64(x[2], x[3]), d = _mm256_unpackhi_epi64(x[2], x[3]);
+    x[0] = _mm256_permute2x128_si256(a, c, 0x20);
+    x[1] = _mm256_permute2x128_si256(b, d, 0x20);
+    x[2] = _mm256_permute2x128_si256(a, c, 0x31);
+    x[3] = _mm256_permute2x128_si256(b, d, 0x31);
+}
+
+/* At most OUTPUTS outputs and INPUTS inputs: those of the words, or in[n_in]. */
+static void along_block(uint8_t *code, int64_t pitch, const uint8_t *words, int64_t words_pitch, int32_t n_out, int32_t n_in, const int32_t *in)
+{
+    const __m256i half = _mm256_set1_epi8(15), lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    const __m256i there = _mm256_cmpgt_epi32(_mm256_set1_epi32(n_out), lane);
+    QR_UNINITIALIZED __m256i first[4], second[4]; /* outputs 0, 1, 4, 5 and 2, 3, 6, 7 */
+    QR_UNINITIALIZED uint8_t some[INPUTS];
+    for (int32_t r = 0; r < 4; r++) {
+        const int32_t left = n_in - 8 * r;
+        const __m256i x = left <= 0 ? _mm256_setzero_si256()
+                          : in      ? pick(words, words_pitch, there, in + 8 * r, left < 8 ? left : 8)
+                                    : _mm256_maskload_epi32((const int *)(const void *)(words + r * words_pitch), there);
+        const __m256i low = _mm256_and_si256(x, half), high = _mm256_and_si256(_mm256_srli_epi32(x, 4), half);
+        first[r] = _mm256_unpacklo_epi8(low, high);
+        second[r] = _mm256_unpackhi_epi8(low, high);
+    }
+    transpose_4x4(first);
+    transpose_4x4(second);
+    for (int32_t o = 0; o < n_out; o++) {
+        const __m256i row = (o & 2 ? second : first)[o / 4 * 2 + o % 2];
+        _mm256_storeu_si256((__m256i *)(void *)(n_in == INPUTS ? code + o * pitch : some), row);
+        if (n_in < INPUTS)
+            memcpy(code + o * pitch, some, (size_t)n_in);
+    }
+}
+
+static void along(uint8_t *code, int64_t pitch, const uint8_t *words, int64_t words_pitch, int64_t n_out, int64_t n_in, const int32_t *in)
+{
+    QR_ASSERT(code != NULL && words != NULL);
+    QR_ASSERT(n_out >= 0 && n_in >= 0 && n_in <= pitch);
+    for (int64_t i = 0; i < n_in; i += INPUTS)
+        for (int64_t o = 0; o < n_out; o += OUTPUTS)
+            along_block(code + o * pitch + i, pitch, words + (in ? 0 : i / 8 * words_pitch) + 4 * o, words_pitch,
+                        (int32_t)(n_out - o < OUTPUTS ? n_out - o : OUTPUTS), (int32_t)(n_in - i < INPUTS ? n_in - i : INPUTS),
+                        in ? in + i : NULL);
+}
+#endif
+
 const struct qr_stored_ops QR_ISA_NAME(stored_ops) = {
     .int4_errors = int4_errors,
+    .along = along,
 #ifndef QR_ISA_avx2
     .across = across,
-    .along = along,
 #endif
 };

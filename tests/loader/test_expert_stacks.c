@@ -99,7 +99,7 @@ static struct qr_tensor_files *open_mxfp4(struct qr_buf *file, const char *scale
     qr_buf_put(file, &len, sizeof len);
     qr_buf_put_str(file, header);
     for (int i = 0; i < 256 + 16; i++) {
-        const uint8_t byte = i < 256 ? block_byte(i / 16, i % 16) : (uint8_t)(127 + (i - 256) % 5 - 2);
+        const uint8_t byte = (uint8_t)(i < 256 ? block_byte(i / 16, i % 16) : 127 + (i - 256) % 5 - 2);
         qr_buf_put(file, &byte, 1);
     }
     cr_assert_eq(qr_safetensors_open_memory(&st, file->data, file->len, "file", err), 0, "%s", err->msg);

@@ -163,7 +163,7 @@ function(quire_cuda_library)
     endif()
     # Small files are one job: of what each takes by itself, three quarters are CUDA's own headers. Names that they give to different things end with each.
     set(together "")
-    foreach(stem adapt attend_join compare family optim pack_eights peer_sum rows)
+    foreach(stem adapt attend_join family optim pack_eights peer_sum rows)
         string(APPEND together "#include \"kernels/cuda/${stem}.cu\"\n#undef AT_ONCE\n#undef THREADS\n#undef TURNS\n#undef WARPS\n")
         list(REMOVE_ITEM sources ${PROJECT_SOURCE_DIR}/kernels/cuda/${stem}.cu)
     endforeach()

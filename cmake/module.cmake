@@ -143,6 +143,17 @@ function(quire_tests name)
     endforeach()
 endfunction()
 
+# device_check: compares a device's kernels with others (tests/device/check). Programs of tests run its command; where there are no tests, tools/gpu.sh asks for
+# the program by name.
+function(quire_device_check)
+    quire_module(device_check DEPS engine kernels base SOURCES tests/device/check/*.c bench/kern/scene.c)
+    add_executable(device_check ${PROJECT_SOURCE_DIR}/tests/device/device_check.c)
+    target_link_libraries(device_check PRIVATE quire_flags quire_device_check)
+    if(NOT QUIRE_TESTS OR QUIRE_TSAN OR QUIRE_FUZZ)
+        set_target_properties(quire_device_check device_check PROPERTIES EXCLUDE_FROM_ALL TRUE)
+    endif()
+endfunction()
+
 # The longest first, so that no core is idle at the end: seconds that a test alone takes in release or under asan, whichever is more. e2e/test_ranks takes two places, and so
 # begins before one is taken. Tests that run alone have none: they come last, when nothing has to end first for them.
 set(QUIRE_TEST_COST_e2e/test_ranks 60)

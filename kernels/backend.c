@@ -201,13 +201,6 @@ struct qr_backend_ways qr_backend_ways(const struct qr_backend *be)
     return be->device && be->device->ways ? be->device->ways(be) : none;
 }
 
-void qr_backend_compare(struct qr_backend *be, struct qr_difference *out, const float *got, const float *want, int64_t n)
-{
-    QR_ASSERT(be != NULL && be->device != NULL && be->device->compare != NULL);
-    QR_ASSERT(out != NULL && got != NULL && want != NULL && n > 0 && n <= UINT32_MAX);
-    be->device->compare(be, out, got, want, n);
-}
-
 size_t qr_backend_export_choices(struct qr_backend *be, char *out, size_t size)
 {
     QR_ASSERT(be != NULL);

@@ -168,14 +168,6 @@ struct qr_backend_ways {
 };
 struct qr_backend_ways qr_backend_ways(const struct qr_backend *be);
 
-/* The largest |got - want| of n floats (UINT32_MAX at most), compared where they are, on a device, and where it is first; infinite
- * where either is no number. */
-struct qr_difference {
-    float worst, got, want;
-    int64_t at;
-};
-void qr_backend_compare(struct qr_backend *be, struct qr_difference *out, const float *got, const float *want, int64_t n);
-
 /* What it chose, for another rank's device, which adopts it in the place of its own choices: a text of so many bytes with its final 0, written where
  * they fit. */
 size_t qr_backend_export_choices(struct qr_backend *be, char *out, size_t size);

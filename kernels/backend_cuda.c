@@ -164,14 +164,9 @@ static struct qr_backend_ways cuda_ways(const struct qr_backend *be)
     return plugin_of(be)->ways ? plugin_of(be)->ways(be->queue) : none;
 }
 
-static void cuda_compare(struct qr_backend *be, struct qr_difference *out, const float *got, const float *want, int64_t n)
-{
-    plugin_of(be)->compare(be->queue, out, got, want, n);
-}
-
 static const struct qr_device cuda_device = {.close = cuda_close, .scratch_bytes = cuda_scratch_bytes, .supports = cuda_supports, .trains = cuda_trains,
                                              .prepare = cuda_prepare, .plans = cuda_plans, .export_choices = cuda_export_choices,
-                                             .adopt_choices = cuda_adopt_choices, .ways = cuda_ways, .compare = cuda_compare};
+                                             .adopt_choices = cuda_adopt_choices, .ways = cuda_ways};
 
 static int open_queue(struct qr_backend *be, const struct qr_backend_options *o, int32_t index, struct qr_err *err)
 {

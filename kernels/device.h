@@ -15,7 +15,6 @@ struct qr_device {
     size_t (*export_choices)(struct qr_backend *be, char *out, size_t size);                     /* likewise, both */
     void (*adopt_choices)(struct qr_backend *be, const char *text);
     struct qr_backend_ways (*ways)(const struct qr_backend *be);                                 /* likewise */
-    void (*compare)(struct qr_backend *be, struct qr_difference *out, const float *got, const float *want, int64_t n); /* NULL: of the host */
 };
 
 #define QR_STEP_ROWS_DEFAULT 2048

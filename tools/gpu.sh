@@ -10,10 +10,12 @@
 #         A second call adds to them. `tools/gpu_results.py OUT` makes the tables of docs/performance.md of them.
 # PACK    the folder that `pack` made, or - where this machine has all packages
 #
-# The packed program and library are used where they start; else a build begins behind the first steps (build-gpu/), and what needs it waits. Models are made behind
-# the first steps as well, in /dev/shm where it is large enough. Neither a step that fails nor one that does not end keeps the others from running. The
-# words of summary.txt: ok; FAILED and its exit status; out of time; skipped (something is not here); missing (the program does not know a flag); no time (too little
-# was left to begin); not built; fell back (a line of its own: something slower did the work). The exit status is the number of lines that are neither ok nor skipped.
+# The packed programs and library are used where they start; else a build begins behind the first steps (build-gpu/),
+# and what needs it waits. Models are made behind the first steps as well, in /dev/shm where it is large enough. Neither
+# a step that fails nor one that does not end keeps the others from running. The words of summary.txt: ok; FAILED and its
+# exit status; out of time; skipped (something is not here); missing (the program does not know a flag); no time (too
+# little was left to begin); not built; fell back (a line of its own: something slower did the work). The exit status is
+# the number of lines that are neither ok nor skipped.
 # QUIRE_GPU_SECONDS (570): what all steps may take together. Settings of the card are left as they are.
 set -u
 
@@ -67,7 +69,7 @@ plan='
 build_limit=300
 
 [ "${1:-}" != pack ] || exec bash "$(dirname "$0")/gpu_pack.sh" "${2:-}"
-[ $# -ge 2 ] || { sed -n '2,22s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# -ge 2 ] || { sed -n '2,19s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 here=$(cd "$(dirname "$0")/.." && pwd)
 mkdir -p "$1" && out=$(cd "$1" && pwd) || exit 2
 pack=$2
@@ -223,10 +225,11 @@ print(*(p + "/" + d + "/lib" for p in nvidia.__path__ for d in __import__("os").
     done
 }
 
-# starts FOLDER: whether its program and library find all that they are linked with.
+# starts FOLDER: whether its programs and library find all that they are linked with.
 starts() {
-    [ -x "$1/quire" ] && [ -f "$1/libquire_cuda.so" ] || return 1
-    ! LD_LIBRARY_PATH=$path ldd "$1/quire" "$1/libquire_cuda.so" 2>&1 | grep -E 'not found|not a dynamic' && LD_LIBRARY_PATH=$path "$1/quire" --version >/dev/null
+    [ -x "$1/quire" ] && [ -x "$1/device_check" ] && [ -f "$1/libquire_cuda.so" ] || return 1
+    ! LD_LIBRARY_PATH=$path ldd "$1/quire" "$1/device_check" "$1/libquire_cuda.so" 2>&1 |
+        grep -E 'not found|not a dynamic' && LD_LIBRARY_PATH=$path "$1/quire" --version >/dev/null
 }
 
 path_before=${LD_LIBRARY_PATH:-}

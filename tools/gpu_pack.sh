@@ -1,7 +1,9 @@
 #!/bin/bash
-# gpu_pack.sh DIR - (tools/gpu.sh pack DIR) builds here what tools/gpu.sh runs on a machine with a GPU, and gathers it in DIR: `quire` and `libquire_cuda.so` (release,
-# for compute capability 9.0a alone), `instructions`, the small libraries that they need in lib/, the packages that a build there would need in usr/, models with
-# known answers in goldens/, and packed.txt. glibc, cuBLASLt and the driver are that machine's. Exit status 1 where something would not start there.
+# gpu_pack.sh DIR - (tools/gpu.sh pack DIR) builds here what tools/gpu.sh runs on a machine with a GPU, and gathers it
+# in DIR: `quire`, `device_check` and `libquire_cuda.so` (release, for compute capability 9.0a alone), `instructions`,
+# the small libraries that they need in lib/, the packages that a build there would need in usr/, models with known
+# answers in goldens/, and packed.txt. glibc, cuBLASLt and the driver are that machine's. Exit status 1 where something
+# would not start there.
 set -eu -o pipefail
 
 [ $# = 1 ] && [ -n "$1" ] || { echo "gpu_pack.sh: into which folder? tools/gpu.sh pack DIR" >&2; exit 2; }
@@ -19,7 +21,7 @@ where=()
 [ -f "$build/CMakeCache.txt" ] || ! command -v ninja >/dev/null || where+=(-G Ninja)
 cmake -S "$here" -B "$build" "${where[@]}" -DCMAKE_BUILD_TYPE=Release -DQUIRE_SERVER=OFF -DQUIRE_TESTS=OFF -DQUIRE_MPI=OFF -DQUIRE_LEVELS_DRAFT=OFF -DQUIRE_CUDA=ON \
     -DQUIRE_CUDA_DRAFT=OFF -DQUIRE_CUDA_ARCHS=90a >/dev/null
-cmake --build "$build" -j "${QUIRE_GPU_JOBS:-$(nproc)}"
+cmake --build "$build" -j "${QUIRE_GPU_JOBS:-$(nproc)}" --target all device_check
 of=$here/tests/cuda_emu/instructions.cu
 if ! [ "$build/instructions" -nt "$of" ] || [ -n "$(find "$here/kernels/cuda" "$here/tests/cuda_emu" -name '*.h' -newer "$build/instructions")" ]; then
     nvcc -std=c++14 -O1 -fmad=false -gencode arch=compute_90a,code=sm_90a -I"$here" -DINSTRUCTIONS_MAIN "$of" -o "$build/instructions"
@@ -27,11 +29,11 @@ fi
 
 rm -rf "$dir/lib" "$dir/goldens"
 mkdir -p "$dir/lib"
-programs=(quire libquire_cuda.so instructions)
+programs=(quire device_check libquire_cuda.so instructions)
 for f in "${programs[@]}"; do cp -p "$build/$f" "$dir/$f"; done
 
 # What they need but for what each machine has, and cuBLASLt, which comes with CUDA or PyTorch.
-ldd "$dir/quire" "$dir/libquire_cuda.so" "$dir/instructions" | sed -n 's/^\t\([^ ]*\) => \(\/[^ ]*\).*/\1 \2/p' | sort -u | while read -r name from; do
+ldd "${programs[@]/#/$dir/}" | sed -n 's/^\t\([^ ]*\) => \(\/[^ ]*\).*/\1 \2/p' | sort -u | while read -r name from; do
     case $name in
     libc.so.* | libm.so.* | libdl.so.* | librt.so.* | libpthread.so.* | libgcc_s.so.* | libstdc++.so.* | libcublasLt.so.* | ld-linux*) ;;
     *) cp -L "$from" "$dir/lib/$name" ;;
@@ -48,7 +50,7 @@ for f in "${programs[@]/#/$dir/}" "$dir"/lib/*; do
 done
 echo "the newest symbols of glibc are of $needs; expected: of $glibc_newest or older"
 [ "$(printf '%s\n' "$needs" "$glibc_newest" | sort -V | tail -n 1)" = "$glibc_newest" ] || fail "these programs need a glibc that the GPU's machine may not have: pack on an older system"
-missing=$(LD_LIBRARY_PATH=$dir/lib ldd "$dir/quire" "$dir/libquire_cuda.so" "$dir/instructions" | grep 'not found' || true)
+missing=$(LD_LIBRARY_PATH=$dir/lib ldd "${programs[@]/#/$dir/}" | grep 'not found' || true)
 [ -z "$missing" ] || fail "not found here: $missing"
 "$dir/quire" --version
 python3 "$here/tools/cuda_fits.py" "$dir/libquire_cuda.so" --archs 90 | tail -n 1 || true # 77 where there is no cuobjdump

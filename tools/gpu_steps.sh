@@ -26,8 +26,11 @@ f.restype = ctypes.c_size_t
 print(sys.argv[1], sys.argv[2], (f(ctypes.byref(n)), n.value)[1] if len(sys.argv) > 3 else f())' "$@" 2>&1 | tail -n 1
 }
 
-# The sources that the program is built from, as one number.
-sources() { (cd "$here" && find base kernels tokenizer kvcache comm loader scheduler model engine train bench cli -name '*.[ch]' -o -name '*.cu' | LC_ALL=C sort | xargs cat | sha256sum | cut -c 1-16); }
+# The sources that the programs are built from, as one number.
+sources() {
+    (cd "$here" && find base kernels tokenizer kvcache comm loader scheduler model engine train bench cli tests/device \
+        tests/ops_cases.h -name '*.[ch]' -o -name '*.cu' | LC_ALL=C sort | xargs cat | sha256sum | cut -c 1-16)
+}
 
 facts() {
     local f rc=0
@@ -36,7 +39,10 @@ facts() {
     date -u; uname -r; getconf GNU_LIBC_VERSION
     nproc; grep -E "MemTotal|MemAvailable" /proc/meminfo; df -h "$models" "$build" | sed 1d
     echo "program: $quire; libraries: $LD_LIBRARY_PATH"
-    for f in "$quire" "${quire%/*}/libquire_cuda.so" "$pack/instructions"; do echo "$f"; ldd "$f" 2>&1 | grep -v linux-vdso; done
+    for f in "$quire" "${quire%/*}"/{device_check,libquire_cuda.so} "$pack/instructions"; do
+        echo "$f"
+        ldd "$f" 2>&1 | grep -v linux-vdso
+    done
     if [ -f "$pack/packed.txt" ]; then
         cat "$pack/packed.txt"
         [ "${quire%/*}" != "$pack" ] || grep -q "^sources $(sources)$" "$pack/packed.txt" || echo "the packed program is of other sources than this tree: tools/gpu.sh pack again"
@@ -80,7 +86,7 @@ print(";".join(h[:-len("/include/cublasLt.h")] for p in nvidia.__path__ for h in
     command -v nvcc; gcc --version | head -n 1; cmake --version | head -n 1
     cmake -S "$here" -B "$build" -DCMAKE_BUILD_TYPE=Release -DQUIRE_SERVER=OFF -DQUIRE_TESTS=OFF -DQUIRE_MPI=OFF -DQUIRE_WERROR=OFF -DQUIRE_CUDA=ON \
         -DQUIRE_CUDA_DRAFT=OFF -DQUIRE_CUDA_ARCHS="$(arch)" "${where[@]}" || return 1
-    cmake --build "$build" -j "$(nproc)" || return 1
+    cmake --build "$build" -j "$(nproc)" --target all device_check || return 1
     [ -f "$build/libquire_cuda.so" ] || { echo "error: libquire_cuda.so was not built: is there cuBLASLt beside nvcc?"; return 1; }
 }
 
@@ -105,7 +111,7 @@ model() {
 
 # ---- right? ----
 
-check() { "$quire" bench kern --device cuda --check "$@"; } # a process each: a launch that fails ends its program
+check() { "${quire%/*}/device_check" --device cuda "$@"; } # a process each: a launch that fails ends its program
 
 check_large() {
     local rc
@@ -178,7 +184,7 @@ sanitize() {
     [ "$QUIRE_CUDA_HOPPER" = 0 ] || [ "$rc" != 9 ] || { echo "with wgmma attention this is only said"; return 0; }
     return "$rc"
 }
-sanitize_rows() { sanitize "$1" 0 "$quire" bench kern --device cuda --check --only rows; }
+sanitize_rows() { sanitize "$1" 0 "${quire%/*}/device_check" --device cuda --only rows; }
 sanitize_generate() { sanitize "$1" "$2" "$quire" generate --device cuda --model "$tiny" -n 3 -p Once; }
 
 # One model on one GPU and on two: answers are close, and the same every time; then what two are worth.

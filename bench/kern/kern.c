@@ -25,13 +25,11 @@
 #define X_FLOATS ((size_t)512 * 16384) /* the largest activation in the table */
 
 #define EXIT_SLOWER 6
-#define EXIT_WRONG 7
-#define EXIT_NOTHING 77 /* there was nothing to compare: as tests say that they were skipped */
 
 struct options {
     const char *device, *isa, *only, *baseline, *json, *threshold;
-    int64_t threads, time_us, memory_bytes, scale;
-    bool check, small, large;
+    int64_t threads, time_us, memory_bytes;
+    bool small;
 };
 
 static const struct qr_option table[] = {
@@ -45,15 +43,6 @@ static const struct qr_option table[] = {
      "Only some: read (the probes), linear, attention, rows (all others), head (a vocabulary's product, and packing), or back (gradients of rows; of a device "
      "also of products, and the optimizer).",
      "Kernels", true},
-    {"check", 0, QR_OPT_FLAG, offsetof(struct options, check), "false", 0, 0, NULL, NULL,
-     "Measure nothing; compare every kernel of the device with the plainest one (--only linear, attention or rows). Exit status 7 when one is wrong.",
-     "Kernels", true},
-    {"large", 0, QR_OPT_FLAG, offsetof(struct options, large), "false", 0, 0, NULL, NULL,
-     "With --check: at the shapes of models, a GPU's own ways (wgmma, cuBLASLt) with the plain ones (--only linear or attention); --json gets a line "
-     "a case. Exit status 7 when one is wrong, 77 when the GPU has no second way or no room.",
-     "Kernels", true},
-    {"scale", 0, QR_OPT_INT, offsetof(struct options, scale), "1", 1, 4096, NULL, "N",
-     "With --large: numbers of sequences, rows, tokens, heads and widths are divided by this, for a slow device.", "Kernels", false},
     {"time", 0, QR_OPT_TIME, offsetof(struct options, time_us), "300ms", 1000, 60e6, NULL, "TIME", "How long to repeat each case.", "Kernels", true},
     {"memory", 0, QR_OPT_BYTES, offsetof(struct options, memory_bytes), "512MiB", 128 << 20, 64e9, NULL, "BYTES",
      "Operands of successive calls are spread over this much memory, so that they come from there and not from a cache.", "Kernels", false},
@@ -408,15 +397,14 @@ static int check_only(const struct options *o, struct qr_err *err)
 {
     static const char *const parts[] = {"linear", "attention", "rows", "read", "back", "head"};
     const bool cpu = strcmp(o->device, "cpu") == 0;
-    const int n = o->large ? 2 : o->check ? 3 : cpu ? QR_COUNT(parts) : 5;
+    const int n = cpu ? QR_COUNT(parts) : 5;
     char list[80] = "";
     for (int i = 0; i < n; i++) {
         if (qr_kern_wanted(o->only, parts[i]))
             return 0;
         snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", i == 0 ? "" : i + 1 < n ? ", " : " or ", parts[i]);
     }
-    return qr_err_set(err, QR_E_USAGE, "--only: '%.60s' is no part of %s; use %s", o->only,
-                      o->check ? "a comparison" : cpu ? "what is measured" : "what is measured of a device", list);
+    return qr_err_set(err, QR_E_USAGE, "--only: '%.60s' is no part of what is measured%s; use %s", o->only, cpu ? "" : " of a device", list);
 }
 
 /* Measures, writes, compares. The baseline is read before anything is measured: it may be the file that --json writes. */
@@ -426,18 +414,8 @@ static int run(struct qr_command_run *r, struct qr_err *err)
     struct qr_kern_rows rows = {0}, before = {0};
     struct qr_buf text = {0};
     double threshold = 0;
-    int32_t n_wrong = 0;
-    if (o->large && !o->check)
-        return qr_err_set(err, QR_E_USAGE, "--large is for --check");
     if (check_only(o, err) != 0)
         return QR_E_USAGE;
-    if (o->check) {
-        const struct qr_kern_large_options large = {.device = o->device, .only = o->only, .json = o->json, .scale = (int32_t)o->scale};
-        int32_t n_compared = 1;
-        const int opened = o->large ? qr_bench_kern_large(&large, &n_wrong, &n_compared, err) : qr_bench_kern_check(o->device, o->only, &n_wrong, err);
-        r->status = n_wrong > 0 ? EXIT_WRONG : n_compared == 0 ? EXIT_NOTHING : 0;
-        return opened;
-    }
     int rc = qr_kern_threshold_parse(&threshold, o->threshold != NULL ? o->threshold : "10%", err);
     if (rc == 0 && o->baseline != NULL)
         rc = qr_kern_rows_read(&before, o->baseline, err);

@@ -452,5 +452,4 @@ const struct qr_cuda_plugin qr_cuda_plugin = {
     .export_choices = qr_plan_export,
     .adopt_choices = qr_plan_adopt,
     .ways = queue_ways,
-    .compare = qr_cuda_compare,
 };

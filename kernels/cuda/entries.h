@@ -24,10 +24,6 @@ void qr_cuda_gather_rows(struct qr_queue *q, const struct qr_gather_args *a);
 /* Whether this library has code for the device that is in use: 0, or the runtime's word for why not. */
 int qr_cuda_code_missing(void);
 
-/* compare.cu: waits */
-struct qr_difference;
-void qr_cuda_compare(struct qr_queue *q, struct qr_difference *out, const float *got, const float *want, int64_t n);
-
 /* family.cu */
 void qr_cuda_layer_norm(struct qr_queue *q, const struct qr_layer_norm_args *a);
 void qr_cuda_unit(struct qr_queue *q, const struct qr_unit_args *a);

@@ -68,15 +68,13 @@ struct qr_cuda_plugin {
     void (*adopt_choices)(struct qr_queue *q, const char *text);
 
     struct qr_backend_ways (*ways)(const struct qr_queue *q); /* NULL: there is one way */
-    void (*compare)(struct qr_queue *q, struct qr_difference *out, const float *got, const float *want, int64_t n);
 };
 
 /* A number that differs when the size of a struct does that both sides read. */
 static inline uint64_t qr_cuda_layout(void)
 {
     const size_t size[] = {QR_DTYPE_COUNT, sizeof(struct qr_cuda_plugin), sizeof(struct qr_cuda_options), sizeof(struct qr_cuda_facts),
-        sizeof(struct qr_backend_ways), sizeof(struct qr_difference),
-        sizeof(struct qr_mem_ops), sizeof(struct qr_peer_ops), sizeof(struct qr_peers_options),
+        sizeof(struct qr_backend_ways), sizeof(struct qr_mem_ops), sizeof(struct qr_peer_ops), sizeof(struct qr_peers_options),
         sizeof(struct qr_kernels), sizeof(struct qr_backward), sizeof(struct qr_batch), sizeof(struct qr_kv_view),
         sizeof(struct qr_weight), sizeof(struct qr_linear_args), sizeof(struct qr_norm_args), sizeof(struct qr_head_norm_args), sizeof(struct qr_add_args),
         sizeof(struct qr_embed_args), sizeof(struct qr_rope_table_args), sizeof(struct qr_rope_args), sizeof(struct qr_kv_write_args),

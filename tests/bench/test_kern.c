@@ -9,7 +9,6 @@
 #include "base/json.h"
 #include "bench/bench.h"
 #include "bench/kern/rows.h"
-#include "tests/device/device.h"
 #include "tests/ops_cases.h"
 #include "tests/levels.h"
 #include "tests/run_main.h"
@@ -189,14 +188,6 @@ Test(kern, a_slower_kernel_sets_the_exit_code)
     unlink(path);
 }
 
-Test(kern, every_kernel_of_a_device_is_compared_with_the_reference)
-{
-    use_discrete("ref", NULL);
-    cr_expect_eq(run("--device cuda --check --only rows"), 0);
-    if (!SANITIZED) /* contexts of thousands, by the plainest kernels */
-        cr_expect_eq(run("--device cuda --check --only attention"), 0);
-}
-
 /* One row is what memory bounds, 32 are what computing does. */
 Test(kern, codes_of_every_width_are_timed_at_one_row_and_at_32)
 {
@@ -224,7 +215,4 @@ Test(kern, wrong_usage_ends_before_anything_is_measured)
         cr_expect_eq(run("--json /nonexistent/x.json"), 4);
     cr_expect_eq(run("--help"), 0);
     cr_expect_eq(run("--only linaer"), 2);
-    cr_expect_eq(run("--check --only head"), 2, "it is measured, not compared");
-    cr_expect_eq(run("--large"), 2);
-    cr_expect_eq(run("--check --large"), 2, "the processor has one way");
 }

@@ -41,7 +41,7 @@ STUBS = {
     'cmake': '''case "$1" in
 --version) echo cmake ;;
 --build) [ "$FAKE" != build ] || { echo "few.cu(12): error: no such thing"; for i in 1 2 3 4 5 6 7 8; do echo "note $i"; done; exit 1; }
-    cp "$STUBS/quire" "$2/quire"; : >"$2/libquire_cuda.so" ;;
+    cp "$STUBS/quire" "$2/quire"; cp "$STUBS/quire" "$2/device_check"; : >"$2/libquire_cuda.so" ;;
 *) echo "cmake $*" >>"$STUBS/../calls" ;;
 esac''',
     'compute-sanitizer': '''[ "$FAKE" != refused ] || { echo "========= Error: Device not supported."; exit 1; }
@@ -50,13 +50,13 @@ tool=$2; shift 4; "$@"
     'quire': '''echo "$* $QUIRE_CUDA_GRAPHS" >>"$STUBS/../calls"
 case "$FAKE:$*" in
 graphs:generate*|graphs:bench?throughput*) [ -n "${QUIRE_CUDA_GRAPHS:-}" ] || { echo "quire: an illegal memory access was encountered" >&2; exit 134; } ;;
-wrong:*--check*attention) echo "WRONG    attention: 3 rows 1.0 of 0.1"; exit 7 ;;
-flag:*--large*) echo "quire bench kern: unknown flag --large; --help lists the known ones" >&2; exit 2 ;;
+wrong:--device*attention) echo "WRONG    attention: 3 rows 1.0 of 0.1"; exit 7 ;;
+flag:*--large*) echo "quire device_check: unknown flag --large; --help lists the known ones" >&2; exit 2 ;;
 fell:*--time*--only?attention*) echo "quire: cuda: wgmma attention of heads of 128 differs from mma.sync by 0.5: mma.sync is used" >&2 ;;
 fell:*--only?linear*) echo "FP8 falls back to own kernels: 2 of 7 products of many rows"; echo "no cuBLASLt algorithm has own's bits: 3 of 9 kinds of bf16 products" ;;
 fell:bench?throughput*) echo '{"case":"ways","by_library":5,"by_wgmma":0,"fp8":2,"fp8_own":1,"bf16_kinds":4,"bf16_unlike":4}' ;;
-hang:*--check*attention) [ -n "${QUIRE_CUDA_HOPPER:-}" ] || { trap "" TERM; sleep $LONG & timeout 900 sleep $LONG; wait; } ;;
-loud:*--check*attention) head -c 5000000 /dev/zero | tr '\\\\0' x; echo; echo "error: at the end"; exit 1 ;;
+hang:--device*attention) [ -n "${QUIRE_CUDA_HOPPER:-}" ] || { trap "" TERM; sleep $LONG & timeout 900 sleep $LONG; wait; } ;;
+loud:--device*attention) head -c 5000000 /dev/zero | tr '\\\\0' x; echo; echo "error: at the end"; exit 1 ;;
 memory:bench?throughput*/llama-3.1-8b?*) echo "quire: cudaMalloc: out of memory" >&2; exit 1 ;;
 disk:bench?make-model*) echo "quire: no space left on device" >&2; exit 1 ;;
 esac
@@ -267,7 +267,8 @@ class Packed:
             raise Skip('no emulated device was built (QUIRE_CUDA_EMU_LIB)')
         self.folder = tempfile.TemporaryDirectory()
         d = self.folder.name
-        os.symlink(QUIRE, os.path.join(d, 'quire'))
+        for name in ('quire', 'device_check'):
+            os.symlink(os.path.join(os.path.dirname(QUIRE), name), os.path.join(d, name))
         os.symlink(EMULATED, os.path.join(d, 'libquire_cuda.so'))
         with open(os.path.join(d, 'instructions'), 'w') as f:
             f.write('#!/bin/sh\necho "ok        mma.sync and ldmatrix"\n')

@@ -9,8 +9,9 @@
 #include "base/half.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "bench/kern/device.h"
+#include "kernels/backend.h"
 #include "kernels/coded.h"
+#include "tests/device/check/check.h"
 #include "tests/device/sample_host.h"
 #include "tests/ops_cases.h"
 
@@ -590,25 +591,26 @@ static void check_rows(struct check *c)
     }
 }
 
-int qr_bench_kern_check(const char *device, const char *only, int32_t *n_wrong, struct qr_err *err)
+int check_small(const struct check_options *o, int32_t *n_wrong, int32_t *n_compared, struct qr_err *err)
 {
-    QR_ASSERT(device != NULL && n_wrong != NULL);
-    QR_ASSERT(err != NULL);
+    QR_ASSERT(o != NULL && o->device != NULL);
+    QR_ASSERT(n_wrong != NULL && n_compared != NULL && err != NULL);
     struct check c = {.rng = {.seed = SEED}};
-    const struct qr_backend_options plain = {.device = "cpu", .isa = "ref", .n_threads = 1}, bo = {.device = device, .n_threads = 1};
+    const struct qr_backend_options plain = {.device = "cpu", .isa = "ref", .n_threads = 1}, bo = {.device = o->device, .n_threads = 1};
     int rc = qr_backend_open(&c.device, &bo, err);
     if (rc == 0)
         rc = qr_backend_open(&c.ref, &plain, err);
     if (rc == 0) {
         printf("%s beside the reference's kernels: largest difference, in units of the largest number or 1\n", c.device->title);
-        if (qr_kern_wanted(only, "linear"))
+        if (check_wanted(o, "linear"))
             check_products(&c);
-        if (qr_kern_wanted(only, "attention"))
+        if (check_wanted(o, "attention"))
             check_attention(&c);
-        if (qr_kern_wanted(only, "rows"))
+        if (check_wanted(o, "rows"))
             check_rows(&c);
         printf("%d cases, %d wrong, %d of entries that are not there\n", (int)c.n_cases, (int)c.n_bad, (int)c.n_absent);
         *n_wrong = c.n_bad;
+        *n_compared = c.n_cases;
     }
     qr_backend_close(c.ref);
     qr_backend_close(c.device);

@@ -1,15 +1,15 @@
-/* `quire bench kern --check --large` on the emulated device: what is right is found right, what is wrong wrong, and what was not compared is said. */
+/* device_check on devices of tests: what is right is found right, what is wrong wrong, and what was not compared is said. */
 #include <criterion/criterion.h>
 #include <dlfcn.h>
 #include <string.h>
 
 #include "base/json.h"
-#include "bench/bench.h"
 #include "tests/cuda_emu/emu.h"
+#include "tests/device/check/check.h"
 #include "tests/device/device.h"
 #include "tests/run_main.h"
 
-TestSuite(kern_large, .timeout = 120);
+TestSuite(check, .timeout = 120);
 
 /* The emulated device with so many multiprocessors and so much memory, which uses all that it has; products of the sizes of tests are for its library, too. */
 static void pretend(int32_t n_sms, size_t memory_bytes, enum qr_emu_wrong wrong)
@@ -29,11 +29,11 @@ static void pretend(int32_t n_sms, size_t memory_bytes, enum qr_emu_wrong wrong)
 static int large(struct qr_buf *text, const char *more)
 {
     char words[300];
-    snprintf(words, sizeof words, "kern --device cuda --check --large %s", more);
-    return run_main(&qr_bench_kern_command, words, text);
+    snprintf(words, sizeof words, "device_check --large %s", more);
+    return run_main(&device_check_command, words, text);
 }
 
-Test(kern_large, a_gpus_own_ways_give_what_the_plain_ones_give)
+Test(check, a_gpus_own_ways_give_what_the_plain_ones_give)
 {
     struct qr_buf text = {0};
     pretend(1, (size_t)4 << 30, QR_EMU_RIGHT);
@@ -46,7 +46,7 @@ Test(kern_large, a_gpus_own_ways_give_what_the_plain_ones_give)
     qr_buf_release(&text);
 }
 
-Test(kern_large, a_wrong_result_of_a_gpus_own_ways_is_found_and_placed)
+Test(check, a_wrong_result_of_a_gpus_own_ways_is_found_and_placed)
 {
     struct qr_buf text = {0};
     pretend(1, (size_t)4 << 30, QR_EMU_WRONG_BOXES);
@@ -67,7 +67,7 @@ Test(kern_large, a_wrong_result_of_a_gpus_own_ways_is_found_and_placed)
     qr_buf_release(&text);
 }
 
-Test(kern_large, what_does_not_fit_or_has_one_way_is_said_so)
+Test(check, what_does_not_fit_or_has_one_way_is_said_so)
 {
     struct qr_buf text = {0};
     pretend(1, (size_t)1 << 30, QR_EMU_RIGHT);
@@ -82,7 +82,7 @@ Test(kern_large, what_does_not_fit_or_has_one_way_is_said_so)
     qr_buf_release(&text);
 }
 
-Test(kern_large, a_gpu_that_computes_nothing_is_not_right)
+Test(check, a_gpu_that_computes_nothing_is_not_right)
 {
     struct qr_buf text = {0};
     setenv("QUIRE_EMU_IDLE", "1", 1);
@@ -90,4 +90,26 @@ Test(kern_large, a_gpu_that_computes_nothing_is_not_right)
     cr_assert_eq(large(&text, "--scale 4000"), 7, "%s", text.data);
     cr_assert(!strstr(text.data, "\nok ") && !strstr(text.data, "\nalone "), "%s", text.data);
     qr_buf_release(&text);
+}
+
+#if defined(__SANITIZE_ADDRESS__)
+#define SANITIZED true
+#else
+#define SANITIZED false
+#endif
+
+Test(check, every_kernel_of_a_device_is_compared_with_the_reference)
+{
+    use_discrete("ref", NULL);
+    cr_expect_eq(run_main(&device_check_command, "device_check --only rows", NULL), 0);
+    if (!SANITIZED) /* contexts of thousands, by the plainest kernels */
+        cr_expect_eq(run_main(&device_check_command, "device_check --only attention", NULL), 0);
+}
+
+Test(check, wrong_usage_ends_before_anything_is_compared)
+{
+    cr_expect_eq(run_main(&device_check_command, "device_check --device cpu --only linaer", NULL), 2);
+    cr_expect_eq(run_main(&device_check_command, "device_check --device cpu --only head", NULL), 2, "it is measured, not compared");
+    cr_expect_eq(run_main(&device_check_command, "device_check --device cpu --large --only rows", NULL), 2);
+    cr_expect_eq(run_main(&device_check_command, "device_check --device cpu --large", NULL), 2, "the processor has one way");
 }

@@ -1,7 +1,7 @@
 /* A device's own ways beside the plain ones, at the shapes of models: attention by wgmma and the copy engine beside mma.sync, products of cuBLASLt beside
- * ours. Small cases (check.c) have one tile of work a block, caches of a few KiB and short sums; these have what is left: contexts of 16k, lists of
- * work that wrap, caches beyond 2^31 bytes and of many layers, products of 4,096 rows. The device is opened twice (backend.h, plain), computes each case in
- * both ways and compares there. One thread. */
+ * ours. Small cases (small.c) have one tile of work a block, caches of a few KiB and short sums; these have what is left: contexts of 16k, lists of
+ * work that wrap, caches beyond 2^31 bytes and of many layers, products of 4,096 rows. The device is opened twice (backend.h, plain) and computes each case in
+ * both ways; the host compares. One thread. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,8 +11,8 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "bench/kern/device.h"
 #include "bench/kern/scene.h"
+#include "tests/device/check/check.h"
 
 #define SEED 11
 #define PATTERN 1048573 /* numbers that operands are made of, again and again: a prime, so no two rows are alike */
@@ -21,6 +21,7 @@
 #define TAKEN_MAX 8
 #define ROOM_BYTES ((int64_t)1 << 30) /* left for the choice among products */
 #define STEP_ROWS 8192
+#define PIECE ((int64_t)4 << 20) /* numbers that are fetched at once */
 #define CTX_LEAST 272 /* of a scaled context: two pieces of 256 */
 
 struct large {
@@ -30,6 +31,7 @@ struct large {
     int32_t scale, n_cases, n_wrong, n_skipped, n_alone;
     uint16_t *halves, *few_halves;   /* owned patterns: bf16 from -1 to 1; -1, 0, 1, three quarters of them 0 */
     float *queries, *few_floats;     /* from -QUERY_MOST to QUERY_MOST; as few_halves */
+    float *fetched[2];               /* owned [PIECE] */
     void *taken[TAKEN_MAX];
     int32_t n_taken;
 };
@@ -42,6 +44,11 @@ struct result {
     const char *name[3];
     int32_t n_names;
     double bound;
+};
+
+struct difference {
+    float worst, got, want;
+    int64_t at;
 };
 
 /* ---- memory ---- */
@@ -82,7 +89,7 @@ static float *take_results(struct large *l, int64_t n)
 
 /* ---- what is said of a case ---- */
 
-static void say(struct large *l, const char *word, const struct result *r, const struct qr_difference *d, const char *why)
+static void say(struct large *l, const char *word, const struct result *r, const struct difference *d, const char *why)
 {
     struct qr_buf text = {0};
     const int64_t inner = r->n_names > 2 ? r->size[1] : 1, at[3] = {d->at / (r->size[0] * inner), d->at / inner % r->size[0], d->at % inner};
@@ -121,17 +128,34 @@ static void say(struct large *l, const char *word, const struct result *r, const
 static void pass_over(struct large *l, const char *word, const char *what, const char *why)
 {
     const struct result r = {.what = what, .size = {1, 1}};
-    const struct qr_difference none = {0};
+    const struct difference none = {0};
     say(l, word, &r, &none, why);
+}
+
+/* The largest difference of both ways, and where it is first; infinite where either is no number. */
+static struct difference difference_of(struct large *l, const struct result *r)
+{
+    const struct qr_mem_ops *mem = l->fast->mem;
+    struct difference d = {0};
+    for (int64_t at = 0; at < r->n; at += PIECE) {
+        const int64_t n = r->n - at < PIECE ? r->n - at : PIECE;
+        mem->get(l->fast->queue, l->fetched[0], r->fast + at, (size_t)n * sizeof(float));
+        mem->get(l->fast->queue, l->fetched[1], r->plain + at, (size_t)n * sizeof(float));
+        for (int64_t i = 0; i < n; i++) {
+            const float by = fabsf(l->fetched[0][i] - l->fetched[1][i]), seen = isnan(by) ? INFINITY : by;
+            if (seen > d.worst)
+                d = (struct difference){seen, l->fetched[0][i], l->fetched[1][i], at + i};
+        }
+    }
+    return d;
 }
 
 /* alone: the plain way computed both, which are to be the same. */
 static void judge(struct large *l, const struct result *r, bool alone)
 {
-    struct qr_difference d;
+    const struct difference d = difference_of(l, r);
     l->n_cases++;
     l->n_alone += alone;
-    qr_backend_compare(l->fast, &d, r->fast, r->plain, r->n);
     const bool right = (double)d.worst <= (alone ? 0 : r->bound);
     l->n_wrong += !right;
     if (alone && right)
@@ -342,6 +366,7 @@ static void make_patterns(struct large *l)
     struct qr_rng rng = {.seed = SEED};
     l->halves = qr_alloc(PATTERN, sizeof *l->halves), l->few_halves = qr_alloc(PATTERN, sizeof *l->few_halves);
     l->queries = qr_alloc(PATTERN, sizeof *l->queries), l->few_floats = qr_alloc(PATTERN, sizeof *l->few_floats);
+    l->fetched[0] = qr_alloc(PIECE, sizeof *l->fetched[0]), l->fetched[1] = qr_alloc(PIECE, sizeof *l->fetched[1]);
     for (int32_t i = 0; i < PATTERN; i++) {
         const uint64_t x = qr_rng_next(&rng);
         l->halves[i] = qr_f32_to_bf16((float)(x & 0xff) / 128 - 1); /* below 1 when rounded, too */
@@ -362,12 +387,12 @@ static int open_both(struct large *l, const char *device, struct qr_err *err)
     return rc ? rc : qr_backend_open(&l->plain, &o, err);
 }
 
-int qr_bench_kern_large(const struct qr_kern_large_options *o, int32_t *n_wrong, int32_t *n_compared, struct qr_err *err)
+int check_large(const struct check_options *o, int32_t *n_wrong, int32_t *n_compared, struct qr_err *err)
 {
     QR_ASSERT(o != NULL && o->device != NULL && o->scale >= 1);
     QR_ASSERT(n_wrong != NULL && n_compared != NULL && err != NULL);
     const bool to_stdout = o->json && strcmp(o->json, "-") == 0;
-    struct large l = {.scale = o->scale, .text = !to_stdout};
+    struct large l = {.scale = (int32_t)o->scale, .text = !to_stdout};
     int rc = open_both(&l, o->device, err);
     if (rc == 0 && o->json && !(l.json = to_stdout ? stdout : fopen(o->json, "w")))
         rc = qr_err_set(err, QR_E_IO, "--json: %.200s cannot be written", o->json);
@@ -375,9 +400,9 @@ int qr_bench_kern_large(const struct qr_kern_large_options *o, int32_t *n_wrong,
         make_patterns(&l);
         if (l.text)
             printf("%s: its own ways beside the plain ones; largest difference\n", l.fast->title);
-        for (int i = 0; i < QR_COUNT(attention_shapes) && qr_kern_wanted(o->only, "attention"); i++)
+        for (int i = 0; i < QR_COUNT(attention_shapes) && check_wanted(o, "attention"); i++)
             attend(&l, attention_shapes[i]);
-        if (qr_kern_wanted(o->only, "linear"))
+        if (check_wanted(o, "linear"))
             multiply_all(&l);
         if (l.text)
             printf("%d cases, %d wrong, %d with nothing to compare, %d skipped for want of memory\n", (int)l.n_cases, (int)l.n_wrong, (int)l.n_alone,
@@ -388,6 +413,7 @@ int qr_bench_kern_large(const struct qr_kern_large_options *o, int32_t *n_wrong,
     if (l.json && !to_stdout)
         fclose(l.json);
     qr_free(l.halves), qr_free(l.few_halves), qr_free(l.queries), qr_free(l.few_floats);
+    qr_free(l.fetched[0]), qr_free(l.fetched[1]);
     qr_backend_close(l.plain);
     qr_backend_close(l.fast);
     return rc;

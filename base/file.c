@@ -322,6 +322,25 @@ int qr_dir_make_fresh(const char *path, struct qr_err *err)
     return errno == EEXIST ? empty(path, err) : fail(path, "be made", err);
 }
 
+int qr_dir_make_all(const char *path, unsigned mode, struct qr_err *err)
+{
+    QR_ASSERT(path != NULL);
+    QR_ASSERT(err != NULL);
+    char part[QR_PATH_MAX];
+    const size_t n = strlen(path);
+    if (n >= sizeof part)
+        return qr_err_set(err, QR_E_TOO_LARGE, "%.100s..: the name of a directory has %zu bytes, expected %zu at most", path, n, sizeof part - 1);
+    for (size_t i = 1; i <= n; i++) {
+        if (path[i] != '/' && path[i] != '\0')
+            continue;
+        memcpy(part, path, i);
+        part[i] = '\0';
+        if (mkdir(part, mode) != 0 && errno != EEXIST)
+            return fail(part, "be made", err);
+    }
+    return 0;
+}
+
 /* The directory that holds `path`. */
 static void parent_of(char out[QR_PATH_MAX], const char *path)
 {

@@ -76,6 +76,9 @@ uint64_t qr_file_hash_more(uint64_t before, const void *bytes, size_t n);
 /* Waits until the disk has the directory's names. */
 int qr_dir_sync(const char *path, struct qr_err *err);
 
+/* The directory and those above it, where they are not there yet. */
+int qr_dir_make_all(const char *path, unsigned mode, struct qr_err *err);
+
 /* Makes an empty directory; one that is there already is emptied, as it is a leftover of ours. */
 int qr_dir_make_fresh(const char *path, struct qr_err *err);
 

@@ -31,7 +31,7 @@ struct throughput_options {
     int32_t dtype, quantize, kv_cache, tune;
     int64_t tensor_parallel, threads, steps, repeats, chunk, cache_bytes, sequences, running, prompt, generate;
     struct qr_str_list lora;
-    bool untuned, json, probe, deterministic;
+    bool json, probe, deterministic;
 };
 
 static const struct qr_option table[] = {
@@ -77,13 +77,11 @@ static const struct qr_option table[] = {
     {.name = "probe", .type = QR_OPT_FLAG, .offset = offsetof(struct throughput_options, probe), .builtin = "true",
      .help = "Measure memory and multipliers first and show each case's share of what they allow."},
     {.name = "lora", .type = QR_OPT_LIST, .offset = offsetof(struct throughput_options, lora), .arg = "DIR",
-     .help = "Each case also with this adapter; several: sequences take them in turn."},
+     .help = "Every sequence with this adapter; of several, sequences take them in turn."},
     {.name = "tune", .type = QR_OPT_ENUM, .offset = offsetof(struct throughput_options, tune), .builtin = "cached", .choices = "off|cached",
-     .arg = "WHEN", .help = "Whether to use what quire bench tune has measured."},
+     .arg = "WHEN", .help = "Whether to use what --tune now has measured."},
     {.name = "deterministic", .type = QR_OPT_FLAG, .offset = offsetof(struct throughput_options, deterministic), .builtin = "false",
      .help = "On a GPU: a row's bits do not depend on what is computed beside it, at what that costs."},
-    {.name = "untuned", .type = QR_OPT_FLAG, .offset = offsetof(struct throughput_options, untuned), .builtin = "false",
-     .help = "Each case also without it, taking turns."},
     {.name = "json", .brief = true, .type = QR_OPT_FLAG, .offset = offsetof(struct throughput_options, json), .builtin = "false",
      .help = "One JSON object per case; its keys: docs/operations.md."}};
 
@@ -114,7 +112,6 @@ struct rig {
     struct qr_row_group *group;         /* owned [adapters] */
     int32_t *group_row;                 /* owned [rows_max] */
     struct host_share *share;           /* borrowed: of the case at hand; a device's */
-    bool adapted;                       /* the next steps' sequences have adapters */
     int32_t seqs_max, rows_max, stride; /* stride: blocks of a sequence in the case at hand */
     bool above;                         /* some case was faster than its limit */
     double read_s_byte, op_s;           /* the probes: seconds for a byte read and for an operation; 0 without */
@@ -272,7 +269,7 @@ static double layer_numbers(const struct qr_model_config *m)
 static double limit_s(const struct rig *r, const struct bench_case *c)
 {
     const struct qr_model_config *m = qr_model_config(r->model);
-    bool prefill = c->n_seqs == 1 && strncmp(c->what, "prefill", 7) == 0;
+    bool prefill = strcmp(c->what, "prefill") == 0;
     double heads = (double)m->n_heads * m->head_dim, layer = layer_numbers(m), head = (double)m->n_vocab * m->n_embd;
     double rows = (double)c->n_seqs * c->n_tokens, seen = rows * (c->depth + (c->n_tokens + 1) / 2.0); /* rows, and positions seen by all of them */
     double ops = 2 * rows * m->n_layers * layer + 2 * (prefill ? 1 : rows) * head + 4 * heads * m->n_layers * seen;
@@ -321,9 +318,7 @@ static void make_room(struct rig *r, int32_t n_blocks)
     r->kv.base = r->kv_mem = r->be->mem->alloc((size_t)r->kv.n_blocks * qr_kv_block_bytes(&r->kv));
     /* Pages never written are one page of zeros: no memory would be read. */
     r->be->mem->zero(r->be->queue, r->kv_mem, (size_t)r->kv.n_blocks * qr_kv_block_bytes(&r->kv));
-    size_t act_bytes = qr_model_act_bytes(r->model, r->rows_max, r->seqs_max);
-    const size_t adapted = r->lora ? qr_model_unfused_act_bytes(r->model, r->rows_max, r->seqs_max) : 0;
-    act_bytes = adapted > act_bytes ? adapted : act_bytes;
+    const size_t act_bytes = (r->lora ? qr_model_unfused_act_bytes : qr_model_act_bytes)(r->model, r->rows_max, r->seqs_max);
     r->act_mem = qr_model_act_alloc(r->model, r->be, act_bytes);
     qr_arena_init_fixed(&r->act, r->act_mem, act_bytes);
     qr_exec_init(&r->exec, r->model, r->be, &r->act, &r->kv);
@@ -390,7 +385,7 @@ static void step(struct rig *r, int32_t n_seqs, int32_t first, int32_t n_rows, s
     const struct qr_batch b = {.n_tokens = row, .n_seqs = n_seqs, .n_prefill_seqs = n_rows > 1 ? n_seqs : 0, .n_logits = n_seqs,
                                .block_tokens = BLOCK_TOKENS, .table_stride = r->stride, .ids = r->ids, .pos = r->pos, .slot = r->slot,
                                .row_start = r->row_start, .ctx_len = r->ctx_len, .block_table = r->blocks, .logit_row = r->logit_row,
-                               .group = r->group, .n_groups = r->adapted ? group_rows(r, n_seqs, n_rows) : 0};
+                               .group = r->group, .n_groups = group_rows(r, n_seqs, n_rows)};
     const int64_t began_ns = qr_clock_ns();
     qr_model_forward(&r->exec, &b);
     r->share->launch_ns += qr_clock_ns() - began_ns;
@@ -444,7 +439,7 @@ static void explain_above(const struct rig *r)
 static void report(struct rig *r, const struct bench_case *c, struct qr_samples *s, const struct host_share *h)
 {
     double n = (double)c->n_seqs * c->n_tokens, median = qr_samples_percentile(s, 50), best = qr_samples_percentile(s, 0), limit = limit_s(r, c);
-    const int32_t n_steps = strncmp(c->what, "decode", 6) == 0 ? c->n_tokens : (int32_t)((c->n_tokens + r->o->chunk - 1) / r->o->chunk);
+    const int32_t n_steps = strcmp(c->what, "decode") == 0 ? c->n_tokens : (int32_t)((c->n_tokens + r->o->chunk - 1) / r->o->chunk);
     const double host_us = (double)h->launch_ns * 1e-3 / (double)h->n_steps, idle = (double)h->unfed_ns / (double)h->all_ns;
     r->above |= limit > median;
     if (r->o->json) {
@@ -470,13 +465,22 @@ static void report(struct rig *r, const struct bench_case *c, struct qr_samples 
     fflush(stdout);
 }
 
-/* What takes turns. */
-enum { USUAL, UNTUNED, ADAPTED, WAYS };
-static const char *const way_name[2][WAYS] = {{"prefill", "prefill-untuned", "prefill-lora"}, {"decode", "decode-untuned", "decode-lora"}};
-
-static bool wanted(const struct rig *r, int way)
+/* Measures one case as often as it is to be; the first round warms up. */
+static void run_case(struct rig *r, const struct bench_case *c, struct qr_rng *rng)
 {
-    return way == USUAL || (way == UNTUNED && r->o->untuned) || (way == ADAPTED && r->lora);
+    struct qr_samples s = {0};
+    struct host_share share = {0}, warm_up = {0};
+    r->stride = blocks_of_sequence(c);
+    r->share = &warm_up;
+    case_s(r, c, rng);
+    r->share = &share;
+    const double before = r->comm ? r->comm->stats.waited : 0;
+    for (int64_t k = 0; k < r->o->repeats; k++)
+        qr_samples_add(&s, case_s(r, c, rng));
+    const double waited = r->comm ? r->comm->stats.waited - before : 0;
+    r->waited_share = waited / ((double)share.all_ns * 1e-9);
+    report(r, c, &s, &share);
+    qr_samples_release(&s);
 }
 
 static int run_cases(struct rig *r, const struct bench_case *cases, int32_t n, struct qr_err *err)
@@ -497,33 +501,7 @@ static int run_cases(struct rig *r, const struct bench_case *cases, int32_t n, s
         printf("%-15s %6s %7s %7s %10s %10s%s\n", "case", "batch", "depth", "tokens", "tok/s", "best",
                r->o->probe && !r->comm ? "      limit   share" : "");
     for (int32_t i = 0; i < n; i++) {
-        const struct bench_case *const c = &cases[i];
-        struct qr_samples s[WAYS] = {0};
-        struct host_share share[WAYS] = {0}, warm_up = {0};
-        double waited = 0, all = 0;
-        r->stride = blocks_of_sequence(c);
-        for (int64_t k = -1; k < r->o->repeats; k++) /* the first round warms up */
-            for (int way = 0; way < WAYS; way++)
-                if (wanted(r, way)) {
-                    r->adapted = way == ADAPTED;
-                    r->be->pool->tune = way == UNTUNED ? NULL : r->be->tune;
-                    r->share = k < 0 ? &warm_up : &share[way];
-                    const double before = r->comm ? r->comm->stats.waited : 0, t = case_s(r, c, &rng);
-                    if (k < 0)
-                        continue;
-                    qr_samples_add(&s[way], t);
-                    waited += r->comm ? r->comm->stats.waited - before : 0;
-                    all += t;
-                }
-        r->waited_share = waited / all;
-        for (int way = 0; way < WAYS; way++) {
-            struct bench_case named = *c;
-            named.what = way_name[strcmp(c->what, "decode") == 0][way];
-            if (wanted(r, way))
-                report(r, &named, &s[way], &share[way]);
-            qr_samples_release(&s[way]);
-        }
-        r->be->pool->tune = r->be->tune;
+        run_case(r, &cases[i], &rng);
         if (qr_exec_lost(&r->exec, err))
             return err->code;
     }
@@ -548,8 +526,8 @@ static int run_sequences(const struct throughput_options *o, struct qr_err *err)
                                         .running = (int32_t)o->running, .n_prompt = (int32_t)o->prompt, .n_generate = (int32_t)o->generate,
                                         .chunk = (int32_t)o->chunk};
     struct qr_sequences_figures f;
-    if (o->untuned || o->lora.n > 0 || o->tensor_parallel > 1)
-        return qr_err_set(err, QR_E_USAGE, "--untuned, --lora and --tensor-parallel: not with --sequences %d", c.n);
+    if (o->lora.n > 0 || o->tensor_parallel > 1)
+        return qr_err_set(err, QR_E_USAGE, "--lora and --tensor-parallel: not with --sequences %d", c.n);
     int rc = qr_source_find(o->model, err);
     rc = rc ? rc : qr_bench_sequences(&f, &c, err);
     if (rc == 0)
@@ -579,8 +557,6 @@ static int run(struct qr_command_run *command, struct qr_err *err)
     for (int32_t i = 0; i < n_cases; i++)
         seqs_max = cases[i].n_seqs > seqs_max ? cases[i].n_seqs : seqs_max;
     struct qr_comm_team team;
-    if (o->tensor_parallel > 1 && o->untuned)
-        return qr_err_set(err, QR_E_USAGE, "--untuned: not with --tensor-parallel %d", (int)o->tensor_parallel);
     rc = qr_comm_team_begin(&team, (int32_t)o->tensor_parallel, err);
     if (rc != 0)
         return rc;

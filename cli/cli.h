@@ -100,8 +100,8 @@ struct qr_cli_lora {
      .help = "On a GPU: give a row the same bits whatever is computed beside it, also where that costs more than a tenth. The processor always does."}, \
     {.name = "tune", .type = QR_OPT_ENUM, .offset = offsetof(T, m.tune), .builtin = "cached", .choices = "off|cached|now",          \
      .arg = "WHEN", .group = "Model",                                                                                             \
-     .help = "How work is cut, from measurements kept per processor; speed alone depends on it. cached: what quire bench tune or now has " \
-             "measured before; now: measure this model's shapes first, which takes seconds to minutes, and keep that."}
+     .help = "How work is cut, from measurements kept per processor; speed alone depends on it. cached: what now has measured before; " \
+             "now: measure this model's shapes first, which takes seconds to minutes, and keep that."}
 
 #define QR_CLI_ENGINE_ROWS(T, e)                                                                                                  \
     {.name = "max-len", .type = QR_OPT_INT, .offset = offsetof(T, e.max_len), .builtin = "0", .min = 0, .max = 16777216, .arg = "N", \

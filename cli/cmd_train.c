@@ -8,7 +8,6 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/assert.h"
@@ -79,24 +78,6 @@ static void print_plan(const struct qr_trainer *t)
     qr_buf_release(&text);
 }
 
-/* The directory and those above it. */
-static int make_dirs(const char *dir, struct qr_err *err)
-{
-    char path[QR_PATH_MAX];
-    const size_t n = strlen(dir);
-    if (n == 0 || n >= sizeof path)
-        return qr_err_set(err, QR_E_USAGE, "save.out: a name of %zu bytes, expected 1 to %zu", n, sizeof path - 1);
-    for (size_t i = 1; i <= n; i++) {
-        if (dir[i] != '/' && dir[i] != '\0')
-            continue;
-        memcpy(path, dir, i);
-        path[i] = '\0';
-        if (mkdir(path, 0777) != 0 && errno != EEXIST)
-            return qr_err_set(err, QR_E_IO, "cannot make the directory %s (save.out): %s", path, strerror(errno));
-    }
-    return 0;
-}
-
 /* One process a run: the system takes the lock away with the process, however that ends. */
 static int lock_out(struct run *r, struct qr_err *err)
 {
@@ -122,8 +103,10 @@ static int check_out(struct run *r, struct qr_err *err)
     char path[QR_PATH_MAX];
     struct qr_err none;
     int32_t n_passed = 0;
-    int rc = make_dirs(r->c->save.out, err);
-    rc = rc ? rc : lock_out(r, err);
+    int rc = qr_dir_make_all(r->c->save.out, 0777, err);
+    if (rc)
+        return qr_err_prefix(err, "save.out: ");
+    rc = lock_out(r, err);
     rc = rc ? rc : qr_checkpoint_clean(r->c->save.out, NULL, err);
     if (rc)
         return rc;

@@ -39,19 +39,16 @@ int32_t qr_tune_count(const struct qr_tune *t); /* kinds in it; NULL has none */
 int32_t qr_tune_find(const struct qr_tune *t, struct qr_tune_kind k);
 void qr_tune_set(struct qr_tune *t, struct qr_tune_kind k, int32_t items); /* Requires 0 <= items <= QR_TUNE_ITEMS_MAX */
 
-/* Text: a checksum of the rest, the processor, level and threads, and a line for each kind. */
+/* Text: the processor, level and threads, and a letter for each kind. */
 void qr_tune_format(struct qr_buf *out, const struct qr_tune *t, const char *processor);
-/* The first line and `body` behind it (for tests, which put nonsense there). */
-void qr_tune_seal(struct qr_buf *out, const char *body, size_t n_bytes);
 /* t becomes what the text says, or stays. Errors: QR_E_DAMAGED, QR_E_UNSUPPORTED (another version, processor, level or number of threads). */
 int qr_tune_parse(struct qr_tune *t, const char *text, size_t n_bytes, const char *processor, struct qr_err *err);
 
 /* Where tables are kept: ${XDG_CACHE_HOME:-$HOME/.cache}/quire. False when neither names an absolute directory. */
 bool qr_tune_dir(char *out, size_t size);
-bool qr_tune_make_dir(const char *dir); /* it, and those above it; false: errno says why not */
 void qr_tune_path(char *out, size_t size, const char *dir, const struct qr_tune *t); /* DIR/tune-PROCESSOR-LEVEL-THREADS.txt */
 
-/* The file of this processor, t's level and threads. No such file is no error. Errors: those of qr_map_file_open, of qr_tune_parse. */
+/* The file of this processor, t's level and threads. No such file is no error. Errors: those of qr_file_read, of qr_tune_parse. */
 int qr_tune_load(struct qr_tune *t, const char *dir, struct qr_err *err);
 /* t in that file's place, as a whole; the directory is made. Errors leave the file as it was: QR_E_IO. */
 int qr_tune_save(const struct qr_tune *t, const char *dir, struct qr_err *err);

@@ -4,8 +4,8 @@
  * A number stays where both halves of the samples agree, among the trials and then once more with more samples. Runs on the thread that owns the backend. */
 #include "model/tune.h"
 
+#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
@@ -23,9 +23,6 @@
 #define CONFIRM_TIMES 3    /* as many samples decide in the end */
 #define DEPTH_FEW 1024     /* tokens in the cache of each sequence: with up to 4, and with more */
 #define DEPTH_MANY 128
-
-static const int32_t bucket_rows[QR_TUNE_BUCKETS] = {1, 4, 16, 32, 64, 512}; /* how many rows stand for a bucket */
-static const int32_t tries[] = {2, 3, 4, 6, 8, 12};
 
 struct tuner {
     struct qr_exec exec;
@@ -45,50 +42,36 @@ static double step_s(struct tuner *t)
     return (double)(qr_clock_ns() - began_ns) * 1e-9;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *x, int32_t n)
-{
-    QR_ASSERT(x != NULL);
-    QR_ASSERT(n > 0);
-    qsort(x, (size_t)n, sizeof *x, by_value);
-    return (x[n / 2] + x[(n - 1) / 2]) / 2;
-}
-
-/* By how much r->items make a step faster, in the half of n_pairs that thinks less of them; the medians are *r's. The rule is in force afterwards. */
+/* By how much r->items make a step faster, in the half of n_pairs that thinks less of them; the best steps are *r's. The rule is in force afterwards. */
 static double gain_of(struct tuner *t, struct qr_model_tuned *r, int32_t n_pairs)
 {
-    double s[2][CONFIRM_TIMES * PAIRS_MOST / 2], gain[2], own = 0, best = 0;
+    double gain = INFINITY;
+    r->own_s = r->best_s = INFINITY;
     for (int half = 0; half < 2; half++) {
+        double best[2] = {INFINITY, INFINITY};
         for (int32_t i = 0; i < n_pairs; i++) {
             const int side = (i + i / 2) % 2; /* 0 1 1 0 0 1 1 0 */
             qr_tune_set(t->exec.be->tune, r->kind, side ? r->items : 0);
-            s[side][i / 2] = step_s(t);
+            best[side] = fmin(best[side], step_s(t));
         }
-        const double medians[2] = {median(s[0], n_pairs / 2), median(s[1], n_pairs / 2)};
-        gain[half] = medians[0] / medians[1];
-        own += medians[0] / 2;
-        best += medians[1] / 2;
+        gain = fmin(gain, best[0] / best[1]);
+        r->own_s = fmin(r->own_s, best[0]);
+        r->best_s = fmin(r->best_s, best[1]);
     }
-    r->own_s = own;
-    r->best_s = best;
     qr_tune_set(t->exec.be->tune, r->kind, 0);
-    return gain[0] < gain[1] ? gain[0] : gain[1];
+    return gain;
 }
 
 static void tune_kind(struct tuner *t, struct qr_model_tuned *r, int32_t n_pairs)
 {
+    static const int32_t tries[] = {2, 3, 4, 6, 8, 12};
     double most = 1;
     int32_t best = 0;
     for (int i = 0; i < QR_COUNT(tries); i++) {
         r->items = tries[i];
         const double gain = gain_of(t, r, n_pairs);
         best = gain > most ? tries[i] : best;
-        most = gain > most ? gain : most;
+        most = fmax(gain, most);
     }
     r->items = best;
     if (best == 0 || gain_of(t, r, CONFIRM_TIMES * n_pairs) < QR_TUNE_GAIN) {
@@ -165,46 +148,56 @@ static int32_t list_kinds(struct qr_tune_kind kind[KINDS_MAX], const struct qr_m
     return n;
 }
 
-static void tune_bucket(struct tuner *t, const struct qr_model *m, struct qr_backend *be, int32_t bucket, const struct qr_model_tune_options *o)
+/* Rows of the step that stands for a bucket, where steps have rows_max at most: decoding, but for the last, which is a prompt. 0: none. */
+static int32_t rows_of(int32_t bucket, int32_t rows_max, int32_t ctx_max)
 {
-    const int32_t ctx_max = qr_model_config(m)->ctx_max, most = o->rows_max < ctx_max ? o->rows_max : ctx_max;
-    const bool prompt = bucket == QR_TUNE_BUCKETS - 1;
-    int32_t n_rows = bucket_rows[bucket], depth = prompt ? 0 : n_rows <= 4 ? DEPTH_FEW : DEPTH_MANY;
+    static const int32_t rows[QR_TUNE_BUCKETS] = {1, 4, 16, 32, 64, 512};
+    int32_t n = rows[bucket];
+    if (bucket == QR_TUNE_BUCKETS - 1) {
+        n = n < rows_max ? n : rows_max;
+        n = n < ctx_max ? n : ctx_max;
+    }
+    return n <= rows_max && qr_tune_bucket(n) == bucket ? n : 0;
+}
+
+static void tune_bucket(struct tuner *t, const struct qr_model *m, int32_t n_rows, void (*each)(void *user, const struct qr_model_tuned *r), void *user)
+{
+    const int32_t ctx_max = qr_model_config(m)->ctx_max;
+    const bool prompt = qr_tune_bucket(n_rows) == QR_TUNE_BUCKETS - 1;
+    const int32_t depth = prompt ? 0 : n_rows <= 4 ? DEPTH_FEW : DEPTH_MANY;
     struct qr_tune_kind kind[KINDS_MAX];
-    n_rows = n_rows < most || !prompt ? n_rows : most;
-    depth = depth < ctx_max ? depth : ctx_max - 1;
-    if (n_rows > o->rows_max || qr_tune_bucket(n_rows) != bucket)
-        return;
-    t->exec.be = be;
-    make_step(t, m, n_rows, prompt ? 1 : n_rows, depth);
-    qr_exec_init(&t->exec, m, be, &t->act, &t->kv);
+    make_step(t, m, n_rows, prompt ? 1 : n_rows, depth < ctx_max ? depth : ctx_max - 1);
+    qr_exec_init(&t->exec, m, t->exec.be, &t->act, &t->kv);
     step_s(t); /* warms up */
     const int32_t n_kinds = list_kinds(kind, m, n_rows, t->batch.n_logits), fit = (int32_t)(TRIAL_S / step_s(t)) / 4 * 2;
     const int32_t n_pairs = fit < PAIRS_LEAST ? PAIRS_LEAST : fit > PAIRS_MOST ? PAIRS_MOST : fit;
     for (int32_t i = 0; i < n_kinds; i++) {
         struct qr_model_tuned r = {.kind = kind[i], .n_rows = n_rows};
         tune_kind(t, &r, n_pairs);
-        if (o->each)
-            o->each(o->user, &r);
+        each(user, &r);
     }
     drop_step(t);
 }
 
-void qr_model_tune(const struct qr_model *m, struct qr_backend *be, const struct qr_model_tune_options *options)
+void qr_model_tune(const struct qr_model *m, struct qr_backend *be, int32_t rows_max, void (*each)(void *user, const struct qr_model_tuned *r), void *user)
 {
     QR_ASSERT(m != NULL && be != NULL);
-    QR_ASSERT(options != NULL && options->rows_max >= 1);
-    struct tuner t = {0};
-    for (int32_t b = 0; be->tune && strcmp(be->k->name, "ref") != 0 && b < QR_TUNE_BUCKETS; b++)
-        if (options->buckets == 0 || (options->buckets >> b & 1))
-            tune_bucket(&t, m, be, b, options);
+    QR_ASSERT(rows_max >= 1 && each != NULL);
+    struct tuner t = {.exec.be = be};
+    for (int32_t b = 0; be->tune && strcmp(be->k->name, "ref") != 0 && b < QR_TUNE_BUCKETS; b++) {
+        const int32_t n_rows = rows_of(b, rows_max, qr_model_config(m)->ctx_max);
+        if (n_rows > 0)
+            tune_bucket(&t, m, n_rows, each, user);
+    }
 }
 
-static void count(void *user, const struct qr_model_tuned *result)
+static void say(void *user, const struct qr_model_tuned *r)
 {
     int32_t *n = user;
     n[0]++;
-    n[1] += result->items > 0;
+    n[1] += r->items > 0;
+    qr_log(QR_LOG_INFO, "model", "tuned %s=%s size=%d rows=%d items=%d own_us=%.1f best_us=%.1f", r->kind.op == QR_TUNE_LINEAR ? "linear" : "attention",
+           qr_dtype_name((enum qr_dtype)r->kind.type), (int)r->kind.size, (int)r->n_rows, (int)r->items, r->own_s * 1e6, r->best_s * 1e6);
 }
 
 void qr_model_tune_and_save(const struct qr_model *m, struct qr_backend *be, int32_t rows_max)
@@ -212,12 +205,11 @@ void qr_model_tune_and_save(const struct qr_model *m, struct qr_backend *be, int
     QR_ASSERT(m != NULL && be != NULL);
     QR_ASSERT(rows_max >= 1);
     int32_t n[2] = {0, 0};
-    const struct qr_model_tune_options o = {.rows_max = rows_max, .each = count, .user = n};
     char dir[4096];
     struct qr_err err;
     const int64_t began = qr_clock_ns();
     qr_log(QR_LOG_INFO, "model", "tuning begins: every shape is measured, which takes seconds to minutes");
-    qr_model_tune(m, be, &o);
+    qr_model_tune(m, be, rows_max, say, n);
     if (!qr_tune_dir(dir, sizeof dir))
         snprintf(err.msg, sizeof err.msg, "neither XDG_CACHE_HOME nor HOME names a directory");
     else if (qr_tune_save(be->tune, dir, &err) == 0)

@@ -14,24 +14,17 @@
 struct qr_model_tuned {
     struct qr_tune_kind kind;
     int32_t n_rows, items; /* of the step; for each thread, 0: nothing was faster by QR_TUNE_GAIN */
-    double own_s, best_s;  /* medians of a step; equal where nothing was faster */
+    double own_s, best_s;  /* the best steps; equal where nothing was faster */
 };
 
-/* A number counts when the medians of both halves of the samples say that a step is faster by this factor. */
+/* A number counts when the best steps of both halves of the samples say that a step is faster by this factor. */
 #define QR_TUNE_GAIN 1.01
 
-struct qr_model_tune_options {
-    int32_t rows_max;  /* of a step; buckets beyond are left out */
-    uint32_t buckets;  /* bit b: measure bucket b (qr_tune_bucket); 0: all */
-    void (*each)(void *user, const struct qr_model_tuned *result); /* or NULL */
-    void *user;
-};
+/* Fills be->tune for steps of up to rows_max rows, and calls `each` for each kind of launch. Takes up to 8,192 tokens of cache and a step's memory
+ * meanwhile. Does nothing at the level ref, which has no choice. */
+void qr_model_tune(const struct qr_model *m, struct qr_backend *be, int32_t rows_max, void (*each)(void *user, const struct qr_model_tuned *r), void *user);
 
-/* Fills be->tune for this model. Takes up to 8,192 tokens of cache and a step's memory meanwhile. Does nothing at the level ref, which has no choice. */
-void qr_model_tune(const struct qr_model *m, struct qr_backend *be, const struct qr_model_tune_options *options);
-
-/* The same with a line in the log before and after, then adds the result to this processor's file; what prevents that is logged, too. For servers
- * that tune when they start. */
+/* The same with a line in the log for each, then adds the result to this processor's file; what prevents that is logged, too. */
 void qr_model_tune_and_save(const struct qr_model *m, struct qr_backend *be, int32_t rows_max);
 
 #endif

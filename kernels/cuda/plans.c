@@ -409,7 +409,7 @@ static void save(const struct qr_queue *q)
     char path[5000], dir[4096];
     struct qr_buf body = {0}, text = {0};
     struct qr_err err;
-    if (!path_of(q, path, sizeof path, dir, sizeof dir) || !qr_tune_make_dir(dir))
+    if (!path_of(q, path, sizeof path, dir, sizeof dir) || qr_dir_make_all(dir, 0700, &err) != 0)
         return;
     put_lines(&body, q->plans);
     qr_buf_printf(&text, "quire cublaslt 2 %016" PRIx64 "\n%.*s", qr_hash64(body.data, body.len, 0), (int)body.len, (const char *)body.data);

@@ -163,7 +163,7 @@ Test(device, sequences_run_through_the_engine_until_the_last_has_ended)
     sequences("cpu");
     sequences("cuda");
     cr_expect_eq(run_main(&qr_bench_throughput_command, "throughput -m models/quire-tiny --sequences 2 --generate 4000 --device cpu", NULL), 2);
-    cr_expect_eq(run_main(&qr_bench_throughput_command, "throughput -m models/quire-tiny --sequences 2 --untuned --device cpu", NULL), 2);
+    cr_expect_eq(run_main(&qr_bench_throughput_command, "throughput -m models/quire-tiny --sequences 2 --tensor-parallel 2 --device cpu", NULL), 2);
     cr_expect_neq(run_main(&qr_bench_throughput_command, "throughput -m /nonexistent --sequences 2 --device cpu", NULL), 0);
 }
 

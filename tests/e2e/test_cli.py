@@ -417,7 +417,7 @@ def test_help_before_a_command_is_help_behind_it():
 
 COMMANDS = ('', 'serve', 'chat', 'generate', 'score', 'tokenize', 'detokenize', 'template', 'check', 'plan', 'data', 'data prepare', 'data show',
             'data train-tokenizer', 'train', 'lora', 'lora merge', 'quantize', 'bench', 'bench load', 'bench kern', 'bench throughput', 'bench step',
-            'bench tune', 'bench open', 'bench train', 'bench comm', 'bench make-model')
+            'bench open', 'bench train', 'bench comm', 'bench make-model')
 
 
 def said_in_a_terminal(columns, *args):

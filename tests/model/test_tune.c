@@ -70,7 +70,7 @@ static void take(void *user, const struct qr_model_tuned *r)
         cr_expect_gt(r->own_s, r->best_s, "what is kept is faster");
 }
 
-/* Two kinds of a step of one row and of one of 32: attention, and products with small matrices. */
+/* Two kinds of a step of one row and of one of four: attention, and products with small matrices. */
 Test(tune, measuring_a_model_finds_its_kinds_and_changes_no_logit)
 {
     struct qr_rng rng = {.seed = SEED + 1};
@@ -84,8 +84,7 @@ Test(tune, measuring_a_model_finds_its_kinds_and_changes_no_logit)
         rig_open(&r, t.dir, (struct rig_options){.isa = names[l], .n_threads = 2});
         float *want = logits_of(&r, ids, N_TEXT);
         struct found f = {.be = r.be, .type = qr_model_weight_dtype(r.model), .kv = qr_model_kv_dtype(r.model)};
-        const struct qr_model_tune_options o = {.rows_max = 64, .buckets = 1 | 8, .each = take, .user = &f};
-        qr_model_tune(r.model, r.be, &o);
+        qr_model_tune(r.model, r.be, 4, take, &f);
         cr_expect_eq(f.n, l == 0 ? 0 : 4, "%s: %d kinds", names[l], f.n);
         cr_expect_eq(qr_tune_count(r.be->tune), f.n_faster);
         expect_same(&r, want, ids, N_TEXT, "what was measured");

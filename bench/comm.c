@@ -6,7 +6,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/assert.h"
@@ -28,7 +28,7 @@ struct bench {
     int64_t part[QR_COMM_RANKS_MAX + 1];
 };
 
-/* Median seconds of a call, all ranks beginning together; a first round is not counted. */
+/* Median seconds of a call, all ranks beginning together; a first round is not counted. NULL: of memcpy, what reading and writing as much costs. */
 static int time_call(struct bench *b, const struct qr_comm_call *call, double *seconds, struct qr_err *err)
 {
     struct qr_samples samples = {0};
@@ -36,48 +36,27 @@ static int time_call(struct bench *b, const struct qr_comm_call *call, double *s
     for (int32_t i = -1; i < b->k->n_rounds && rc == 0; i++) {
         rc = qr_comm_barrier(b->c, err);
         const int64_t began = qr_clock_ns();
-        rc = rc ? rc : qr_comm_run(b->c, call, err);
+        if (!call)
+            memcpy(b->other, b->data, (size_t)b->k->n_bytes);
+        else
+            rc = rc ? rc : qr_comm_run(b->c, call, err);
         if (i >= 0)
             qr_samples_add(&samples, (double)(qr_clock_ns() - began));
     }
     *seconds = qr_samples_percentile(&samples, 50) * 1e-9;
     qr_samples_release(&samples);
     return rc;
-}
-
-/* The same of memcpy, by all ranks at the same time: what reading and writing as much costs. */
-static int time_copy(struct bench *b, double *seconds, struct qr_err *err)
-{
-    struct qr_samples samples = {0};
-    int rc = 0;
-    for (int32_t i = -1; i < b->k->n_rounds && rc == 0; i++) {
-        rc = qr_comm_barrier(b->c, err);
-        const int64_t began = qr_clock_ns();
-        memcpy(b->other, b->data, (size_t)b->k->n_bytes);
-        if (i >= 0)
-            qr_samples_add(&samples, (double)(qr_clock_ns() - began));
-    }
-    *seconds = qr_samples_percentile(&samples, 50) * 1e-9;
-    qr_samples_release(&samples);
-    return rc;
-}
-
-static double processor_seconds(void)
-{
-    struct rusage u;
-    getrusage(RUSAGE_SELF, &u);
-    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1e-6;
 }
 
 /* Share of a processor that the other ranks use while the last one is late. */
 static int time_late(struct bench *b, double *share, struct qr_err *err)
 {
     int rc = qr_comm_barrier(b->c, err);
-    const double before = processor_seconds();
+    const clock_t before = clock();
     if (b->c->rank == b->c->size - 1)
         usleep(LATE_US);
     rc = rc ? rc : qr_comm_barrier(b->c, err);
-    *share = (processor_seconds() - before) * 1e6 / LATE_US;
+    *share = (double)(clock() - before) * 1e6 / CLOCKS_PER_SEC / LATE_US;
     return rc;
 }
 
@@ -115,7 +94,7 @@ static int time_all(struct bench *b, struct qr_err *err)
     double seconds = 0, share = 0, numbers[SMALL] = {0};
     const struct qr_comm_call small = {.kind = QR_COMM_ALL_REDUCE, .dtype = QR_F64, .data = numbers, .n = SMALL};
     void *own = b->other;
-    int rc = time_copy(b, &seconds, err);
+    int rc = time_call(b, NULL, &seconds, err);
     if (rc == 0)
         say(b, "memcpy on every rank", seconds);
     rc = rc ? rc : time_kinds(b, shared ? "shared memory" : "any memory", err);

@@ -19,7 +19,6 @@
 
 struct make_options {
     const char *like, *out;
-    int32_t store;
     int64_t seed, layers;
 };
 
@@ -28,8 +27,6 @@ static const struct qr_option table[] = {
      .help = QR_SHAPE_NAMES "."},
     {.name = "out", .brief = true, .letter = 'o', .type = QR_OPT_STR, .offset = offsetof(struct make_options, out), .arg = "DIR",
      .help = "The directory to make; it must not exist. It appears when it is complete."},
-    {.name = "store", .brief = true, .type = QR_OPT_ENUM, .offset = offsetof(struct make_options, store), .builtin = "bf16", .choices = "bf16|f32|f16",
-     .arg = "TYPE", .help = "Type of the stored weights."},
     {.name = "layers", .brief = true, .type = QR_OPT_INT, .offset = offsetof(struct make_options, layers), .builtin = "0", .min = 0, .max = QR_LAYERS_MAX,
      .arg = "N",
      .help = "So many layers instead of all: a large model's kernels in little room. 0: all."},
@@ -121,8 +118,7 @@ static bool interrupted(void)
 /* Filled under another name beside it, so that DIR is there as a whole or not at all. */
 static int write_model(const struct make_options *o, const struct qr_model_config *c, struct qr_err *err)
 {
-    static const enum qr_dtype store[] = {QR_BF16, QR_F32, QR_F16};
-    const struct qr_make_options how = {.store = store[o->store], .seed = (uint64_t)o->seed, .stopped = interrupted};
+    const struct qr_make_options how = {.store = QR_BF16, .seed = (uint64_t)o->seed, .stopped = interrupted};
     char path[QR_PATH_MAX], spare[QR_PATH_MAX];
     struct qr_err left;
     int rc = qr_export_paths(path, spare, o->out, false, err);

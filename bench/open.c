@@ -1,7 +1,6 @@
-/* open.c - `quire bench open`: in turn, files read to small buffers, files read to fresh memory, the model opened. The
- * second is the yardstick: packing reads every byte and writes it to fresh memory. Medians and best values of each, as
- * text or JSON. Files are expected in the page cache; nothing here evicts them. Reading uses the kernel pool's workers;
- * the caller is worker 0. */
+/* open.c - `quire bench open`: in turn, files read to fresh memory, and the model opened. The first is the yardstick:
+ * packing reads every byte and writes it to fresh memory. Medians and best values of each, as text or JSON. Files are
+ * expected in the page cache; nothing here evicts them. Reading uses the kernel pool's workers; the caller is worker 0. */
 #include "bench/bench.h"
 
 #include <errno.h>
@@ -24,7 +23,7 @@
 #define PIECE_BYTES ((size_t)512 << 10)
 
 struct open_options {
-    const char *model, *isa, *cpus;
+    const char *model, *isa;
     int32_t dtype, quantize;
     int64_t threads, repeats;
     bool json;
@@ -42,7 +41,6 @@ static const struct qr_option table[] = {
     {.name = "threads", .brief = true, .letter = 't', .type = QR_OPT_INT, .offset = offsetof(struct open_options, threads), .builtin = "0",
      .min = 0, .max = 1024,
      .arg = "N", .help = "Worker threads; 0 means one per usable core."},
-    {.name = "cpus", .type = QR_OPT_STR, .offset = offsetof(struct open_options, cpus), .arg = "LIST", .help = "Processors for them."},
     {.name = "repeats", .brief = true, .type = QR_OPT_INT, .offset = offsetof(struct open_options, repeats), .builtin = "5", .min = 1, .max = 1000, .arg = "N",
      .help = "Rounds; medians are shown. The first one is left out when there are more."},
     {.name = "json", .brief = true, .type = QR_OPT_FLAG, .offset = offsetof(struct open_options, json), .builtin = "false", .help = "One JSON object."}};
@@ -57,8 +55,7 @@ struct files {
 /* One piece of one file per item. */
 struct reading {
     const struct files *f;
-    struct qr_queue *q;
-    uint8_t *to;          /* borrowed: all of it, or NULL: the worker's scratch */
+    uint8_t *to;            /* borrowed: room for all of them */
     _Atomic int64_t n_lost; /* bytes that could not be read */
 };
 
@@ -70,17 +67,16 @@ static void read_piece(const void *arg, int32_t item, int32_t worker)
     for (; skip >= r->f->n_bytes[i]; i++)
         skip -= r->f->n_bytes[i];
     size_t n = r->f->n_bytes[i] - skip < PIECE_BYTES ? r->f->n_bytes[i] - skip : PIECE_BYTES; /* a piece ends with its file */
-    ssize_t got = pread(r->f->fd[i], r->to ? (void *)(r->to + at) : qr_queue_own(r->q, worker), n, (off_t)skip);
+    ssize_t got = pread(r->f->fd[i], r->to + at, n, (off_t)skip);
     if (got != (ssize_t)n)
         atomic_fetch_add(&r->n_lost, (int64_t)n);
 }
 
-static double read_s(const struct files *f, struct qr_queue *q, bool fresh)
+static double read_s(const struct files *f, struct qr_queue *q)
 {
-    QR_ASSERT(q->own_bytes >= PIECE_BYTES);
-    struct reading r = {.f = f, .q = q};
+    struct reading r = {.f = f};
     int64_t t = qr_clock_ns();
-    r.to = fresh ? qr_alloc_aligned(f->total, 64) : NULL;
+    r.to = qr_alloc_aligned(f->total, 64);
     qr_queue_run(q, read_piece, &r, (int64_t)(f->total / PIECE_BYTES));
     double s = (double)(qr_clock_ns() - t) * 1e-9;
     qr_free_aligned(r.to);
@@ -153,51 +149,50 @@ static int open_s(double *s, size_t *memory, const struct open_options *o, struc
     return rc;
 }
 
-static void report(const struct open_options *o, const struct qr_backend *be, const struct files *f, size_t memory, struct qr_samples s[3])
+static void report(const struct open_options *o, const struct qr_backend *be, const struct files *f, size_t memory, struct qr_samples s[2])
 {
-    static const char *const name[] = {"read into a small buffer", "read into fresh memory", "model opened"};
-    double t[3], best[3]; /* the host of a virtual machine takes back what was free for seconds, and gives it again slowly: to either of the two */
-    for (int i = 0; i < 3; i++) {
+    static const char *const name[] = {"read into fresh memory", "model opened"};
+    double t[2], best[2]; /* the host of a virtual machine takes back what was free for seconds, and gives it again slowly: to either of the two */
+    for (int i = 0; i < 2; i++) {
         t[i] = qr_samples_percentile(&s[i], 50);
         best[i] = qr_samples_percentile(&s[i], 0);
     }
     const double gb = (double)f->total * 1e-9;
     if (o->json) {
-        printf("{\"bytes\":%zu,\"memory_bytes\":%zu,\"isa\":\"%s\",\"threads\":%d,\"read_s\":%.4f,\"fresh_s\":%.4f,\"open_s\":%.4f,"
-               "\"fresh_best_s\":%.4f,\"open_best_s\":%.4f}\n", f->total, memory, be->k->name, be->n_threads, t[0], t[1], t[2], best[1], best[2]);
+        printf("{\"bytes\":%zu,\"memory_bytes\":%zu,\"isa\":\"%s\",\"threads\":%d,\"fresh_s\":%.4f,\"open_s\":%.4f,\"fresh_best_s\":%.4f,"
+               "\"open_best_s\":%.4f}\n", f->total, memory, be->k->name, be->n_threads, t[0], t[1], best[0], best[1]);
         return;
     }
     printf("%s, %s, %d threads, %.1f MB in %d file%s, %.1f MB in memory\n", o->model, be->k->name, be->n_threads, gb * 1e3, f->n, f->n == 1 ? "" : "s",
            (double)memory * 1e-6);
-    for (int i = 0; i < 3; i++)
-        printf("%-26s %8.1f ms %8.2f GB/s %6.0f %% of the first, %4.0f %% of the second, at best %.1f ms\n", name[i], t[i] * 1e3, gb / t[i],
-               100 * t[0] / t[i], 100 * t[1] / t[i], best[i] * 1e3);
+    for (int i = 0; i < 2; i++)
+        printf("%-26s %8.1f ms %8.2f GB/s %6.0f %% of reading, at best %.1f ms\n", name[i], t[i] * 1e3, gb / t[i], 100 * t[0] / t[i], best[i] * 1e3);
 }
 
 static int measure(const struct open_options *o, struct qr_backend *be, const struct files *f, struct qr_err *err)
 {
-    struct qr_samples s[3] = {0};
+    struct qr_samples s[2] = {0};
     size_t memory = 0;
     int rc = 0;
     for (int64_t i = 0; rc == 0 && i < o->repeats + (o->repeats > 1); i++) {
-        double t[3] = {read_s(f, be->queue, false), read_s(f, be->queue, true), 0};
-        rc = open_s(&t[2], &memory, o, be, err);
-        if (rc == 0 && (t[0] == 0 || t[1] == 0))
+        double t[2] = {read_s(f, be->queue)};
+        rc = open_s(&t[1], &memory, o, be, err);
+        if (rc == 0 && t[0] == 0)
             rc = qr_err_set(err, QR_E_IO, "%s: its files could not be read whole", o->model);
-        for (int k = 0; rc == 0 && k < 3 && (i > 0 || o->repeats == 1); k++)
+        for (int k = 0; rc == 0 && k < 2 && (i > 0 || o->repeats == 1); k++)
             qr_samples_add(&s[k], t[k]);
     }
     if (rc == 0)
         report(o, be, f, memory, s);
-    for (int k = 0; k < 3; k++)
-        qr_samples_release(&s[k]);
+    qr_samples_release(&s[0]);
+    qr_samples_release(&s[1]);
     return rc;
 }
 
 static int run(struct qr_command_run *r, struct qr_err *err)
 {
     const struct open_options *o = r->options;
-    const struct qr_backend_options bo = {.device = "cpu", .isa = o->isa, .cpus = o->cpus, .n_threads = (int32_t)o->threads, .pin = true};
+    const struct qr_backend_options bo = {.device = "cpu", .isa = o->isa, .n_threads = (int32_t)o->threads, .pin = true};
     struct qr_backend *be = NULL;
     struct files f = {0};
     if (!o->model)

@@ -1,6 +1,4 @@
 /* back.c - gradients of what treats rows one by one, on arrays beyond the caches: bound by memory, so their share of its bandwidth is what counts. */
-#include <stdio.h>
-
 #include "base/assert.h"
 #include "base/mem.h"
 #include "base/rng.h"
@@ -50,50 +48,42 @@ static void call_glu(struct qr_kern_case *b, int32_t copy)
     b->be->b->glu(b->be->queue, &a);
 }
 
-static void report(struct qr_kern_case *b, const struct arrays *s, void (*call)(struct qr_kern_case *b, int32_t copy), double bytes, const char *what)
+/* The case of a call on as many copies of its operands as there is room for: one at least, as the memory is 128 MiB. */
+static struct qr_kern_case *of(struct qr_kern_case *b, const struct arrays *s, void (*call)(struct qr_kern_case *b, int32_t copy), double bytes)
 {
     b->call = call;
     b->args = s;
     b->bytes = bytes;
     b->flop = 0;
     b->n_copies = (int32_t)(b->memory_bytes / (s->n_arrays * ARRAY_BYTES));
-    b->n_copies = b->n_copies > 0 ? b->n_copies : 1;
-    if (s->n_arrays * ARRAY_BYTES <= b->memory_bytes)
-        qr_kern_report(b, what);
+    return b;
 }
 
 static void bench_norm(struct qr_kern_case *b, struct arrays *s, int32_t d)
 {
     const int32_t n = (int32_t)(ARRAY_BYTES / 4 / d);
-    char what[80];
     s->a.norm = (struct qr_norm_back_args){.dw = s->dw, .w = s->w, .dx_stride = d, .dy_stride = d, .x_stride = d,
                                            .n_rows = n, .n_cols = d, .eps = 1e-5f};
     s->n_arrays = 3;
-    snprintf(what, sizeof what, "rms_norm back %d x %d", (int)n, (int)d);
-    report(b, s, call_norm, 16.0 * n * d, what);
+    qr_kern_report(of(b, s, call_norm, 16.0 * n * d), "rms_norm back %d x %d", n, d);
 }
 
 static void bench_rope(struct qr_kern_case *b, struct arrays *s, int32_t n_heads, int32_t k)
 {
     const int32_t n = (int32_t)(ARRAY_BYTES / 4 / (n_heads * k));
-    char what[80];
     s->a.rope = (struct qr_rope_args){.cos_sin = s->cos_sin, .stride = n_heads * k, .n_rows = n, .n_heads = n_heads, .head_dim = k, .n_rot = k};
     s->n_arrays = 1;
-    snprintf(what, sizeof what, "rope back %d x %d heads of %d", (int)n, (int)n_heads, (int)k);
-    report(b, s, call_rope, (8.0 * n_heads + 4) * n * k, what);
+    qr_kern_report(of(b, s, call_rope, (8.0 * n_heads + 4) * n * k), "rope back %d x %d heads of %d", n, n_heads, k);
 }
 
 static void bench_glu(struct qr_kern_case *b, struct arrays *s, int32_t f)
 {
     const int32_t n = (int32_t)(ARRAY_BYTES / 4 / (2 * f));
-    char what[80];
     s->a.glu = (struct qr_glu_back_args){.gate_up_stride = 2 * f, .dgate_up_stride = 2 * f, .dout_stride = f, .n_rows = n, .n_cols = f};
     s->n_arrays = 3;
-    snprintf(what, sizeof what, "glu back %d x %d", (int)n, (int)f);
-    report(b, s, call_glu, 28.0 * n * f, what);
+    qr_kern_report(of(b, s, call_glu, 28.0 * n * f), "glu back %d x %d", n, f);
     s->a.glu.fresh = true;
-    snprintf(what, sizeof what, "glu back, fresh %d x %d", (int)n, (int)f);
-    report(b, s, call_glu, 20.0 * n * f, what);
+    qr_kern_report(of(b, s, call_glu, 20.0 * n * f), "glu back, fresh %d x %d", n, f);
 }
 
 void qr_kern_back(struct qr_kern_case *b, char *memory)

@@ -19,8 +19,8 @@ struct qr_kern_case {
     bool probe;
 };
 
-/* Measures and prints a row; its share is of the nearer of the two limits. Returns GB/s. */
-double qr_kern_report(struct qr_kern_case *b, const char *what);
+/* Measures and prints a row, whose name is as printf has it; its share is of the nearer of the two limits. Returns GB/s. */
+double qr_kern_report(struct qr_kern_case *b, const char *name, ...) __attribute__((format(printf, 2, 3)));
 
 /* The entries of the kernel table besides linear and attention, for two published models' shapes.
  * x and out hold 512 * 16384 floats each; out is overwritten. */

@@ -5,6 +5,7 @@
 #include "bench/bench.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -17,11 +18,13 @@
 #include "base/thread.h"
 #include "bench/kern/case.h"
 #include "bench/kern/device.h"
+#include "bench/kern/scene.h"
 #include "bench/samples.h"
 #include "kernels/backend.h"
 #include "tests/ops_cases.h"
 
 #define CALLS_MIN 5
+#define MIXES 7919 /* a prime: the blocks of a cache lie somewhere */
 #define X_FLOATS ((size_t)512 * 16384) /* the largest activation in the table */
 
 #define EXIT_SLOWER 6
@@ -76,25 +79,29 @@ static double measure(struct qr_kern_case *b, double *best)
     return median;
 }
 
-double qr_kern_report(struct qr_kern_case *b, const char *what)
+double qr_kern_report(struct qr_kern_case *b, const char *name, ...)
 {
     QR_ASSERT(b != NULL && b->call != NULL);
-    QR_ASSERT(what != NULL && b->n_copies > 0);
+    QR_ASSERT(name != NULL && b->n_copies > 0);
     double best, t = measure(b, &best), gb_s = b->bytes / t * 1e-9, gflop_s = b->flop / t * 1e-9;
-    double of_read = b->read_gb_s > 0 ? gb_s / b->read_gb_s : 0, of_unit = b->gflop_s[b->unit] > 0 ? gflop_s / b->gflop_s[b->unit] : 0;
-    printf("%-6s %2d  %-58s %9.1f us (best %9.1f) %6.1f GB/s", b->be->k->name, (int)b->be->n_threads, what, t * 1e6, best * 1e6, gb_s);
-    if (!b->probe && (of_read > 0 || of_unit > 0))
-        printf(" %5.0f %% of %-8s", 100 * (of_read > of_unit ? of_read : of_unit), of_read > of_unit ? "read" : "multiply");
+    double of_read = b->read_gb_s > 0 ? gb_s / b->read_gb_s : 0;
+    double of_unit = b->gflop_s[b->unit] > 0 ? gflop_s / b->gflop_s[b->unit] : 0;
+    struct qr_kern_row row = {.n_threads = b->be->n_threads, .probe = b->probe, .median_us = t * 1e6, .best_us = best * 1e6,
+                              .gb_s = gb_s, .gflop_s = gflop_s, .share = b->probe ? 0 : fmax(of_read, of_unit)};
+    snprintf(row.isa, sizeof row.isa, "%s", b->be->k->name);
+    va_list args;
+    va_start(args, name);
+    vsnprintf(row.what, sizeof row.what, name, args);
+    va_end(args);
+    printf("%-6s %2d  %-58s %9.1f us (best %9.1f) %6.1f GB/s", row.isa, row.n_threads, row.what, t * 1e6, best * 1e6, gb_s);
+    if (row.share > 0)
+        printf(" %5.0f %% of %-8s", 100 * row.share, of_read > of_unit ? "read" : "multiply");
     else
         printf("%20s", "");
     if (b->flop > 0)
         printf(" %7.1f GFLOP/s (best %.1f)", gflop_s, b->flop / best * 1e-9);
     printf("\n");
     fflush(stdout);
-    struct qr_kern_row row = {.n_threads = b->be->n_threads, .probe = b->probe, .median_us = t * 1e6, .best_us = best * 1e6, .gb_s = gb_s, .gflop_s = gflop_s};
-    row.share = b->probe ? 0 : of_read > of_unit ? of_read : of_unit;
-    snprintf(row.isa, sizeof row.isa, "%s", b->be->k->name);
-    snprintf(row.what, sizeof row.what, "%s", what);
     qr_kern_rows_add(b->rows, &row);
     return b->probe && b->flop > 0 ? gflop_s : gb_s;
 }
@@ -133,9 +140,8 @@ static void run_probes(struct qr_kern_case *b, const void *memory)
     for (int u = 0; u < QR_PROBE_UNITS; u++) {
         b->unit = (enum qr_probe_unit)u;
         b->flop = qr_probe_multiply(b->be->queue, b->be->n_threads, b->be->k->name, b->unit);
-        char what[80];
-        snprintf(what, sizeof what, "products for %s: %s (probe)", units[u], qr_probe_name(b->be->k->name, b->unit));
-        b->gflop_s[u] = b->flop > 0 ? qr_kern_report(b, what) : 0;
+        const char *name = qr_probe_name(b->be->k->name, b->unit);
+        b->gflop_s[u] = b->flop > 0 ? qr_kern_report(b, "products for %s: %s (probe)", units[u], name) : 0;
     }
     b->probe = false;
     b->flop = 0;
@@ -168,44 +174,22 @@ static void bench_linear(struct qr_kern_case *b, const struct qr_linear_case *c,
     b->bytes = (double)r.w_bytes;
     b->flop = 2.0 * c->n_rows * c->n_in * c->n_out;
     b->unit = qr_probe_unit_of(c->w);
-    char what[80];
-    snprintf(what, sizeof what, "linear %d x %d -> %d, %s", (int)c->n_rows, (int)c->n_in, (int)c->n_out, qr_dtype_name(c->w));
-    qr_kern_report(b, what);
+    qr_kern_report(b, "linear %d x %d -> %d, %s", c->n_rows, c->n_in, c->n_out, qr_dtype_name(c->w));
 }
 
 struct attention_run {
     struct qr_attention_args a;
-    struct qr_batch batch;
+    struct qr_kern_scene scene;
     struct qr_kv_view kv;
 };
 
 static void call_attention(struct qr_kern_case *b, int32_t copy)
 {
     struct attention_run r = *(const struct attention_run *)b->args;
-    r.a.batch = &r.batch;
+    r.a.batch = &r.scene.device;
     r.a.kv = &r.kv;
     r.a.layer = copy;
     b->be->k->attention(b->be->queue, &r.a);
-}
-
-/* Arrays of a step of n_seqs sequences with n_rows rows each at the end of contexts of ctx; blocks in a scattered order. */
-static int32_t *plan_batch(struct qr_batch *batch, const struct qr_attention_case *c)
-{
-    int32_t stride = (c->ctx + c->block_tokens - 1) / c->block_tokens, n_tokens = c->n_seqs * c->n_rows, n_blocks = c->n_seqs * stride;
-    int32_t *pos = qr_alloc((size_t)(n_tokens + c->n_seqs + 1 + n_blocks), sizeof *pos), *row_start = pos + n_tokens, *blocks = row_start + c->n_seqs + 1;
-    struct qr_rng rng = {.seed = 1};
-    for (int32_t i = 0; i < n_tokens; i++)
-        pos[i] = c->ctx - c->n_rows + i % c->n_rows;
-    for (int32_t s = 0; s <= c->n_seqs; s++)
-        row_start[s] = s * c->n_rows;
-    for (int32_t i = 0; i < n_blocks; i++) {
-        int32_t j = (int32_t)qr_rng_below(&rng, (uint32_t)i + 1);
-        blocks[i] = blocks[j];
-        blocks[j] = i;
-    }
-    *batch = (struct qr_batch){.n_tokens = n_tokens, .n_seqs = c->n_seqs, .block_tokens = c->block_tokens, .table_stride = stride, .pos = pos,
-                               .row_start = row_start, .block_table = blocks};
-    return pos;
 }
 
 /* Scales as rows of numbers around 1 have them: scores stay moderate, and their exponentials out of the slow range of denormal numbers. */
@@ -234,15 +218,17 @@ static void bench_attention(struct qr_kern_case *b, const struct qr_attention_ca
 {
     struct attention_run r = {.kv = {.base = memory, .dtype = c->kv, .n_layers = 1, .n_kv_heads = c->n_kv_heads, .block_tokens = c->block_tokens,
                                      .head_dim = c->head_dim}};
-    int32_t *ints = plan_batch(&r.batch, c), hk = c->n_heads * c->head_dim;
-    r.kv.n_blocks = r.batch.table_stride * c->n_seqs;
+    const int32_t stride = (c->ctx + c->block_tokens - 1) / c->block_tokens, hk = c->n_heads * c->head_dim;
+    int32_t *ints = qr_alloc(qr_kern_scene_bytes(c->n_seqs, c->n_rows, c->ctx, c->block_tokens), 1);
+    r.kv.n_blocks = stride * c->n_seqs;
+    qr_kern_scene_make(&r.scene, b->be, ints, c->n_seqs, c->n_rows, c->ctx, c->block_tokens, r.kv.n_blocks % MIXES != 0 ? MIXES : 1);
     size_t layer_bytes = (size_t)r.kv.n_blocks * qr_kv_block_bytes(&r.kv);
     r.kv.n_layers = (int32_t)((size_t)b->memory_bytes / layer_bytes);
     r.kv.n_layers = r.kv.n_layers > 0 ? r.kv.n_layers : 1;
     if (c->kv == QR_I8)
         fill_scales(&r.kv);
     const bool bf16 = qr_takes_bf16_queries(b->be->k, &r.kv), tiles = qr_takes_row_tiles(b->be->k, QR_BF16, &r.kv);
-    float *q = queries_of(x, r.batch.n_tokens, hk, bf16);
+    float *q = queries_of(x, (int64_t)c->n_seqs * c->n_rows, hk, bf16);
     r.a = (struct qr_attention_args){.out = out, .out_tiles = tiles ? (uint16_t *)out : NULL, .q = q, .out_stride = hk, .q_stride = hk, .n_heads = c->n_heads,
                                      .window = c->window, .scale = (float)(1 / sqrt((double)c->head_dim)), .softcap = c->softcap, .q_bf16 = bf16};
     b->call = call_attention;
@@ -251,11 +237,10 @@ static void bench_attention(struct qr_kern_case *b, const struct qr_attention_ca
     b->bytes = (double)layer_bytes;
     b->flop = 4.0 * hk * c->n_seqs * c->n_rows * (c->ctx - (c->n_rows - 1) / 2.0);
     b->unit = c->kv == QR_F32 ? QR_PROBE_F32 : QR_PROBE_BF16; /* an int8 cache is multiplied as bf16 */
-    char what[80];
-    snprintf(what, sizeof what, "attention %d seqs x %d rows, ctx %d, %d/%d heads of %d, %s", (int)c->n_seqs, (int)c->n_rows, (int)c->ctx,
-             (int)c->n_heads, (int)c->n_kv_heads, (int)c->head_dim, qr_dtype_name(c->kv));
-    qr_kern_report(b, what);
+    qr_kern_report(b, "attention %d seqs x %d rows, ctx %d, %d/%d heads of %d, %s", c->n_seqs, c->n_rows, c->ctx, c->n_heads,
+                   c->n_kv_heads, c->head_dim, qr_dtype_name(c->kv));
     qr_free_aligned(q);
+    qr_kern_scene_release(&r.scene);
     qr_free(ints);
 }
 
@@ -273,24 +258,22 @@ static void call_glu(struct qr_kern_case *b, int32_t copy)
 
 static void bench_rows(struct qr_kern_case *b, const struct qr_rows_case *c, float *x, float *out)
 {
-    char what[80];
-    struct qr_norm_args norm = {.out = out, .x = x, .w = x, .out_stride = c->n_cols, .x_stride = c->n_cols, .n_rows = c->n_rows,
-                                .n_cols = c->n_cols, .eps = 1e-5f};
+    const struct qr_norm_args norm = {.out = out, .x = x, .w = x, .out_stride = c->n_cols, .x_stride = c->n_cols, .n_rows = c->n_rows,
+                                      .n_cols = c->n_cols, .eps = 1e-5f};
     b->call = call_norm;
     b->args = &norm;
     b->n_copies = 1;
     b->bytes = 8.0 * c->n_rows * c->n_cols;
     b->flop = 4.0 * c->n_rows * c->n_cols;
     b->unit = QR_PROBE_F32;
-    snprintf(what, sizeof what, "rms_norm %d x %d", (int)c->n_rows, (int)c->n_cols);
-    qr_kern_report(b, what);
-    struct qr_glu_args glu = {.out = out, .gate_up = x, .out_stride = c->n_cols, .gate_up_stride = 2 * c->n_cols, .n_rows = c->n_rows, .n_cols = c->n_cols};
+    qr_kern_report(b, "rms_norm %d x %d", c->n_rows, c->n_cols);
+    const struct qr_glu_args glu = {.out = out, .gate_up = x, .out_stride = c->n_cols, .gate_up_stride = 2 * c->n_cols,
+                                    .n_rows = c->n_rows, .n_cols = c->n_cols};
     b->call = call_glu;
     b->args = &glu;
     b->bytes = 12.0 * c->n_rows * c->n_cols;
     b->flop = 0;
-    snprintf(what, sizeof what, "glu %d x %d", (int)c->n_rows, (int)c->n_cols);
-    qr_kern_report(b, what);
+    qr_kern_report(b, "glu %d x %d", c->n_rows, c->n_cols);
 }
 
 /* Weights and caches hold whatever these bytes mean as numbers: finite, of moderate size, both as f32 and as bf16. */

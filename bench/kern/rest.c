@@ -2,7 +2,6 @@
  * head with its maxima, packing. Operands of successive calls are spread over memory, so that they come from there and
  * not from a cache. Rates count the bytes that the entry must touch. The caller's thread is worker 0. */
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/assert.h"
@@ -77,14 +76,15 @@ static void call_linear_pack(struct qr_kern_case *b, int32_t copy)
     b->be->k->linear_pack(b->be->queue, p->dst, p->to, p->n_out, p->n_in, 0, p->rows, QR_BF16, p->n_out);
 }
 
-static void measure(struct qr_kern_case *b, void (*call)(struct qr_kern_case *b, int32_t copy), const void *args, double bytes, const char *what)
+/* The case of one call with these arguments. */
+static struct qr_kern_case *of(struct qr_kern_case *b, void (*call)(struct qr_kern_case *b, int32_t copy), const void *args, double bytes)
 {
     b->call = call;
     b->args = args;
     b->bytes = bytes;
     b->flop = 0;
     b->n_copies = 1;
-    qr_kern_report(b, what);
+    return b;
 }
 
 /* Kernels over the model's width; 4 bytes a number. */
@@ -92,32 +92,26 @@ static void bench_width(struct qr_kern_case *b, const struct operands *o)
 {
     int32_t d = o->s->n_embd;
     double row_bytes = 4.0 * o->n * d;
-    char what[80];
     struct qr_norm_args norm = {.out = o->second, .x = o->out, .w = o->x, .out_stride = d, .x_stride = d, .n_rows = o->n, .n_cols = d, .eps = 1e-5f};
-    snprintf(what, sizeof what, "rms_norm %d x %d", (int)o->n, (int)d);
-    measure(b, call_rms_norm, &norm, 2 * row_bytes, what);
+    qr_kern_report(of(b, call_rms_norm, &norm, 2 * row_bytes), "rms_norm %d x %d", o->n, d);
     struct qr_add_args add = {.x = o->out, .delta = o->x, .x_stride = d, .delta_stride = d, .n_rows = o->n, .n_cols = d};
-    snprintf(what, sizeof what, "residual_add %d x %d", (int)o->n, (int)d);
-    measure(b, call_residual_add, &add, 3 * row_bytes, what);
+    qr_kern_report(of(b, call_residual_add, &add, 3 * row_bytes), "residual_add %d x %d", o->n, d);
     struct qr_tensor table = qr_tensor_2d((void *)o->memory, QR_BF16, 1 << 14, d);
     struct qr_embed_args embed = {.out = o->out, .table = &table, .ids = o->ids, .out_stride = d, .n_rows = o->n, .scale = 1};
-    snprintf(what, sizeof what, "embed %d x %d, bf16", (int)o->n, (int)d);
-    measure(b, call_embed, &embed, 1.5 * row_bytes, what);
+    qr_kern_report(of(b, call_embed, &embed, 1.5 * row_bytes), "embed %d x %d, bf16", o->n, d);
     struct qr_tensor none = qr_tensor_2d(NULL, QR_BF16, 1 << 14, d);
     embed.table = &none;
     embed.packed = o->memory;
-    snprintf(what, sizeof what, "embed %d x %d, packed bf16", (int)o->n, (int)d);
-    measure(b, call_embed, &embed, (4.0 + 2 * QR_LINEAR_PACKED_TOGETHER) * o->n * d, what); /* whole lines of 16 rows */
+    qr_kern_report(of(b, call_embed, &embed, (4.0 + 2 * QR_LINEAR_PACKED_TOGETHER) * o->n * d), /* whole lines of 16 rows */
+                   "embed %d x %d, packed bf16", o->n, d);
     struct qr_gather_args gather = {.out = o->out, .x = o->x, .row = o->pos, .out_stride = d, .x_stride = d, .n_rows = o->n, .n_cols = d};
-    snprintf(what, sizeof what, "gather_rows %d x %d", (int)o->n, (int)d);
-    measure(b, call_gather_rows, &gather, 2 * row_bytes, what);
+    qr_kern_report(of(b, call_gather_rows, &gather, 2 * row_bytes), "gather_rows %d x %d", o->n, d);
     int32_t *col = qr_alloc((size_t)d, sizeof *col);
     for (int64_t i = 0; i < d; i++)
         col[i] = (int32_t)((i % 32 * d + i) / 32 % d); /* far from each other, as act-order leaves them */
     struct qr_pick_args pick = {.out = o->out, .x = o->x, .col = col, .out_stride = d, .x_stride = d, .n_rows = o->n, .n_cols = (int32_t)d};
-    snprintf(what, sizeof what, "pick_columns %d x %d", (int)o->n, (int)d);
     if (b->be->k->pick_columns)
-        measure(b, call_pick_columns, &pick, 2 * row_bytes, what);
+        qr_kern_report(of(b, call_pick_columns, &pick, 2 * row_bytes), "pick_columns %d x %d", o->n, d);
     qr_free(col);
 }
 
@@ -126,18 +120,14 @@ static void bench_heads(struct qr_kern_case *b, const struct operands *o)
 {
     int32_t h = o->s->n_heads, k = o->s->head_dim;
     double inv_freq[QR_HEAD_DIM_MAX / 2], q_bytes = 4.0 * o->n * h * k, angle_bytes = 4.0 * o->n * k;
-    char what[80];
     for (int32_t i = 0; i < k / 2; i++)
         inv_freq[i] = 1.0 / (1 + i * i);
     struct qr_rope_table_args angles = {.cos_sin = o->cos_sin, .pos = o->pos, .inv_freq = inv_freq, .n_rows = o->n, .n_rot = k, .attn_factor = 1};
-    snprintf(what, sizeof what, "rope_table %d x %d", (int)o->n, (int)k);
-    measure(b, call_rope_table, &angles, angle_bytes, what);
+    qr_kern_report(of(b, call_rope_table, &angles, angle_bytes), "rope_table %d x %d", o->n, k);
     struct qr_rope_args rope = {.x = o->out, .cos_sin = o->cos_sin, .stride = h * k, .n_rows = o->n, .n_heads = h, .head_dim = k, .n_rot = k};
-    snprintf(what, sizeof what, "rope %d x %d heads of %d", (int)o->n, (int)h, (int)k);
-    measure(b, call_rope, &rope, 2 * q_bytes + angle_bytes, what);
+    qr_kern_report(of(b, call_rope, &rope, 2 * q_bytes + angle_bytes), "rope %d x %d heads of %d", o->n, h, k);
     struct qr_head_norm_args norm = {.x = o->out, .w = o->ones, .stride = h * k, .n_rows = o->n, .n_heads = h, .head_dim = k, .eps = 1e-6f};
-    snprintf(what, sizeof what, "head_norm %d x %d heads of %d", (int)o->n, (int)h, (int)k);
-    measure(b, call_head_norm, &norm, 2 * q_bytes, what);
+    qr_kern_report(of(b, call_head_norm, &norm, 2 * q_bytes), "head_norm %d x %d heads of %d", o->n, h, k);
 }
 
 /* What only some architectures have. */
@@ -145,25 +135,21 @@ static void bench_others(struct qr_kern_case *b, const struct operands *o)
 {
     const int32_t d = o->s->n_embd;
     const double row_bytes = 4.0 * o->n * d;
-    char what[80];
     const struct qr_layer_norm_args norm = {.out = o->second, .x = o->x, .w = o->x, .bias = o->x, .out_stride = d, .x_stride = d, .n_rows = o->n, .n_cols = d,
                                             .eps = 1e-5f};
-    snprintf(what, sizeof what, "layer_norm %d x %d", (int)o->n, (int)d);
-    measure(b, call_layer_norm, &norm, 2 * row_bytes, what);
+    qr_kern_report(of(b, call_layer_norm, &norm, 2 * row_bytes), "layer_norm %d x %d", o->n, d);
     for (int64_t i = 0; i < (int64_t)o->n * d; i++)
         o->second[i] = 50; /* what the unit leaves as it is, however often */
     const struct qr_unit_args unit = {.x = o->second, .stride = d, .n_rows = o->n, .n_cols = d};
-    snprintf(what, sizeof what, "unit %d x %d", (int)o->n, (int)d);
-    measure(b, call_unit, &unit, 2 * row_bytes, what);
+    qr_kern_report(of(b, call_unit, &unit, 2 * row_bytes), "unit %d x %d", o->n, d);
     const struct qr_softcap_args cap = {.x = o->second, .stride = d, .n_rows = o->n, .n_cols = d, .cap = 50};
-    snprintf(what, sizeof what, "softcap %d x %d", (int)o->n, (int)d);
-    measure(b, call_softcap, &cap, 2 * row_bytes, what);
+    qr_kern_report(of(b, call_softcap, &cap, 2 * row_bytes), "softcap %d x %d", o->n, d);
     int32_t ids[ROWS_MAX * EXPERTS_USED];
     const struct qr_route_args route = {.ids = ids, .weights = o->second, .logits = o->x, .logits_stride = EXPERTS, .n_rows = o->n, .n_experts = EXPERTS,
                                         .n_used = EXPERTS_USED, .normalize = true};
-    snprintf(what, sizeof what, "route %d x %d of %d", (int)o->n, EXPERTS_USED, EXPERTS);
     if (o->s == shapes) /* no width of the model's is in it */
-        measure(b, call_route, &route, o->n * (4.0 * EXPERTS + 8 * EXPERTS_USED), what);
+        qr_kern_report(of(b, call_route, &route, o->n * (4.0 * EXPERTS + 8 * EXPERTS_USED)),
+                       "route %d x %d of %d", o->n, EXPERTS_USED, EXPERTS);
 }
 
 /* The rows with one adapter, or with four of them in turn. */
@@ -174,7 +160,6 @@ static void bench_adapt(struct qr_kern_case *b, const struct operands *o)
     const uint16_t *numbers = o->memory;
     struct qr_row_group group[ADAPTERS];
     struct qr_adapt_parts parts[ADAPTERS];
-    char what[80];
     for (int32_t g = 0; g < n_groups; g++) {
         const uint16_t *at = numbers + g * (a_numbers + b_numbers);
         group[g] = (struct qr_row_group){.row = o->pos + (int64_t)g * each, .n_rows = each, .slot = g};
@@ -182,8 +167,8 @@ static void bench_adapt(struct qr_kern_case *b, const struct operands *o)
     }
     const struct qr_adapt_args adapt = {.out = o->out, .x = o->x, .mid = o->second, .group = group, .parts = parts, .out_stride = d, .x_stride = d,
                                         .mid_stride = ADAPTER_RANK, .n_groups = n_groups, .n_in = d, .dtype = QR_BF16};
-    snprintf(what, sizeof what, "adapt %d x %d, %d of rank %d", (int)n, (int)d, (int)n_groups, ADAPTER_RANK);
-    measure(b, call_adapt, &adapt, n_groups * 2.0 * (double)(a_numbers + b_numbers) + 12.0 * n * d, what);
+    qr_kern_report(of(b, call_adapt, &adapt, n_groups * 2.0 * (double)(a_numbers + b_numbers) + 12.0 * n * d),
+                   "adapt %d x %d, %d of rank %d", n, d, n_groups, ADAPTER_RANK);
 }
 
 /* Kernels that write the cache, in each of its types. Row i goes to slot i. */
@@ -193,22 +178,21 @@ static void bench_cache(struct qr_kern_case *b, const struct operands *o, enum q
     struct qr_kv_view kv = {.base = o->cache, .dtype = type, .n_blocks = ROWS_MAX / BLOCK_TOKENS, .n_layers = 1, .n_kv_heads = g,
                             .block_tokens = BLOCK_TOKENS, .head_dim = k};
     double token_bytes = (double)qr_kv_block_bytes(&kv) / BLOCK_TOKENS;
-    char what[80];
     struct qr_kv_write_args write = {.kv = &kv, .k = o->x, .v = o->x, .slot = o->pos, .k_stride = g * k, .v_stride = g * k, .n_rows = o->n};
-    snprintf(what, sizeof what, "kv_write %d x %d heads of %d, %s", (int)o->n, (int)g, (int)k, qr_dtype_name(type));
-    measure(b, call_kv_write, &write, o->n * (token_bytes + 8.0 * g * k), what);
+    qr_kern_report(of(b, call_kv_write, &write, o->n * (token_bytes + 8.0 * g * k)),
+                   "kv_write %d x %d heads of %d, %s", o->n, g, k, qr_dtype_name(type));
     bool norms = k == 128; /* Qwen3's */
     struct qr_qkv_args qkv = {.x = o->out, .q_norm = norms ? o->ones : NULL, .k_norm = norms ? o->ones : NULL, .cos_sin = o->cos_sin, .kv = &kv,
                               .slot = o->pos, .stride = width, .n_rows = o->n, .n_heads = h, .n_rot = k, .eps = 1e-6f};
-    snprintf(what, sizeof what, "qkv %d x %d/%d heads of %d%s, %s", (int)o->n, (int)h, (int)g, (int)k, norms ? ", norms" : "", qr_dtype_name(type));
-    measure(b, call_qkv, &qkv, o->n * (token_bytes + 4.0 * (2 * (h + g) + g) * k + 4.0 * k), what);
+    qr_kern_report(of(b, call_qkv, &qkv, o->n * (token_bytes + 4.0 * (2 * (h + g) + g) * k + 4.0 * k)),
+                   "qkv %d x %d/%d heads of %d%s, %s", o->n, h, g, k, norms ? ", norms" : "", qr_dtype_name(type));
     if (o->n != 1)
         return;
     kv.n_blocks = 2;
     kv.n_layers = COPY_LAYERS;
     struct qr_kv_copy_args copy = {.kv = &kv, .src = 0, .dst = 1};
-    snprintf(what, sizeof what, "kv_copy of %d layers, %d heads of %d, %s", COPY_LAYERS, (int)g, (int)k, qr_dtype_name(type));
-    measure(b, call_kv_copy, &copy, 2.0 * (double)qr_kv_block_bytes(&kv), what);
+    qr_kern_report(of(b, call_kv_copy, &copy, 2.0 * (double)qr_kv_block_bytes(&kv)),
+                   "kv_copy of %d layers, %d heads of %d, %s", COPY_LAYERS, g, k, qr_dtype_name(type));
 }
 
 /* A head's product, and one that says of stretches of logits what their largest is, and their sums of exponentials. */
@@ -221,13 +205,13 @@ static void bench_head(struct qr_kern_case *b, const struct operands *o, enum qr
     const struct qr_weight w = {.packed_dtype = type, .packed = (void *)o->memory};
     float scale[HEAD_ROWS];
     double squares = 0;
-    char what[80];
     for (int i = 0; i < QR_COUNT(names); i++) {
         const struct qr_stretches s = {.largest = largest, .sum = i == 2 ? sum : NULL, .scale = scale, .stride = n};
         const struct qr_linear_args a = {.out = o->out, .x = o->x, .w = &w, .stretches = i > 0 ? &s : NULL, .out_stride = n_vocab, .x_stride = d,
                                          .n_rows = (int32_t)rows, .n_in = d, .n_out = n_vocab};
-        snprintf(what, sizeof what, "head %d x %d -> %d, %s%s", (int)rows, (int)d, (int)n_vocab, qr_dtype_name(type), names[i]);
-        measure(b, call_linear, &a, (double)b->be->k->linear_packed_bytes(type, n_vocab, d) + 4.0 * (double)rows * n_vocab, what);
+        const double bytes = (double)b->be->k->linear_packed_bytes(type, n_vocab, d) + 4.0 * (double)rows * n_vocab;
+        qr_kern_report(of(b, call_linear, &a, bytes), "head %d x %d -> %d, %s%s", o->n, d, n_vocab, qr_dtype_name(type),
+                       names[i]);
         for (int64_t k = 0; k < n_vocab; k++)
             squares += i == 0 ? (double)o->out[k] * (double)o->out[k] : 0;
         for (int64_t r = 0; r < rows; r++)
@@ -240,10 +224,11 @@ static void bench_pack(struct qr_kern_case *b, const struct operands *o, enum qr
 {
     const int32_t d = o->s->n_embd;
     struct pack p = {.rows = o->memory, .dst = o->out, .to = to, .n_out = 2 * o->s->n_ffn, .n_in = d};
-    char what[80];
-    snprintf(what, sizeof what, "linear_pack %d x %d to %s", (int)d, (int)p.n_out, qr_dtype_name(to));
-    memset(o->out, 0, b->be->k->linear_packed_bytes(to, p.n_out, d));
-    measure(b, call_linear_pack, &p, (double)b->be->k->linear_packed_bytes(to, p.n_out, d) + 2.0 * p.n_out * d, what);
+    const size_t packed_bytes = b->be->k->linear_packed_bytes(to, p.n_out, d);
+    memset(o->out, 0, packed_bytes);
+    qr_kern_report(of(b, call_linear_pack, &p, (double)packed_bytes + 2.0 * p.n_out * d),
+                   "linear_pack %d x %d to %s", d,
+                   p.n_out, qr_dtype_name(to));
 }
 
 void qr_kern_rest(struct qr_kern_case *b, const void *memory, const float *x, float *out)

@@ -234,8 +234,8 @@ int qr_bench_load_main(int argc, char **argv)
     struct qr_buf text = {0};
     char **args = qr_alloc((size_t)argc + 1, sizeof *args);
     struct qr_option_set *set;
-    const int n_args = qr_load_rename_flags(args, argc, argv, &text);
-    int status = qr_command_read(&set, &qr_bench_load_command, &b.opt, n_args, args);
+    qr_load_rename_flags(args, argc, argv, &text);
+    int status = qr_command_read(&set, &qr_bench_load_command, &b.opt, argc, args);
     if (status < 0) {
         status = bench_load(&b);
         qr_options_free(set);

@@ -31,8 +31,8 @@ struct qr_load_options {
 #define QR_LOAD_RATE_INF 1e6
 
 /* Copies argv's pointers to out (room for argc) with vLLM's flag names made ours ("--request-rate" -> "--rate"); changed texts live in
- * `text`. Returns their number. */
-int qr_load_rename_flags(char **out, int argc, char **argv, struct qr_buf *text);
+ * `text`. */
+void qr_load_rename_flags(char **out, int argc, char **argv, struct qr_buf *text);
 
 /* The loads of a sweep, in growing order: users, or requests per second. */
 #define QR_LOAD_POINTS_MAX 32

@@ -3,17 +3,15 @@
  * expected in the page cache; nothing here evicts them. Reading uses the kernel pool's workers; the caller is worker 0. */
 #include "bench/bench.h"
 
-#include <errno.h>
-#include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/files/map_file.h"
 #include "base/files/source.h"
 #include "bench/samples.h"
 #include "kernels/cpu/pool.h"
@@ -46,8 +44,7 @@ static const struct qr_option table[] = {
     {.name = "json", .brief = true, .type = QR_OPT_FLAG, .offset = offsetof(struct open_options, json), .builtin = "false", .help = "One JSON object."}};
 
 struct files {
-    int *fd;         /* owned [n] */
-    size_t *n_bytes; /* owned [n] */
+    struct qr_map_file *map; /* owned [n] */
     size_t total;
     int32_t n;
 };
@@ -55,8 +52,8 @@ struct files {
 /* One piece of one file per item. */
 struct reading {
     const struct files *f;
-    uint8_t *to;            /* borrowed: room for all of them */
-    _Atomic int64_t n_lost; /* bytes that could not be read */
+    uint8_t *to; /* borrowed: room for all of them */
+    atomic_bool lost;
 };
 
 static void read_piece(const void *arg, int32_t item, int32_t worker)
@@ -64,14 +61,14 @@ static void read_piece(const void *arg, int32_t item, int32_t worker)
     struct reading *r = (struct reading *)(uintptr_t)arg;
     size_t at = (size_t)item * PIECE_BYTES, skip = at;
     int32_t i = 0;
-    for (; skip >= r->f->n_bytes[i]; i++)
-        skip -= r->f->n_bytes[i];
-    size_t n = r->f->n_bytes[i] - skip < PIECE_BYTES ? r->f->n_bytes[i] - skip : PIECE_BYTES; /* a piece ends with its file */
-    ssize_t got = pread(r->f->fd[i], r->to + at, n, (off_t)skip);
-    if (got != (ssize_t)n)
-        atomic_fetch_add(&r->n_lost, (int64_t)n);
+    for (; skip >= r->f->map[i].n_bytes; i++)
+        skip -= r->f->map[i].n_bytes;
+    const size_t left = r->f->map[i].n_bytes - skip; /* a piece ends with its file */
+    if (!qr_map_file_read(&r->f->map[i], r->to + at, skip, left < PIECE_BYTES ? left : PIECE_BYTES))
+        atomic_store(&r->lost, true);
 }
 
+/* 0: a file could not be read whole. */
 static double read_s(const struct files *f, struct qr_queue *q)
 {
     struct reading r = {.f = f};
@@ -80,31 +77,14 @@ static double read_s(const struct files *f, struct qr_queue *q)
     qr_queue_run(q, read_piece, &r, (int64_t)(f->total / PIECE_BYTES));
     double s = (double)(qr_clock_ns() - t) * 1e-9;
     qr_free_aligned(r.to);
-    return atomic_load(&r.n_lost) ? 0 : s;
+    return r.lost ? 0 : s;
 }
 
 static void close_files(struct files *f)
 {
     for (int32_t i = 0; i < f->n; i++)
-        close(f->fd[i]);
-    qr_free(f->fd);
-    qr_free(f->n_bytes);
-}
-
-static int add_file(struct files *f, const char *path, struct qr_err *err)
-{
-    struct stat st;
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &st) != 0) {
-        const int rc = qr_err_set(err, QR_E_IO, "%s: %s", path, strerror(errno));
-        if (fd >= 0)
-            close(fd);
-        return rc;
-    }
-    f->fd[f->n] = fd;
-    f->n_bytes[f->n] = (size_t)st.st_size;
-    f->total += f->n_bytes[f->n++];
-    return 0;
+        qr_map_file_close(&f->map[i]);
+    qr_free(f->map);
 }
 
 /* Those that opening the model maps: what its index names, all parts of a GGUF file. */
@@ -117,15 +97,16 @@ static int open_files(struct files *f, const char *model, struct qr_err *err)
     rc = rc ? rc : qr_tensor_files_open_from(&st, source, NULL, err);
     const int32_t n = rc ? 0 : qr_tensor_files_n_shards(st);
     const char *gguf = rc == 0 && qr_source_gguf(source) ? qr_source_gguf_path(source) : NULL, *slash = gguf ? strrchr(gguf, '/') : NULL;
-    f->fd = qr_alloc((size_t)n, sizeof *f->fd);
-    f->n_bytes = qr_alloc((size_t)n, sizeof *f->n_bytes);
+    f->map = qr_alloc((size_t)n, sizeof *f->map);
     for (int32_t i = 0; rc == 0 && i < n; i++) {
         const char *name = qr_tensor_files_shard_name(st, i);
         if (gguf)
             snprintf(path, sizeof path, "%.*s%s", slash ? (int)(slash + 1 - gguf) : 0, gguf, name);
         else
             rc = qr_path_join(path, model, name, err);
-        rc = rc ? rc : add_file(f, path, err);
+        rc = rc ? rc : qr_map_file_open_to_read(&f->map[i], path, SIZE_MAX, err);
+        f->n += rc == 0;
+        f->total += rc == 0 ? f->map[i].n_bytes : 0;
     }
     qr_tensor_files_close(st);
     qr_source_unref(source);

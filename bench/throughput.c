@@ -203,7 +203,7 @@ static void run_device_probes(struct rig *r)
 {
     const size_t room = qr_probe_device_room(r->be), n_bytes = room > PROBE_BYTES ? room : PROBE_BYTES;
     void *memory = r->be->mem->alloc(n_bytes);
-    qr_probe_device_fill(r->be, memory, n_bytes);
+    qr_probe_fill(r->be, memory, n_bytes);
     const double bytes_s = qr_probe_device_bytes_s(r->be, memory, n_bytes), ops_s = qr_probe_device_ops_s(r->be, memory, n_bytes);
     r->be->mem->free(memory);
     r->read_s_byte = 1 / bytes_s;

@@ -317,7 +317,7 @@ static void bench_train(struct bench *b)
 static void probe(struct bench *b)
 {
     const size_t n = b->small ? SMALL_BYTES / 4 : (size_t)1 << 30;
-    qr_probe_device_fill(b->be, b->memory, b->n_bytes);
+    qr_probe_fill(b->be, b->memory, b->n_bytes);
     b->bytes_s = qr_probe_device_bytes_s(b->be, b->memory, n);
     b->ops_s = b->be->k->linear && !b->small ? qr_probe_device_ops_s(b->be, b->memory, b->n_bytes) : 0;
     printf("%s; medians over %lld ms; probes: %.0f GB/s copying, %.1f TFLOP/s in its largest product\n", b->be->title, (long long)(b->time_us / 1000),

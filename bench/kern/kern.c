@@ -276,17 +276,6 @@ static void bench_rows(struct qr_kern_case *b, const struct qr_rows_case *c, flo
     qr_kern_report(b, "glu %d x %d", c->n_rows, c->n_cols);
 }
 
-/* Weights and caches hold whatever these bytes mean as numbers: finite, of moderate size, both as f32 and as bf16. */
-static void fill(char *memory, size_t n_bytes)
-{
-    struct qr_rng rng = {.seed = 7};
-    uint16_t pattern[4096];
-    for (int i = 0; i < QR_COUNT(pattern); i++)
-        pattern[i] = (uint16_t)(0x3c00u + (qr_rng_next(&rng) & 0x83ffu));
-    for (size_t i = 0; i < n_bytes; i += sizeof pattern)
-        memcpy(memory + i, pattern, n_bytes - i < sizeof pattern ? n_bytes - i : sizeof pattern);
-}
-
 /* All cases at one level with one number of threads. */
 static void bench_level(const struct options *o, const char *isa, int32_t n_threads, char *memory, float *x, float *out,
                         struct qr_kern_rows *rows)
@@ -298,6 +287,7 @@ static void bench_level(const struct options *o, const char *isa, int32_t n_thre
         fprintf(stderr, "quire bench kern: %s\n", err.msg);
         return;
     }
+    qr_probe_fill(b.be, memory, (size_t)o->memory_bytes); /* gradients have left other numbers there */
     run_probes(&b, memory);
     for (int i = 0; i < QR_COUNT(qr_linear_cases) && qr_kern_wanted(o->only, "linear"); i++)
         if (qr_linear_cases[i].use & QR_CASE_SPEED)
@@ -312,10 +302,8 @@ static void bench_level(const struct options *o, const char *isa, int32_t n_thre
         qr_kern_rest(&b, memory, x, out);
     if (qr_kern_wanted(o->only, "head"))
         qr_kern_head(&b, memory, x, out);
-    if (qr_kern_wanted(o->only, "back")) {
+    if (qr_kern_wanted(o->only, "back"))
         qr_kern_back(&b, memory);
-        fill(memory, (size_t)o->memory_bytes);
-    }
     qr_backend_close(b.be);
 }
 
@@ -348,7 +336,6 @@ static void bench_all(const struct options *o, struct qr_kern_rows *rows)
     char *memory = qr_alloc_aligned((size_t)o->memory_bytes, 64);
     float *x = qr_alloc_aligned(n_floats * sizeof *x, 64), *out = qr_alloc_aligned(n_floats * sizeof *out, 64);
     struct qr_rng rng = {.seed = 8};
-    fill(memory, (size_t)o->memory_bytes);
     for (size_t i = 0; i < n_floats; i++)
         x[i] = (float)(qr_rng_next_unit(&rng) - 0.5);
     snprintf(rows->cpu, sizeof rows->cpu, "%s", qr_cpu_describe());

@@ -30,13 +30,13 @@ double qr_probe_multiply(struct qr_queue *q, int32_t n_threads, const char *isa,
 double qr_probe_bytes_s(struct qr_queue *q, const void *memory, size_t n_bytes, int32_t repeats);
 double qr_probe_ops_s(struct qr_queue *q, int32_t n_threads, const char *isa, enum qr_probe_unit unit, int32_t repeats);
 
+/* Finite numbers of moderate size, as f32 and as bf16, in all of it: zeros would take less current, and less time. */
+void qr_probe_fill(struct qr_backend *be, void *memory, size_t n_bytes);
+
 /* ---- of a device, whose units no loop of the host reaches ---- */
 
 /* Seconds of a call when n_calls are launched one behind the other and waited for together. */
 double qr_probe_device_s(const struct qr_backend *be, void (*call)(void *arg), void *arg, int32_t n_calls);
-
-/* Finite numbers of moderate size, as f32 and as bf16, in all of it: zeros would take less current, and less time. */
-void qr_probe_device_fill(struct qr_backend *be, void *memory, size_t n_bytes);
 
 /* Copying one half of `memory` to the other: bytes read and written a second. */
 double qr_probe_device_bytes_s(struct qr_backend *be, void *memory, size_t n_bytes);

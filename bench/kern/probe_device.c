@@ -24,7 +24,7 @@ double qr_probe_device_s(const struct qr_backend *be, void (*call)(void *arg), v
     return (double)(qr_clock_ns() - began) * 1e-9 / n_calls;
 }
 
-void qr_probe_device_fill(struct qr_backend *be, void *memory, size_t n_bytes)
+void qr_probe_fill(struct qr_backend *be, void *memory, size_t n_bytes)
 {
     QR_ASSERT(be != NULL && memory != NULL);
     QR_ASSERT(n_bytes > 0);

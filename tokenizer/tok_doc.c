@@ -45,10 +45,8 @@ int qr_tok_type(const struct qr_json *v, const char *section, const char **type,
 {
     QR_ASSERT(v != NULL && type != NULL);
     const struct qr_json *t = qr_json_find(v, "type");
-    if (!t || qr_json_type(t) != QR_JSON_T_STRING)
-        return wrong(err, section, "type", "a string", t);
-    *type = qr_json_str(t, NULL);
-    return 0;
+    *type = qr_json_text(t, NULL);
+    return *type ? 0 : wrong(err, section, "type", "a string", t);
 }
 
 static int read_member(const struct qr_json *v, const char *section, const struct qr_tok_member *m, struct qr_err *err)
@@ -69,9 +67,9 @@ static int read_member(const struct qr_json *v, const char *section, const struc
     case QR_TOK_STRING:
         if (qr_json_is_null(found))
             break;
-        if (qr_json_type(found) != QR_JSON_T_STRING)
+        s->s = qr_json_text(found, &s->n);
+        if (!s->s)
             return wrong(err, section, m->name, "a string", found);
-        s->s = qr_json_str(found, &s->n);
         break;
     case QR_TOK_ID:
     case QR_TOK_COUNT: {
@@ -85,8 +83,7 @@ static int read_member(const struct qr_json *v, const char *section, const struc
     }
     case QR_TOK_CHAR: {
         struct qr_tok_string one = {0};
-        if (!qr_json_is_null(found) && qr_json_type(found) == QR_JSON_T_STRING)
-            one.s = qr_json_str(found, &one.n);
+        one.s = qr_json_text(found, &one.n);
         if (one.n == 0 || one.n > 4 || one.s[0] == 0 || (size_t)qr_utf8_decode(one.s, one.n, &cp) != one.n)
             return wrong(err, section, m->name, "one character", found);
         memcpy(m->out, one.s, one.n);
@@ -166,12 +163,10 @@ int qr_tok_pattern_text(const struct qr_json *v, const char *section, struct qr_
     static const char *const kinds[] = {"Regex", "String"};
     const struct qr_json *m = qr_json_find(v, "pattern");
     for (int i = 0; m && qr_json_type(m) == QR_JSON_T_OBJECT && i < 2; i++) {
-        const struct qr_json *text = qr_json_find(m, kinds[i]);
-        if (!text || qr_json_type(text) != QR_JSON_T_STRING || qr_json_count(m) != 1)
-            continue;
-        s->s = qr_json_str(text, &s->n);
+        s->s = qr_json_text(qr_json_find(m, kinds[i]), &s->n);
         *literal = i == 1;
-        return 0;
+        if (s->s && qr_json_count(m) == 1)
+            return 0;
     }
     return wrong(err, section, "pattern", "{\"String\": ...} or {\"Regex\": ...}", m);
 }

@@ -157,10 +157,9 @@ static int template_piece(struct qr_tokenizer *t, struct qr_post *p, const struc
     const struct qr_json *special = qr_json_find(v, "SpecialToken"), *sequence = qr_json_find(v, "Sequence");
     if (!special == !sequence)
         return qr_tok_unsupported(err, post, "a template piece that is neither SpecialToken nor Sequence");
-    const struct qr_json *id = qr_json_find(special ? special : sequence, "id");
-    if (!id || qr_json_type(id) != QR_JSON_T_STRING)
+    const char *name = qr_json_text(qr_json_find(special ? special : sequence, "id"), NULL);
+    if (!name)
         return qr_err_set(err, QR_E_DAMAGED, "post_processor: a template piece has no id");
-    const char *name = qr_json_str(id, NULL);
     if (special)
         return push_special(t, specials, name, *seen_text ? p->suffix : p->prefix, *seen_text ? &p->n_suffix : &p->n_prefix,
                             err);
@@ -232,10 +231,8 @@ static int32_t config_token(const struct qr_tokenizer *t, const struct qr_json *
     size_t n;
     if (v && qr_json_type(v) == QR_JSON_T_OBJECT)
         v = qr_json_find(v, "content");
-    if (!v || qr_json_type(v) != QR_JSON_T_STRING)
-        return -1;
-    const char *s = qr_json_str(v, &n);
-    return qr_vocab_find(&t->vocab, s, n);
+    const char *s = qr_json_text(v, &n);
+    return s ? qr_vocab_find(&t->vocab, s, n) : -1;
 }
 
 /* The classes whose reference implementation builds the post-processor from add_bos_token and add_eos_token. */
@@ -243,13 +240,10 @@ static bool class_obeys_flags(const struct qr_json *doc)
 {
     static const char *const name[] = {"LlamaTokenizer",         "LlamaTokenizerFast", "CodeLlamaTokenizer",
                                        "CodeLlamaTokenizerFast", "GemmaTokenizer",     "GemmaTokenizerFast"};
-    const struct qr_json *v = qr_json_find(doc, "tokenizer_class");
-    if (!v || qr_json_type(v) != QR_JSON_T_STRING)
-        return false;
+    bool obeys = false;
     for (int i = 0; i < QR_COUNT(name); i++)
-        if (strcmp(qr_json_str(v, NULL), name[i]) == 0)
-            return true;
-    return false;
+        obeys = obeys || qr_json_says(qr_json_find(doc, "tokenizer_class"), name[i]);
+    return obeys;
 }
 
 /* Makes `id` the outermost of the list or not, as the flag says. at_end: the outermost is the last. */

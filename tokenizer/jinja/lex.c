@@ -57,34 +57,18 @@ static void push(struct lexer *x, enum qr_jtok type, size_t at, const char *text
     v->at[v->n++] = (struct qr_jtoken){type, x->line, column(x, at), text, len};
 }
 
-/* The length of the white space at byte i, 0 when there is none. */
-static size_t space_at(const struct lexer *x, size_t i)
-{
-    uint32_t cp;
-    if (i >= x->n)
-        return 0;
-    int32_t len = qr_utf8_decode(x->s + i, x->n - i, &cp);
-    return len > 0 && qr_jspace(cp) ? (size_t)len : 0;
-}
-
 static size_t skip_space(const struct lexer *x, size_t i)
 {
-    for (size_t k; (k = space_at(x, i)) > 0;)
-        i += k;
+    for (size_t n; i < x->n && (n = qr_jspace_at(x->s + i, x->n - i)) > 0;)
+        i += n;
     return i;
 }
 
 /* The end of s[from..to) without the white space behind it. */
 static size_t strip_end(const struct lexer *x, size_t from, size_t to)
 {
-    while (to > from) {
-        size_t at = to - 1;
-        while (at > from && ((unsigned char)x->s[at] & 0xC0) == 0x80)
-            at--;
-        if (space_at(x, at) != to - at)
-            break;
-        to = at;
-    }
+    for (size_t n; (n = qr_jspace_before(x->s + from, to - from)) > 0;)
+        to -= n;
     return to;
 }
 

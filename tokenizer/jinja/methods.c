@@ -170,19 +170,13 @@ static void push_part(struct qr_jctx *c, struct qr_jbag *b, struct qr_jstr *s, s
     qr_jbag_push(c, b, qr_jstrv(qr_jstr_sub(c, s, from, to)));
 }
 
-static size_t space_len(const struct qr_jstr *s, size_t i)
-{
-    uint32_t cp;
-    int32_t len = qr_utf8_decode(s->u.flat.data + i, s->len - i, &cp);
-    return len > 0 && qr_jspace(cp) ? (size_t)len : 0;
-}
-
 /* split() without a separator: words between white space, the rest behind `max` of them as one. */
 static struct qr_jbag split_words(struct qr_jctx *c, struct qr_jstr *s, int64_t max)
 {
     struct qr_jbag words = {0};
+    const char *p = s->u.flat.data;
     for (size_t i = 0, n, to;; i = to) {
-        while (i < s->len && (n = space_len(s, i)) > 0)
+        while ((n = qr_jspace_at(p + i, s->len - i)) > 0)
             i += n;
         if (i >= s->len)
             return words;
@@ -190,7 +184,7 @@ static struct qr_jbag split_words(struct qr_jctx *c, struct qr_jstr *s, int64_t 
             qr_jbag_push(c, &words, qr_jstrv(qr_jstrip(c, qr_jstr_sub(c, s, i, s->len), NULL, QR_JRIGHT)));
             return words;
         }
-        for (to = i; to < s->len && space_len(s, to) == 0;)
+        for (to = i; to < s->len && qr_jspace_at(p + to, s->len - to) == 0;)
             to++;
         push_part(c, &words, s, i, to);
     }

@@ -6,7 +6,6 @@
 #include "base/assert.h"
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "tokenizer/jinja/unicode.h"
 #include "tokenizer/jinja/value.h"
 
 #define SMALL_BYTES 96 /* concatenations up to here are copied, longer ones linked */

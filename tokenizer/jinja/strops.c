@@ -29,12 +29,12 @@ int64_t qr_jarg_int(struct qr_jctx *c, const struct qr_jval *v, int64_t absent)
     return i;
 }
 
-/* Whether the code point in p[0..len) is stripped: one of chars, or white space when chars is NULL. */
-static bool strippable(const char *p, int32_t len, uint32_t cp, const struct qr_jstr *chars)
+/* Whether the character p[0..len) is stripped: one of chars, or white space when chars is NULL. */
+static bool strippable(const char *p, size_t len, const struct qr_jstr *chars)
 {
     if (!chars)
-        return qr_jspace(cp);
-    return chars->len > 0 && memmem(chars->u.flat.data, chars->len, p, (size_t)len) != NULL;
+        return qr_jspace_at(p, len) > 0;
+    return chars->len > 0 && memmem(chars->u.flat.data, chars->len, p, len) != NULL;
 }
 
 struct qr_jstr *qr_jstrip(struct qr_jctx *c, struct qr_jstr *s, struct qr_jstr *chars, int sides)
@@ -43,24 +43,17 @@ struct qr_jstr *qr_jstrip(struct qr_jctx *c, struct qr_jstr *s, struct qr_jstr *
     QR_ASSERT(!chars || chars->rope_depth == 0);
     size_t from = 0, to = s->len;
     const char *p = s->u.flat.data;
-    size_t cost = chars ? chars->len : 1;
-    uint32_t cp;
-    while ((sides & QR_JLEFT) && from < to) {
-        int32_t len = qr_utf8_decode(p + from, to - from, &cp);
-        if (len <= 0 || !strippable(p + from, len, cp, chars))
+    for (size_t n; (sides & QR_JLEFT) && from < to; from += n) {
+        n = qr_jstr_next(s, from) - from;
+        if (!strippable(p + from, n, chars))
             break;
-        from += (size_t)len;
-        qr_jcharge_bytes(c, cost);
+        qr_jcharge_bytes(c, chars ? chars->len : 1);
     }
-    while ((sides & QR_JRIGHT) && to > from) {
-        size_t at = to - 1;
-        while (at > from && ((unsigned char)p[at] & 0xC0) == 0x80)
-            at--;
-        int32_t len = qr_utf8_decode(p + at, to - at, &cp);
-        if (len <= 0 || !strippable(p + at, len, cp, chars))
+    for (size_t n; (sides & QR_JRIGHT) && from < to; to -= n) {
+        n = qr_utf8_last(p + from, to - from);
+        if (!strippable(p + to - n, n, chars))
             break;
-        to = at;
-        qr_jcharge_bytes(c, cost);
+        qr_jcharge_bytes(c, chars ? chars->len : 1);
     }
     return qr_jstr_sub(c, s, from, to);
 }

@@ -13,54 +13,29 @@
 #include "tokenizer/jinja/unicode.h"
 #include "tokenizer/jinja/value.h"
 
-/* Shortest digits that read back as f, placed as Python places them: an exponent below 1e-4 and from 1e16 on. */
+/* The fewest digits that read back as f, placed as Python places them: an exponent below 1e-4 and from 1e16 on. */
 void qr_jfloat_text(char buf[40], double f)
 {
+    char digits[24];
+    uint64_t value = 0;
+    int exp10 = 0;
     if (isnan(f) || isinf(f)) {
         strcpy(buf, isnan(f) ? "nan" : f > 0 ? "inf" : "-inf");
         return;
     }
-    char sci[40];
-    for (int digits = 0; digits < 17; digits++) {
-        snprintf(sci, sizeof sci, "%.*e", digits, f);
-        if (strtod(sci, NULL) == f)
-            break;
-    }
-    char *e = strchr(sci, 'e'), *out = buf, mantissa[24];
-    QR_ASSERT(e != NULL);
-    int exp = atoi(e + 1), n = 0;
-    for (char *p = sci; p < e; p++) {
-        if (*p >= '0' && *p <= '9')
-            mantissa[n++] = *p;
-    }
-    while (n > 1 && mantissa[n - 1] == '0')
-        n--;
-    if (signbit(f))
-        *out++ = '-';
-    if (exp < -4 || exp >= 16) {
-        *out++ = mantissa[0];
-        if (n > 1)
-            *out++ = '.';
-        for (int i = 1; i < n; i++)
-            *out++ = mantissa[i];
-        sprintf(out, "e%c%02d", exp < 0 ? '-' : '+', abs(exp));
-        return;
-    }
-    if (exp < 0) {
-        *out++ = '0';
-        *out++ = '.';
-        for (int i = exp + 1; i < 0; i++)
-            *out++ = '0';
-    }
-    for (int i = 0; i < n || i <= exp + 1; i++) {
-        if (i == exp + 1 && exp >= 0)
-            *out++ = '.';
-        if (i < n || i <= exp + 1)
-            *out++ = i < n ? mantissa[i] : '0';
-        if (i >= n && i > exp)
-            break;
-    }
-    *out = 0;
+    if (f != 0)
+        qr_shortest_f64(fabs(f), &value, &exp10);
+    const int n = snprintf(digits, sizeof digits, "%llu", (unsigned long long)value), exp = exp10 + n - 1;
+    const char *sign = signbit(f) ? "-" : "";
+    if (exp < -4 || exp >= 16)
+        snprintf(buf, 40, "%s%c%s%.16se%c%02d", sign, digits[0], n > 1 ? "." : "", digits + 1, exp < 0 ? '-' : '+',
+                 abs(exp));
+    else if (exp < 0)
+        snprintf(buf, 40, "%s0.%.*s%.17s", sign, -exp - 1, "000", digits);
+    else if (n > exp + 1)
+        snprintf(buf, 40, "%s%.*s.%.16s", sign, exp + 1, digits, digits + exp + 1);
+    else
+        snprintf(buf, 40, "%s%.17s%.*s.0", sign, digits, exp + 1 - n, "000000000000000");
 }
 
 /* Python's repr of a string; the provenance of its characters is kept. */

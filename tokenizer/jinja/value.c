@@ -10,7 +10,6 @@
 #include "base/assert.h"
 #include "base/hash.h"
 #include "base/mem.h"
-#include "base/utf8.h"
 #include "tokenizer/jinja/eval.h"
 
 #define STEP_BYTES 256 /* string bytes that cost as much as one step */
@@ -203,14 +202,10 @@ static struct qr_jval list_from_json(struct qr_jctx *c, const struct qr_json *v,
 static bool is_role(const char *key, const struct qr_json *v)
 {
     static const char *const role[] = {"system", "developer", "user", "assistant", "tool", "function"};
-    size_t n;
-    if (strcmp(key, "role") != 0 || qr_json_type(v) != QR_JSON_T_STRING)
-        return false;
-    const char *text = qr_json_str(v, &n);
-    for (int32_t i = 0; i < QR_COUNT(role); i++)
-        if (strlen(role[i]) == n && memcmp(text, role[i], n) == 0)
-            return true;
-    return false;
+    bool known = false;
+    for (int32_t i = 0; i < QR_COUNT(role) && strcmp(key, "role") == 0; i++)
+        known = known || qr_json_says(v, role[i]);
+    return known;
 }
 
 static struct qr_jval dict_from_json(struct qr_jctx *c, const struct qr_json *v, bool trusted)

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "base/utf8.h"
 #include "tokenizer/jinja/value.h"
 
 struct writer {
@@ -22,14 +21,15 @@ static void newline(struct writer *w)
         qr_jsb_put(&w->b, w->o->indent->u.flat.data, w->o->indent->len, true);
 }
 
-/* The escape of cp, or false when it stands for itself. */
-static bool escape(uint32_t cp, bool ascii, char esc[16])
+/* arg: whether all that is not ASCII is escaped. */
+static bool escape(uint32_t cp, const void *arg, char esc[16])
 {
     static const char from[] = "\"\\\n\r\t\f\b", to[] = "\"\\nrtfb";
+    const bool ascii = *(const bool *)arg;
     const char *p = cp && cp < 0x80 ? strchr(from, (int)cp) : NULL;
     if (p)
         snprintf(esc, 16, "\\%c", to[p - from]);
-    else if (cp < 0x20 || (ascii && cp >= 0x7f && cp < 0x10000 && cp != 0x7f))
+    else if (cp < 0x20 || (ascii && cp > 0x7f && cp < 0x10000))
         snprintf(esc, 16, "\\u%04x", cp);
     else if (ascii && cp >= 0x10000)
         snprintf(esc, 16, "\\u%04x\\u%04x", 0xd800 + ((cp - 0x10000) >> 10), 0xdc00 + ((cp - 0x10000) & 0x3ff));
@@ -40,24 +40,9 @@ static bool escape(uint32_t cp, bool ascii, char esc[16])
 
 static void string(struct writer *w, struct qr_jstr *s)
 {
-    struct qr_jsb *b = &w->b;
-    const char *p = qr_jstr_flat(b->c, s)->u.flat.data;
-    size_t from = 0;
-    qr_jsb_puts(b, "\"");
-    for (size_t i = 0; i < s->len;) {
-        uint32_t cp;
-        char esc[16];
-        int32_t len = qr_utf8_decode(p + i, s->len - i, &cp);
-        QR_ASSERT(len > 0);
-        if (escape(cp, w->o->ascii, esc)) {
-            qr_jsb_put_range(b, s, from, i);
-            qr_jsb_put(b, esc, strlen(esc), s->trust == QR_JTRUST_ALL);
-            from = i + (size_t)len;
-        }
-        i += (size_t)len;
-    }
-    qr_jsb_put_range(b, s, from, s->len);
-    qr_jsb_puts(b, "\"");
+    qr_jsb_puts(&w->b, "\"");
+    qr_jsb_put_escaped(&w->b, s, escape, &w->o->ascii);
+    qr_jsb_puts(&w->b, "\"");
 }
 
 static void scalar(struct writer *w, const struct qr_jval *v)

@@ -125,26 +125,23 @@ static struct qr_jval binary_numbers(struct qr_jctx *c, enum qr_jtok op, const s
     return out;
 }
 
-struct qr_jstr *qr_jescape(struct qr_jctx *c, struct qr_jstr *s)
+static bool escape(uint32_t cp, const void *arg, char esc[16])
 {
     static const char from[] = "&<>'\"";
     static const char *const to[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
+    const char *p = cp && cp < 0x80 ? strchr(from, (int)cp) : NULL;
+    if (p)
+        strcpy(esc, to[p - from]);
+    return p != NULL;
+}
+
+struct qr_jstr *qr_jescape(struct qr_jctx *c, struct qr_jstr *s)
+{
+    struct qr_jsb b;
     if (s->markup)
         return s;
-    qr_jstr_flat(c, s);
-    struct qr_jsb b;
     qr_jsb_init(&b, c);
-    size_t done = 0;
-    for (size_t i = 0; i < s->len; i++) {
-        const char *p = s->u.flat.data[i] ? strchr(from, s->u.flat.data[i]) : NULL;
-        if (!p)
-            continue;
-        const char *esc = to[p - from];
-        qr_jsb_put_range(&b, s, done, i);
-        qr_jsb_put(&b, esc, strlen(esc), s->trust == QR_JTRUST_ALL);
-        done = i + 1;
-    }
-    qr_jsb_put_range(&b, s, done, s->len);
+    qr_jsb_put_escaped(&b, s, escape, NULL);
     return qr_jstr_marked(c, qr_jsb_done(&b), true);
 }
 

@@ -397,6 +397,26 @@ void qr_jsb_put_str(struct qr_jsb *b, struct qr_jstr *s)
     qr_jstr_walk(b->c, s, put_piece, b);
 }
 
+void qr_jsb_put_escaped(struct qr_jsb *b, struct qr_jstr *s, qr_jescape_fn *escape, const void *arg)
+{
+    QR_ASSERT(escape != NULL);
+    const char *p = qr_jstr_flat(b->c, s)->u.flat.data;
+    size_t from = 0;
+    for (size_t i = 0; i < s->len;) {
+        uint32_t cp;
+        char esc[16];
+        int32_t len = qr_utf8_decode(p + i, s->len - i, &cp);
+        QR_ASSERT(len > 0);
+        if (escape(cp, arg, esc)) {
+            qr_jsb_put_range(b, s, from, i);
+            qr_jsb_put(b, esc, strlen(esc), s->trust == QR_JTRUST_ALL);
+            from = i + (size_t)len;
+        }
+        i += (size_t)len;
+    }
+    qr_jsb_put_range(b, s, from, s->len);
+}
+
 struct qr_jstr *qr_jsb_done_whole(struct qr_jsb *b)
 {
     bool trusted = b->n_runs == 0 || (b->n_runs == 1 && b->run[0].trusted);

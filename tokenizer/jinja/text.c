@@ -38,6 +38,21 @@ void qr_jfloat_text(char buf[40], double f)
         snprintf(buf, 40, "%s%.17s%.*s.0", sign, digits, exp + 1 - n, "000000000000000");
 }
 
+/* arg: the quote around. */
+static bool escape(uint32_t cp, const void *arg, char esc[16])
+{
+    const uint32_t quote = (uint32_t)*(const char *)arg;
+    if (cp != quote && cp != '\\' && qr_jprintable(cp))
+        return false;
+    if (cp == '\n' || cp == '\r' || cp == '\t')
+        snprintf(esc, 16, "\\%c", cp == '\n' ? 'n' : cp == '\r' ? 'r' : 't');
+    else if (cp == quote || cp == '\\')
+        snprintf(esc, 16, "\\%c", (char)cp);
+    else
+        snprintf(esc, 16, cp < 0x100 ? "\\x%02x" : cp < 0x10000 ? "\\u%04x" : "\\U%08x", cp);
+    return true;
+}
+
 /* Python's repr of a string; the provenance of its characters is kept. */
 static void repr_str(struct qr_jsb *b, struct qr_jstr *s)
 {
@@ -46,28 +61,7 @@ static void repr_str(struct qr_jsb *b, struct qr_jstr *s)
     if (s->markup)
         qr_jsb_puts(b, "Markup(");
     qr_jsb_put(b, &quote, 1, true);
-    size_t from = 0;
-    for (size_t i = 0; i < s->len;) {
-        uint32_t cp;
-        char esc[12];
-        int32_t len = qr_utf8_decode(p + i, s->len - i, &cp);
-        QR_ASSERT(len > 0);
-        if (cp != (uint32_t)quote && cp != '\\' && qr_jprintable(cp)) {
-            i += (size_t)len;
-            continue;
-        }
-        if (cp == '\n' || cp == '\r' || cp == '\t')
-            snprintf(esc, sizeof esc, "\\%c", cp == '\n' ? 'n' : cp == '\r' ? 'r' : 't');
-        else if (cp == (uint32_t)quote || cp == '\\')
-            snprintf(esc, sizeof esc, "\\%c", (char)cp);
-        else
-            snprintf(esc, sizeof esc, cp < 0x100 ? "\\x%02x" : cp < 0x10000 ? "\\u%04x" : "\\U%08x", cp);
-        qr_jsb_put_range(b, s, from, i);
-        qr_jsb_put(b, esc, strlen(esc), s->trust == QR_JTRUST_ALL);
-        i += (size_t)len;
-        from = i;
-    }
-    qr_jsb_put_range(b, s, from, s->len);
+    qr_jsb_put_escaped(b, s, escape, &quote);
     qr_jsb_put(b, &quote, 1, true);
     if (s->markup)
         qr_jsb_puts(b, ")");

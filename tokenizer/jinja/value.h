@@ -294,6 +294,9 @@ void qr_jsb_puts(struct qr_jsb *b, const char *p); /* trusted */
 void qr_jsb_put_cp(struct qr_jsb *b, uint32_t cp, bool trusted);
 void qr_jsb_put_range(struct qr_jsb *b, const struct qr_jstr *s, size_t from, size_t to); /* s flat; keeps provenance */
 void qr_jsb_put_str(struct qr_jsb *b, struct qr_jstr *s);
+/* s with an escape in place of each character that has one (true); an escape is trusted when all of s is. */
+typedef bool qr_jescape_fn(uint32_t cp, const void *arg, char esc[16]);
+void qr_jsb_put_escaped(struct qr_jsb *b, struct qr_jstr *s, qr_jescape_fn *escape, const void *arg);
 struct qr_jstr *qr_jsb_done(struct qr_jsb *b);
 struct qr_jstr *qr_jsb_done_whole(struct qr_jsb *b); /* trusted only when all of it is */
 

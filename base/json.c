@@ -311,6 +311,19 @@ const char *qr_json_str(const struct qr_json *v, size_t *len)
     return node_of(v)->valuestring;
 }
 
+const char *qr_json_text(const struct qr_json *v, size_t *len)
+{
+    return v && qr_json_type(v) == QR_JSON_T_STRING ? qr_json_str(v, len) : NULL;
+}
+
+bool qr_json_says(const struct qr_json *v, const char *text)
+{
+    QR_ASSERT(text != NULL);
+    size_t n;
+    const char *s = qr_json_text(v, &n);
+    return s && n == strlen(text) && memcmp(s, text, n) == 0;
+}
+
 bool qr_json_bool(const struct qr_json *v)
 {
     QR_ASSERT(v != NULL);

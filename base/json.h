@@ -92,6 +92,8 @@ const struct qr_json *qr_json_first(const struct qr_json *v);            /* NULL
 const struct qr_json *qr_json_after(const struct qr_json *v);            /* next sibling or NULL */
 const char *qr_json_key(const struct qr_json *v);                        /* a member's name (terminated), NULL for array elements */
 const char *qr_json_str(const struct qr_json *v, size_t *len);           /* asserts a string; len may be NULL */
+const char *qr_json_text(const struct qr_json *v, size_t *len);          /* the same; NULL when v is NULL or no string */
+bool qr_json_says(const struct qr_json *v, const char *text);            /* v is a string with this text */
 bool qr_json_bool(const struct qr_json *v);                              /* asserts a boolean */
 double qr_json_f64(const struct qr_json *v);                             /* asserts a number */
 bool qr_json_i64(const struct qr_json *v, int64_t *out);                 /* false when it is no number, not integral (1.0 is), or out of range */
@@ -105,6 +107,9 @@ void qr_json_print(struct qr_buf *out, const struct qr_json *v);
 
 /* Appends "..." with escapes. Bytes that are no valid UTF-8 become U+FFFD. */
 void qr_json_put_str(struct qr_buf *out, const char *s, size_t n);
+
+/* The fewest digits that read back as v, which is positive and finite: v = digits * 10^exp10. */
+void qr_shortest_f64(double v, uint64_t *digits, int *exp10);
 
 /* Shortest decimal text that reads back as the same float or double; infinities and NaN are written as null. */
 void qr_json_put_f32(struct qr_buf *out, float v);

@@ -132,13 +132,27 @@ static void any_digits(double v, bool is_f32, uint64_t *digits, int *exp10)
         }
 }
 
+/* The fewest digits that read back; the last one is no 0. */
+static void shortest(double v, bool is_f32, uint64_t *digits, int *exp10)
+{
+    if (!short_digits(v, is_f32, digits, exp10))
+        any_digits(v, is_f32, digits, exp10);
+    while (*digits % 10 == 0) {
+        *digits /= 10;
+        ++*exp10;
+    }
+}
+
+void qr_shortest_f64(double v, uint64_t *digits, int *exp10)
+{
+    QR_ASSERT(v > 0 && isfinite(v));
+    QR_ASSERT(digits != NULL && exp10 != NULL);
+    shortest(v, false, digits, exp10);
+}
+
 /* digits * 10^exp10 as JSON: plain between 1e-5 and 1e16, with an exponent outside. */
 static void put_decimal(struct qr_buf *out, uint64_t digits, int exp10)
 {
-    while (digits % 10 == 0) {
-        digits /= 10;
-        exp10++;
-    }
     char d[24], *end = d + sizeof d, *p = end;
     for (uint64_t rest = digits; rest; rest /= 10)
         *--p = (char)('0' + rest % 10);
@@ -180,8 +194,7 @@ static void put_number(struct qr_buf *out, double v, bool is_f32)
     }
     uint64_t digits;
     int exp10;
-    if (!short_digits(v, is_f32, &digits, &exp10))
-        any_digits(v, is_f32, &digits, &exp10);
+    shortest(v, is_f32, &digits, &exp10);
     put_decimal(out, digits, exp10);
 }
 

@@ -114,6 +114,14 @@ int32_t qr_utf8_incomplete_tail(const char *s, size_t n)
     return 0;
 }
 
+size_t qr_utf8_last(const char *s, size_t n)
+{
+    size_t at = n;
+    while (at > 0 && ((unsigned char)s[--at] & 0xC0) == 0x80)
+        continue;
+    return n - at;
+}
+
 size_t qr_utf8_lossy(char *out, const char *s, size_t n)
 {
     size_t o = 0;

@@ -24,6 +24,9 @@ int32_t qr_utf8_encode(uint32_t cp, char out[4]);
 /* How many bytes at the end of s[0..n) are the beginning of a code point whose rest may still come (0..3). */
 int32_t qr_utf8_incomplete_tail(const char *s, size_t n);
 
+/* The length of the character that ends s[0..n), which is valid; 0 when n is 0. */
+size_t qr_utf8_last(const char *s, size_t n);
+
 /* Appends s to out (cap n_out >= 3*n) with every maximal ill-formed subpart replaced by U+FFFD (Unicode 15, section 3.9:
  * what WHATWG decoders and Python's errors="replace" do). Returns the number of bytes written. */
 size_t qr_utf8_lossy(char *out, const char *s, size_t n);

@@ -119,12 +119,9 @@ static int32_t match_here(const struct qr_added_set *s, const char *text, size_t
 
 static size_t char_before(const char *text, size_t at, uint32_t *cp)
 {
-    size_t start = at - 1;
-    while (start > 0 && ((unsigned char)text[start] & 0xC0) == 0x80)
-        start--;
-    int32_t n = qr_utf8_decode(text + start, at - start, cp);
-    QR_ASSERT(n > 0);
-    return start;
+    size_t n = qr_utf8_last(text, at);
+    QR_ASSERT(qr_utf8_decode(text + at - n, n, cp) > 0);
+    return at - n;
 }
 
 static bool stands_alone(const char *text, size_t len, size_t start, size_t end)

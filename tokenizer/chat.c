@@ -10,7 +10,6 @@
 #include "base/assert.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "base/utf8.h"
 #include "tokenizer/chat_messages.h"
 #include "tokenizer/gguf_tokens.h"
 #include "tokenizer/jinja/render.h"
@@ -113,13 +112,13 @@ static int templates_from_json(struct qr_chat *c, const struct qr_json *v, const
         return qr_err_set(err, QR_E_DAMAGED, "%s: chat_template is neither a string nor a list", where);
     for (const struct qr_json *e = qr_json_first(v); e; e = qr_json_after(e)) {
         const struct qr_json *name = qr_json_find(e, "name"), *text = qr_json_find(e, "template");
-        if (!name || !text || qr_json_type(name) != QR_JSON_T_STRING || qr_json_type(text) != QR_JSON_T_STRING)
+        const char *s = qr_json_text(text, &len);
+        if (!s || !qr_json_text(name, NULL))
             return qr_err_set(err, QR_E_DAMAGED, "%s: an entry of chat_template lacks a name or a template", where);
-        bool plain = strcmp(qr_json_str(name, NULL), "default") == 0, tool_use = strcmp(qr_json_str(name, NULL), "tool_use") == 0;
+        bool plain = qr_json_says(name, "default"), tool_use = qr_json_says(name, "tool_use");
         struct qr_template **slot = plain ? &c->plain : &c->tool_use;
         if ((!plain && !tool_use) || *slot)
             continue;
-        const char *s = qr_json_str(text, &len);
         int rc = compile(c, slot, s, len, where, err);
         if (rc)
             return rc;
@@ -162,7 +161,7 @@ static const char *token_text(const struct qr_json *v)
 {
     if (v && qr_json_type(v) == QR_JSON_T_OBJECT)
         v = qr_json_find(v, "content");
-    return v && qr_json_type(v) == QR_JSON_T_STRING ? qr_json_str(v, NULL) : NULL;
+    return qr_json_text(v, NULL);
 }
 
 static int more_tokens(struct qr_chat *c, const struct qr_json *list, struct qr_err *err)
@@ -376,26 +375,13 @@ void qr_chat_close(struct qr_chat *c)
 
 /* ---- continue_final_message ---- */
 
-static size_t space_at(const char *s, size_t n)
-{
-    uint32_t cp;
-    int32_t len = n > 0 ? qr_utf8_decode(s, n, &cp) : 0;
-    return len > 0 && qr_jspace(cp) ? (size_t)len : 0;
-}
-
 /* Narrows s[*from..*to) to what is left without white space around it. */
 static void strip(const char *s, size_t *from, size_t *to)
 {
-    for (size_t n; *from < *to && (n = space_at(s + *from, *to - *from)) > 0;)
+    for (size_t n; (n = qr_jspace_at(s + *from, *to - *from)) > 0;)
         *from += n;
-    while (*to > *from) {
-        size_t at = *to - 1;
-        while (at > *from && ((unsigned char)s[at] & 0xC0) == 0x80)
-            at--;
-        if (space_at(s + at, *to - at) == 0)
-            break;
-        *to = at;
-    }
+    for (size_t n; (n = qr_jspace_before(s + *from, *to - *from)) > 0;)
+        *to -= n;
 }
 
 /* The text that the last message leaves open: its content, or its last text part. NULL when there is none. */
@@ -406,14 +392,11 @@ static const char *final_text(const struct qr_json *messages, size_t *len, char 
     for (const struct qr_json *m = last; m; m = qr_json_after(m), n++)
         last = m;
     snprintf(param, 64, "messages[%d].content", n - 1);
-    const struct qr_json *content = last ? qr_json_find(last, "content") : NULL;
-    const char *text = NULL;
-    if (content && qr_json_type(content) == QR_JSON_T_STRING)
-        return qr_json_str(content, len);
+    const struct qr_json *content = qr_json_find(last, "content");
+    const char *text = qr_json_text(content, len);
     for (const struct qr_json *p = content ? qr_json_first(content) : NULL; p; p = qr_json_after(p)) {
-        const struct qr_json *t = qr_json_find(p, "text");
-        if (t && qr_json_type(t) == QR_JSON_T_STRING)
-            text = qr_json_str(t, len);
+        const char *part = qr_json_text(qr_json_find(p, "text"), len);
+        text = part ? part : text;
     }
     return text;
 }

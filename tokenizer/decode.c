@@ -172,17 +172,28 @@ void qr_decoder_release(struct qr_decoder *d)
 
 /* ---- whole lists ---- */
 
-static void decode_bytes(const struct qr_tokenizer *t, struct qr_buf *out, const int32_t *ids, int32_t n, bool skip)
+/* The tokens' texts behind one another, with `between` between two. */
+static void put_texts(const struct qr_tokenizer *t, struct qr_buf *out, const int32_t *ids, int32_t n, bool skip,
+                      const char *between)
 {
-    struct qr_buf raw;
-    qr_buf_init(&raw);
+    bool first = true;
     for (int32_t i = 0; i < n; i++) {
         if (!qr_decoder_sees(&t->vocab, ids[i], skip))
             continue;
         const struct qr_token_text *x = &t->decoder.text[ids[i]];
+        if (*between && !first)
+            qr_buf_put_str(out, between);
         if (x->len > 0)
-            qr_buf_put(&raw, t->decoder.blob.data + x->off, x->len);
+            qr_buf_put(out, t->decoder.blob.data + x->off, x->len);
+        first = false;
     }
+}
+
+static void decode_bytes(const struct qr_tokenizer *t, struct qr_buf *out, const int32_t *ids, int32_t n, bool skip)
+{
+    struct qr_buf raw;
+    qr_buf_init(&raw);
+    put_texts(t, &raw, ids, n, skip, "");
     if (raw.len > 0) {
         qr_buf_reserve(out, 3 * raw.len);
         out->len += qr_utf8_lossy(out->data + out->len, raw.data, raw.len);
@@ -250,21 +261,6 @@ static void decode_chain(const struct qr_tokenizer *t, struct qr_buf *out, const
     }
 }
 
-static void decode_join(const struct qr_tokenizer *t, struct qr_buf *out, const int32_t *ids, int32_t n, bool skip)
-{
-    bool first = true;
-    for (int32_t i = 0; i < n; i++) {
-        if (!qr_decoder_sees(&t->vocab, ids[i], skip))
-            continue;
-        const struct qr_token_text *x = &t->decoder.text[ids[i]];
-        if (!first)
-            qr_buf_put_byte(out, ' ');
-        if (x->len > 0)
-            qr_buf_put(out, t->decoder.blob.data + x->off, x->len);
-        first = false;
-    }
-}
-
 void qr_tokenizer_decode(const struct qr_tokenizer *t, struct qr_buf *out, const int32_t *ids, int32_t n, bool skip_special)
 {
     QR_ASSERT(t != NULL && out != NULL);
@@ -272,6 +268,6 @@ void qr_tokenizer_decode(const struct qr_tokenizer *t, struct qr_buf *out, const
     switch (t->decoder.kind) {
     case QR_DECODER_BYTES: decode_bytes(t, out, ids, n, skip_special); return;
     case QR_DECODER_CHAIN: decode_chain(t, out, ids, n, skip_special); return;
-    case QR_DECODER_JOIN: decode_join(t, out, ids, n, skip_special); return;
+    case QR_DECODER_JOIN: put_texts(t, out, ids, n, skip_special, " "); return;
     }
 }

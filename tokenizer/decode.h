@@ -19,6 +19,11 @@
 
 enum qr_decoder_kind { QR_DECODER_JOIN, QR_DECODER_BYTES, QR_DECODER_CHAIN };
 
+/* Where in the section the reader is (tok_decoder.c); ALONE: nothing may follow. */
+enum qr_decoder_place {
+    QR_DECODER_IN_TOKENS, QR_DECODER_IN_BYTES, QR_DECODER_FUSED, QR_DECODER_STRIPPED, QR_DECODER_ALONE,
+};
+
 enum qr_decoder_op_kind { QR_DECODER_REPLACE, QR_DECODER_STRIP };
 
 /* Works on each token's text alone. */
@@ -38,6 +43,7 @@ struct qr_token_text {
 #define QR_DECODER_OPS_MAX 8
 struct qr_decoder {
     enum qr_decoder_kind kind;
+    enum qr_decoder_place place;
     struct qr_decoder_op op[QR_DECODER_OPS_MAX];
     int32_t n_ops;
     bool byte_fallback;

@@ -174,6 +174,16 @@ static int read_vocab(struct vocab *v)
     return rc ? rc : read_beside(&v->scores, v, "tokenizer.ggml.scores", QR_GGUF_F32);
 }
 
+/* A merge: ["left","right"]. */
+static void put_pair(struct qr_buf *out, bool first, const char *left, size_t n_left, const char *right, size_t n_right)
+{
+    qr_buf_put_str(out, first ? "[" : ",[");
+    qr_json_put_str(out, left, n_left);
+    qr_buf_put_byte(out, ',');
+    qr_json_put_str(out, right, n_right);
+    qr_buf_put_byte(out, ']');
+}
+
 static void put_token(struct qr_buf *out, const struct vocab *v, int32_t id)
 {
     qr_json_put_str(out, v->token[id].at, (size_t)v->token[id].n);
@@ -287,11 +297,7 @@ static int put_merges(struct qr_buf *out, const struct vocab *v)
         if (!space || !is_text(t))
             return qr_err_set(v->err, QR_E_DAMAGED, "tokenizer.ggml.merges: entry %" PRIu64 " is no pair of pieces with a space between them", i);
         const size_t left = (size_t)(space - t.at);
-        qr_buf_put_str(out, i ? ",[" : "[");
-        qr_json_put_str(out, t.at, left);
-        qr_buf_put_byte(out, ',');
-        qr_json_put_str(out, space + 1, (size_t)t.n - left - 1);
-        qr_buf_put_byte(out, ']');
+        put_pair(out, i == 0, t.at, left, space + 1, (size_t)t.n - left - 1);
     }
     qr_buf_put_str(out, "]");
     return 0;
@@ -374,11 +380,8 @@ static void put_score_merges(struct qr_buf *out, const struct vocab *v)
         qsort(merge, n, sizeof *merge, by_rank);
     qr_buf_put_str(out, "\"merges\":[");
     for (size_t i = 0; i < n; i++) {
-        qr_buf_put_str(out, i ? ",[" : "[");
-        put_token(out, v, merge[i].left);
-        qr_buf_put_byte(out, ',');
-        put_token(out, v, merge[i].right);
-        qr_buf_put_byte(out, ']');
+        const struct qr_gguf_text left = v->token[merge[i].left], right = v->token[merge[i].right];
+        put_pair(out, i == 0, left.at, (size_t)left.n, right.at, (size_t)right.n);
     }
     qr_buf_put_str(out, "]");
     qr_free(merge);

@@ -98,13 +98,11 @@ static void strip(const struct qr_norm_step *step, const struct qr_text *in, con
         from += (size_t)n;
     }
     while (step->right && to > from) {
-        size_t last = to - 1;
-        while (last > from && ((unsigned char)in->data[last] & 0xC0) == 0x80)
-            last--;
-        qr_utf8_decode(in->data + last, to - last, &cp);
+        size_t n = qr_utf8_last(in->data + from, to - from);
+        qr_utf8_decode(in->data + to - n, n, &cp);
         if (!qr_is_space(cp))
             break;
-        to = last;
+        to -= n;
     }
     put_same(s, in, from, to);
 }

@@ -38,17 +38,6 @@ void qr_rendered_release(struct qr_rendered *r)
     *r = (struct qr_rendered){0};
 }
 
-/* The names that the evaluator asks for itself. */
-static bool own_symbols(struct qr_jparser *p)
-{
-    struct qr_template *t = p->t;
-    t->sym_loop = qr_jsymbol(p, "loop", 4);
-    t->sym_caller = qr_jsymbol(p, "caller", 6);
-    t->sym_varargs = qr_jsymbol(p, "varargs", 7);
-    t->sym_kwargs = qr_jsymbol(p, "kwargs", 6);
-    return t->sym_loop >= 0 && t->sym_caller >= 0 && t->sym_varargs >= 0 && t->sym_kwargs >= 0;
-}
-
 static void find_builtins(struct qr_template *t)
 {
     t->builtin = qr_alloc((size_t)t->n_syms, sizeof *t->builtin);
@@ -64,9 +53,7 @@ int qr_template_compile(struct qr_template **out, const char *text, size_t len, 
     struct qr_jparser p = {.t = t, .err = err};
     qr_arena_init(&t->arena, QR_JINJA_ARENA_MAX);
     qr_map_init(&t->map, 64);
-    int rc = qr_jlex(&p.tok, &t->arena, text, len, err);
-    if (rc == 0 && !(own_symbols(&p) && qr_jparse_root(&p, &t->body)))
-        rc = (int)err->code;
+    int rc = qr_jparse(&p, text, len);
     if (rc == 0)
         find_builtins(t);
     qr_free(p.tok.at);
@@ -84,7 +71,6 @@ void qr_template_free(struct qr_template *t)
         return;
     qr_map_release(&t->map);
     qr_arena_release(&t->arena);
-    qr_free(t->name);
     qr_free(t->builtin);
     qr_free(t);
 }
@@ -95,61 +81,58 @@ bool qr_template_loops_content(const struct qr_template *t)
     return t->loops_content;
 }
 
-static int set_var(struct qr_jctx *c, const struct qr_template_var *v)
+/* What one rendering is called with. */
+struct input {
+    const struct qr_template_var *var;
+    int32_t n_vars;
+};
+
+static void set_var(struct qr_jctx *c, const struct qr_template_var *v)
 {
-    struct qr_jstr *s;
     int32_t sym = qr_map_find(&c->t->map, v->name, strlen(v->name), -1);
     if (sym < 0)
-        return 0; /* the template never mentions it */
+        return; /* the template never mentions it */
     struct qr_jval *slot = &c->global[sym];
-    int rc = 0;
     switch (v->type) {
     case QR_VAR_NONE: *slot = qr_jnone(); break;
     case QR_VAR_BOOL: *slot = qr_jbool(v->b); break;
-    case QR_VAR_JSON: rc = qr_jfrom_json(c, v->json, v->trusted, slot); break;
-    case QR_VAR_TEXT:
-        rc = qr_jstr_new(c, v->text, strlen(v->text), v->trusted, &s);
-        if (rc == 0)
-            *slot = qr_jstrv(s);
-        break;
+    case QR_VAR_JSON: *slot = qr_jfrom_json(c, v->json, v->trusted); break;
+    case QR_VAR_TEXT: *slot = qr_jstrv(qr_jstr_new(c, v->text, strlen(v->text), v->trusted)); break;
     }
-    return rc;
 }
 
-static int run(struct qr_jctx *c, const struct qr_template_var *var, int32_t n_vars)
+static void run(struct qr_jctx *c, void *arg)
 {
+    const struct input *in = arg;
     const struct qr_template *t = c->t;
     c->root = qr_jalloc(c, (size_t)t->n_syms * 2, sizeof *c->root);
-    if (!c->root)
-        return QR_E_TOO_LARGE;
     memset(c->root, 0, (size_t)t->n_syms * 2 * sizeof *c->root);
     c->global = c->root + t->n_syms;
-    for (int32_t i = 0; i < n_vars; i++) {
-        int rc = set_var(c, &var[i]);
-        if (rc)
-            return rc;
-    }
-    return qr_jexec(c, &t->body);
+    for (int32_t i = 0; i < in->n_vars; i++)
+        set_var(c, &in->var[i]);
+    qr_jexec(c, &t->body);
 }
 
-int qr_template_render_vars(const struct qr_template *t, struct qr_rendered *out, const struct qr_template_var *var, int32_t n_vars,
-                            int64_t now_s, const struct qr_template_limits *limits, enum qr_template_kind *kind,
-                            struct qr_err *err)
+int qr_template_render_vars(const struct qr_template *t, struct qr_rendered *out, const struct qr_template_var *var,
+                            int32_t n_vars, int64_t now_s, const struct qr_template_limits *limits,
+                            enum qr_template_kind *kind, struct qr_err *err)
 {
     QR_ASSERT(t != NULL && out != NULL && limits != NULL);
     QR_ASSERT(kind != NULL && err != NULL);
     struct qr_jctx c = {.t = t, .lim = limits, .err = err, .now_s = now_s, .out = out, .line = 1};
+    struct input in = {var, n_vars};
     qr_buf_clear(&out->text);
     out->n_segments = 0;
     qr_free(out->segment);
     out->segment = NULL;
     qr_arena_init(&c.arena, limits->memory_max);
-    int rc = run(&c, var, n_vars);
+    bool done = qr_jcatch(&c, run, &in);
     qr_arena_release(&c.arena);
     qr_buf_reserve(&out->text, 0); /* an empty text is a string too */
-    if (rc)
-        *kind = c.kind;
-    return rc;
+    if (done)
+        return 0;
+    *kind = c.kind;
+    return (int)err->code;
 }
 
 static bool listed(const char *name, const char *const *names)

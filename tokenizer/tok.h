@@ -59,32 +59,58 @@ int qr_tok_read_post(struct qr_tokenizer *t, const struct qr_tok_span *text, str
 /* tokenizer_config.json: the names of bos and eos, and add_bos_token/add_eos_token for the classes that obey them. */
 int qr_tok_read_config(struct qr_tokenizer *t, const char *json, size_t len, struct qr_err *err);
 
-/* ---- small helpers over documents, for the section readers ---- */
+/* ---- sections as documents ---- */
 
 /* Parses a section. Errors: QR_E_DAMAGED. *out NULL when the section is absent. */
 int qr_tok_document(struct qr_json **out, const struct qr_tok_span *text, const char *section, struct qr_err *err);
 
-/* Refuses members of v outside the list of n names ("type" is always known), and v when it is no object. */
-int qr_tok_check_keys(const struct qr_json *v, const char *section, const char *const *name, int32_t n, struct qr_err *err);
+/* A section is an object of one of these types, or a Sequence of them under `list`, as deep as it goes. */
+struct qr_tok_part {
+    const char *type;
+    int (*read)(struct qr_tokenizer *t, const struct qr_json *v, struct qr_err *err);
+};
+struct qr_tok_section {
+    const char *name, *list;
+    const struct qr_tok_part *part;
+    int32_t n_parts;
+};
+int qr_tok_read_section(struct qr_tokenizer *t, const struct qr_tok_span *text, const struct qr_tok_section *s,
+                        struct qr_err *err);
+
+/* What the members of an object are read into. A boolean or a string that is absent or null leaves *out as it is; a
+ * number or a character must be there. */
+enum qr_tok_kind {
+    QR_TOK_IGNORED, /* known, and read by the caller or not at all */
+    QR_TOK_BOOL,    /* bool */
+    QR_TOK_STRING,  /* struct qr_tok_string */
+    QR_TOK_ID,      /* int64_t: 0 to QR_TOKEN_ID_MAX */
+    QR_TOK_COUNT,   /* int64_t: 0 to QR_TOKEN_BYTES_MAX */
+    QR_TOK_CHAR,    /* char[5]: exactly one character, terminated */
+};
+struct qr_tok_string {
+    const char *s; /* borrowed from the document; NULL: none */
+    size_t n;
+};
+struct qr_tok_member {
+    const char *name;
+    enum qr_tok_kind kind;
+    void *out;
+};
+
+/* Refuses v when it is no object, and members that are not listed ("type" is always known). */
+int qr_tok_members(const struct qr_json *v, const char *section, const struct qr_tok_member *m, int32_t n,
+                   struct qr_err *err);
 
 /* v's "type", or an error. */
 int qr_tok_type(const struct qr_json *v, const char *section, const char **type, struct qr_err *err);
 
-/* A member that is a boolean, `builtin` when absent or null; a string (*s NULL when absent or null); an integer. */
-int qr_tok_bool(const struct qr_json *v, const char *section, const char *key, bool builtin, bool *out, struct qr_err *err);
-int qr_tok_string(const struct qr_json *v, const char *section, const char *key, const char **s, size_t *n, struct qr_err *err);
-int qr_tok_int(const struct qr_json *v, const char *section, const char *key, int64_t min, int64_t max, int64_t *out,
-               struct qr_err *err);
-
-/* A member that is exactly one character, copied terminated. */
-int qr_tok_char(const struct qr_json *v, const char *section, const char *key, char out[5], struct qr_err *err);
-
-/* {"String": s} or {"Regex": s} under `key`. *literal tells which. */
-int qr_tok_pattern_text(const struct qr_json *v, const char *section, const char *key, const char **s, size_t *n,
-                        bool *literal, struct qr_err *err);
-int qr_tok_pattern(struct qr_pattern **out, const struct qr_json *v, const char *section, const char *key, struct qr_err *err);
+/* {"String": s} or {"Regex": s} under "pattern". *literal tells which. */
+int qr_tok_pattern_text(const struct qr_json *v, const char *section, struct qr_tok_string *s, bool *literal,
+                        struct qr_err *err);
+int qr_tok_pattern(struct qr_pattern **out, const struct qr_json *v, const char *section, struct qr_err *err);
 
 /* QR_E_UNSUPPORTED: "<section>: <what> is not supported". */
-int qr_tok_unsupported(struct qr_err *err, const char *section, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+int qr_tok_unsupported(struct qr_err *err, const char *section, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 
 #endif

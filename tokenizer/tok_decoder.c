@@ -1,5 +1,6 @@
 /* tok_decoder.c - the section "decoder" into one of the three kinds of decode.h. Steps are recognized by their types
- * and settings; a chain that fits no kind is refused by name. Runs once, when a tokenizer is opened. */
+ * and settings; a chain that fits no kind is refused by name. Its parts only go forward: on tokens, bytes, the fused text,
+ * its stripped beginning. Runs once, when a tokenizer is opened. */
 #include <string.h>
 
 #include "base/assert.h"
@@ -8,213 +9,133 @@
 
 static const char section[] = "decoder";
 
-/* Where in the chain the reader is; parts only go forward. */
-enum place { IN_TOKENS, IN_BYTES, FUSED, STRIPPED };
-
-struct chain {
-    struct qr_decoder *d;
-    enum place place;
-    struct qr_err *err;
-};
-
-static int out_of_order(const struct chain *c, const char *type)
+static int out_of_order(struct qr_err *err, const char *type)
 {
-    return qr_tok_unsupported(c->err, section, "%s at this place of the sequence", type);
+    return qr_tok_unsupported(err, section, "%s at this place of the sequence", type);
 }
 
-static struct qr_decoder_op *add_op(struct chain *c, enum qr_decoder_op_kind kind)
+static char *copy(struct qr_tok_string s)
 {
-    if (c->d->n_ops == QR_DECODER_OPS_MAX || c->d->drop_first) {
-        qr_tok_unsupported(c->err, section, "a chain of this many steps");
-        return NULL;
-    }
-    struct qr_decoder_op *op = &c->d->op[c->d->n_ops++];
-    *op = (struct qr_decoder_op){.kind = kind};
-    return op;
-}
-
-static char *copy(const char *s, size_t n)
-{
-    char *p = qr_alloc(n, 1);
-    if (n > 0)
-        memcpy(p, s, n);
+    char *p = qr_alloc(s.n, 1);
+    if (s.n > 0)
+        memcpy(p, s.s, s.n);
     return p;
 }
 
-static int read_replace(struct chain *c, const struct qr_json *v)
+/* A step on each token's text: `from` becomes `to`, or goes at the ends. */
+static int add_op(struct qr_decoder *d, enum qr_decoder_op_kind kind, struct qr_tok_string from, struct qr_tok_string to,
+                  struct qr_err *err)
 {
-    static const char *const keys[] = {"pattern", "content"};
-    const char *from, *to;
-    size_t n_from, n_to;
+    if (d->n_ops == QR_DECODER_OPS_MAX || d->drop_first)
+        return qr_tok_unsupported(err, section, "a chain of this many steps");
+    d->op[d->n_ops++] =
+        (struct qr_decoder_op){.kind = kind, .from = copy(from), .n_from = from.n, .to = copy(to), .n_to = to.n};
+    return 0;
+}
+
+static int read_replace(struct qr_tokenizer *t, const struct qr_json *v, struct qr_err *err)
+{
+    struct qr_tok_string from, to = {0};
     bool literal;
-    if (c->place != IN_TOKENS)
-        return out_of_order(c, "Replace");
-    int rc = qr_tok_check_keys(v, section, keys, QR_COUNT(keys), c->err);
+    const struct qr_tok_member members[] = {{"pattern", QR_TOK_IGNORED, NULL}, {"content", QR_TOK_STRING, &to}};
+    if (t->decoder.place != QR_DECODER_IN_TOKENS)
+        return out_of_order(err, "Replace");
+    int rc = qr_tok_members(v, section, members, QR_COUNT(members), err);
     if (rc == 0)
-        rc = qr_tok_pattern_text(v, section, "pattern", &from, &n_from, &literal, c->err);
-    if (rc == 0)
-        rc = qr_tok_string(v, section, "content", &to, &n_to, c->err);
+        rc = qr_tok_pattern_text(v, section, &from, &literal, err);
     if (rc != 0)
         return rc;
     if (!literal)
-        return qr_tok_unsupported(c->err, section, "Replace with a regular expression");
-    if (n_from == 0 || n_from > QR_TOKEN_BYTES_MAX || !to || n_to > 64)
-        return qr_err_set(c->err, QR_E_DAMAGED, "decoder: Replace needs a pattern and a content of at most 64 bytes");
-    struct qr_decoder_op *op = add_op(c, QR_DECODER_REPLACE);
-    if (!op)
-        return c->err->code;
-    op->from = copy(from, n_from);
-    op->n_from = n_from;
-    op->to = copy(to, n_to);
-    op->n_to = n_to;
-    return 0;
+        return qr_tok_unsupported(err, section, "Replace with a regular expression");
+    if (from.n == 0 || from.n > QR_TOKEN_BYTES_MAX || !to.s || to.n > 64)
+        return qr_err_set(err, QR_E_DAMAGED, "decoder: Replace needs a pattern and a content of at most 64 bytes");
+    return add_op(&t->decoder, QR_DECODER_REPLACE, from, to, err);
 }
 
-static int read_strip(struct chain *c, const struct qr_json *v)
+static int read_strip(struct qr_tokenizer *t, const struct qr_json *v, struct qr_err *err)
 {
-    static const char *const keys[] = {"content", "start", "stop"};
+    struct qr_decoder *d = &t->decoder;
     int64_t left, right;
     char mark[5];
-    int rc = qr_tok_check_keys(v, section, keys, QR_COUNT(keys), c->err);
-    if (rc == 0)
-        rc = qr_tok_char(v, section, "content", mark, c->err);
-    if (rc == 0)
-        rc = qr_tok_int(v, section, "start", 0, QR_TOKEN_BYTES_MAX, &left, c->err);
-    if (rc == 0)
-        rc = qr_tok_int(v, section, "stop", 0, QR_TOKEN_BYTES_MAX, &right, c->err);
+    const struct qr_tok_member members[] = {{"content", QR_TOK_CHAR, mark},
+                                            {"start", QR_TOK_COUNT, &left},
+                                            {"stop", QR_TOK_COUNT, &right}};
+    int rc = qr_tok_members(v, section, members, QR_COUNT(members), err);
     if (rc != 0)
         return rc;
-    if (c->place == IN_BYTES || c->place == STRIPPED)
-        return out_of_order(c, "Strip");
-    if (c->place == FUSED) {
-        if (right > 0)
-            return qr_tok_unsupported(c->err, section, "Strip at the end of the text");
-        memcpy(c->d->strip, mark, sizeof mark);
-        c->d->strip_max = (int32_t)left;
-        c->place = STRIPPED;
+    if (d->place == QR_DECODER_IN_BYTES || d->place >= QR_DECODER_STRIPPED)
+        return out_of_order(err, "Strip");
+    if (d->place == QR_DECODER_IN_TOKENS) {
+        rc = add_op(d, QR_DECODER_STRIP, (struct qr_tok_string){mark, strlen(mark)}, (struct qr_tok_string){0}, err);
+        if (rc != 0)
+            return rc;
+        d->op[d->n_ops - 1].left = left;
+        d->op[d->n_ops - 1].right = right;
         return 0;
     }
-    struct qr_decoder_op *op = add_op(c, QR_DECODER_STRIP);
-    if (!op)
-        return c->err->code;
-    op->from = copy(mark, strlen(mark));
-    op->n_from = strlen(mark);
-    op->left = left;
-    op->right = right;
+    if (right > 0)
+        return qr_tok_unsupported(err, section, "Strip at the end of the text");
+    memcpy(d->strip, mark, sizeof mark);
+    d->strip_max = (int32_t)left;
+    d->place = QR_DECODER_STRIPPED;
     return 0;
 }
 
-static int read_byte_fallback(struct chain *c, const struct qr_json *v)
+static int read_byte_fallback(struct qr_tokenizer *t, const struct qr_json *v, struct qr_err *err)
 {
-    if (c->place != IN_TOKENS || c->d->drop_first)
-        return out_of_order(c, "ByteFallback");
-    c->place = IN_BYTES;
-    c->d->byte_fallback = true;
-    return qr_tok_check_keys(v, section, NULL, 0, c->err);
+    if (t->decoder.place != QR_DECODER_IN_TOKENS || t->decoder.drop_first)
+        return out_of_order(err, "ByteFallback");
+    t->decoder.place = QR_DECODER_IN_BYTES;
+    t->decoder.byte_fallback = true;
+    return qr_tok_members(v, section, NULL, 0, err);
 }
 
-static int read_fuse(struct chain *c, const struct qr_json *v)
+static int read_fuse(struct qr_tokenizer *t, const struct qr_json *v, struct qr_err *err)
 {
-    if (c->place == STRIPPED)
-        return out_of_order(c, "Fuse");
-    c->place = FUSED;
-    return qr_tok_check_keys(v, section, NULL, 0, c->err);
+    if (t->decoder.place >= QR_DECODER_STRIPPED)
+        return out_of_order(err, "Fuse");
+    t->decoder.place = QR_DECODER_FUSED;
+    return qr_tok_members(v, section, NULL, 0, err);
 }
 
 /* Marks become spaces; those of the first token vanish unless nothing was put in front of the text. */
-static int read_metaspace(struct chain *c, const struct qr_json *v)
+static int read_metaspace(struct qr_tokenizer *t, const struct qr_json *v, struct qr_err *err)
 {
-    static const char *const keys[] = {"replacement", "add_prefix_space", "prepend_scheme", "split", "str_rep"};
-    const char *scheme;
-    size_t n;
-    bool prefix;
-    int rc = qr_tok_check_keys(v, section, keys, QR_COUNT(keys), c->err);
-    if (rc == 0)
-        rc = qr_tok_bool(v, section, "add_prefix_space", true, &prefix, c->err);
-    if (rc == 0)
-        rc = qr_tok_string(v, section, "prepend_scheme", &scheme, &n, c->err);
-    if (rc == 0)
-        rc = qr_tok_char(v, section, "replacement", c->d->mark, c->err);
+    struct qr_decoder *d = &t->decoder;
+    struct qr_tok_string scheme = {0};
+    bool prefix = true;
+    const struct qr_tok_member members[] = {{"add_prefix_space", QR_TOK_BOOL, &prefix},
+                                            {"prepend_scheme", QR_TOK_STRING, &scheme},
+                                            {"replacement", QR_TOK_CHAR, d->mark},
+                                            {"split", QR_TOK_IGNORED, NULL},
+                                            {"str_rep", QR_TOK_IGNORED, NULL}};
+    int rc = qr_tok_members(v, section, members, QR_COUNT(members), err);
     if (rc != 0)
         return rc;
-    if (c->place != IN_TOKENS || c->d->n_ops > 0)
-        return out_of_order(c, "Metaspace");
-    struct qr_decoder_op *op = add_op(c, QR_DECODER_REPLACE);
-    if (!op)
-        return c->err->code;
-    op->from = copy(c->d->mark, strlen(c->d->mark));
-    op->n_from = strlen(c->d->mark);
-    op->to = copy(" ", 1);
-    op->n_to = 1;
-    c->d->drop_first = prefix && !(scheme && strcmp(scheme, "never") == 0);
-    return 0;
-}
-
-static int read_byte_level(struct chain *c, const struct qr_json *v)
-{
-    static const char *const keys[] = {"add_prefix_space", "trim_offsets", "use_regex"};
-    c->d->kind = QR_DECODER_BYTES;
-    return qr_tok_check_keys(v, section, keys, QR_COUNT(keys), c->err);
-}
-
-static int read_step(struct chain *c, const struct qr_json *v)
-{
-    static const struct {
-        const char *type;
-        int (*read)(struct chain *c, const struct qr_json *v);
-    } step[] = {
-        {"Replace", read_replace}, {"Strip", read_strip},         {"ByteFallback", read_byte_fallback},
-        {"Fuse", read_fuse},       {"Metaspace", read_metaspace},
-    };
-    const char *type;
-    if (qr_json_type(v) != QR_JSON_T_OBJECT)
-        return qr_err_set(c->err, QR_E_DAMAGED, "decoder: expected an object, found %s", qr_json_type_name(qr_json_type(v)));
-    int rc = qr_tok_type(v, section, &type, c->err);
-    if (rc != 0)
-        return rc;
-    for (int i = 0; i < QR_COUNT(step); i++)
-        if (strcmp(type, step[i].type) == 0)
-            return step[i].read(c, v);
-    return qr_tok_unsupported(c->err, section, "type \"%.64s\" here", type);
-}
-
-static int read_decoder(struct chain *c, const struct qr_json *v)
-{
-    static const char *const keys[] = {"decoders"};
-    const char *type;
-    if (qr_json_type(v) != QR_JSON_T_OBJECT)
-        return qr_err_set(c->err, QR_E_DAMAGED, "decoder: expected an object, found %s", qr_json_type_name(qr_json_type(v)));
-    int rc = qr_tok_type(v, section, &type, c->err);
-    if (rc != 0)
-        return rc;
-    if (strcmp(type, "ByteLevel") == 0)
-        return read_byte_level(c, v);
-    c->d->kind = QR_DECODER_CHAIN;
-    if (strcmp(type, "Sequence") != 0)
-        return read_step(c, v);
-    rc = qr_tok_check_keys(v, section, keys, QR_COUNT(keys), c->err);
-    const struct qr_json *list = qr_json_find(v, "decoders");
-    if (rc == 0 && (!list || qr_json_type(list) != QR_JSON_T_ARRAY))
-        rc = qr_err_set(c->err, QR_E_DAMAGED, "decoder.decoders: expected an array");
-    if (rc == 0 && qr_json_count(list) == 1) {
-        rc = qr_tok_type(qr_json_first(list), section, &type, c->err);
-        if (rc == 0 && strcmp(type, "ByteLevel") == 0)
-            return read_byte_level(c, qr_json_first(list));
-    }
-    for (const struct qr_json *m = rc == 0 ? qr_json_first(list) : NULL; m && rc == 0; m = qr_json_after(m))
-        rc = read_step(c, m);
+    if (d->place != QR_DECODER_IN_TOKENS || d->n_ops > 0)
+        return out_of_order(err, "Metaspace");
+    rc = add_op(d, QR_DECODER_REPLACE, (struct qr_tok_string){d->mark, strlen(d->mark)}, (struct qr_tok_string){" ", 1}, err);
+    d->drop_first = prefix && !(scheme.s && strcmp(scheme.s, "never") == 0);
     return rc;
+}
+
+static int read_byte_level(struct qr_tokenizer *t, const struct qr_json *v, struct qr_err *err)
+{
+    static const struct qr_tok_member members[] = {
+        {"add_prefix_space", QR_TOK_IGNORED, NULL}, {"trim_offsets", QR_TOK_IGNORED, NULL}, {"use_regex", QR_TOK_IGNORED, NULL}};
+    if (t->decoder.place != QR_DECODER_IN_TOKENS || t->decoder.n_ops > 0)
+        return out_of_order(err, "ByteLevel");
+    t->decoder.kind = QR_DECODER_BYTES;
+    t->decoder.place = QR_DECODER_ALONE;
+    return qr_tok_members(v, section, members, QR_COUNT(members), err);
 }
 
 int qr_tok_read_decoder(struct qr_tokenizer *t, const struct qr_tok_span *text, struct qr_err *err)
 {
-    QR_ASSERT(t != NULL && text != NULL);
-    struct qr_json *doc;
-    struct chain c = {.d = &t->decoder, .err = err};
-    t->decoder.kind = QR_DECODER_JOIN;
-    int rc = qr_tok_document(&doc, text, section, err);
-    if (rc == 0 && doc)
-        rc = read_decoder(&c, doc);
-    qr_json_free(doc);
-    return rc;
+    static const struct qr_tok_part parts[] = {
+        {"Replace", read_replace}, {"Strip", read_strip},         {"ByteFallback", read_byte_fallback},
+        {"Fuse", read_fuse},       {"Metaspace", read_metaspace}, {"ByteLevel", read_byte_level},
+    };
+    t->decoder.kind = text->n > 0 ? QR_DECODER_CHAIN : QR_DECODER_JOIN;
+    return qr_tok_read_section(t, text, &(struct qr_tok_section){section, "decoders", parts, QR_COUNT(parts)}, err);
 }

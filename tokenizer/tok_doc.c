@@ -1,4 +1,6 @@
-/* tok_doc.c - reading the small sections of tokenizer.json as documents: members, types, and refusals by name. */
+/* tok_doc.c - reading the small sections of tokenizer.json as documents: members, types, sequences, and refusals by name.
+ * A section is a table of types, an object a table of members. What is not listed is refused by name, so that no setting
+ * is passed over. Runs once, when a tokenizer is opened. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -6,6 +8,8 @@
 #include "base/assert.h"
 #include "base/utf8.h"
 #include "tokenizer/tok.h"
+
+#define DEPTH_MAX 8 /* of Sequence inside Sequence */
 
 int qr_tok_unsupported(struct qr_err *err, const char *section, const char *fmt, ...)
 {
@@ -37,119 +41,150 @@ int qr_tok_document(struct qr_json **out, const struct qr_tok_span *text, const 
     return rc == 0 ? 0 : (qr_err_prefix(err, "%s: ", section), rc);
 }
 
-int qr_tok_check_keys(const struct qr_json *v, const char *section, const char *const *name, int32_t n, struct qr_err *err)
-{
-    QR_ASSERT(v != NULL);
-    QR_ASSERT(n >= 0);
-    if (qr_json_type(v) != QR_JSON_T_OBJECT)
-        return qr_err_set(err, QR_E_DAMAGED, "%s: expected an object, found %s", section, qr_json_type_name(qr_json_type(v)));
-    for (const struct qr_json *m = qr_json_first(v); m; m = qr_json_after(m)) {
-        bool known = strcmp(qr_json_key(m), "type") == 0;
-        for (int32_t i = 0; i < n && !known; i++)
-            known = strcmp(qr_json_key(m), name[i]) == 0;
-        if (!known)
-            return qr_tok_unsupported(err, section, "the member \"%.64s\"", qr_json_key(m));
-    }
-    return 0;
-}
-
 int qr_tok_type(const struct qr_json *v, const char *section, const char **type, struct qr_err *err)
 {
     QR_ASSERT(v != NULL && type != NULL);
     const struct qr_json *t = qr_json_find(v, "type");
-    if (!t || qr_json_type(t) != QR_JSON_T_STRING)
-        return wrong(err, section, "type", "a string", t);
-    *type = qr_json_str(t, NULL);
-    return 0;
+    *type = qr_json_text(t, NULL);
+    return *type ? 0 : wrong(err, section, "type", "a string", t);
 }
 
-int qr_tok_bool(const struct qr_json *v, const char *section, const char *key, bool builtin, bool *out, struct qr_err *err)
+static int read_member(const struct qr_json *v, const char *section, const struct qr_tok_member *m, struct qr_err *err)
 {
-    const struct qr_json *m = qr_json_find(v, key);
-    *out = builtin;
-    if (qr_json_is_null(m))
-        return 0;
-    if (qr_json_type(m) != QR_JSON_T_BOOL)
-        return wrong(err, section, key, "true or false", m);
-    *out = qr_json_bool(m);
-    return 0;
-}
-
-int qr_tok_string(const struct qr_json *v, const char *section, const char *key, const char **s, size_t *n, struct qr_err *err)
-{
-    const struct qr_json *m = qr_json_find(v, key);
-    *s = NULL;
-    *n = 0;
-    if (qr_json_is_null(m))
-        return 0;
-    if (qr_json_type(m) != QR_JSON_T_STRING)
-        return wrong(err, section, key, "a string", m);
-    *s = qr_json_str(m, n);
-    return 0;
-}
-
-int qr_tok_int(const struct qr_json *v, const char *section, const char *key, int64_t min, int64_t max, int64_t *out,
-               struct qr_err *err)
-{
-    const struct qr_json *m = qr_json_find(v, key);
-    int64_t value;
-    if (!m || !qr_json_i64(m, &value))
-        return wrong(err, section, key, "an integer", m);
-    if (value < min || value > max)
-        return qr_err_set(err, QR_E_DAMAGED, "%s.%s: %lld is outside %lld..%lld", section, key, (long long)value,
-                          (long long)min, (long long)max);
-    *out = value;
-    return 0;
-}
-
-int qr_tok_char(const struct qr_json *v, const char *section, const char *key, char out[5], struct qr_err *err)
-{
-    const char *s;
-    size_t n;
+    const struct qr_json *found = qr_json_find(v, m->name);
+    struct qr_tok_string *s = m->out;
+    int64_t *number = m->out;
     uint32_t cp;
-    int rc = qr_tok_string(v, section, key, &s, &n, err);
-    if (rc != 0)
-        return rc;
-    if (!s || n == 0 || n > 4 || s[0] == 0 || (size_t)qr_utf8_decode(s, n, &cp) != n)
-        return wrong(err, section, key, "one character", qr_json_find(v, key));
-    memcpy(out, s, n);
-    out[n] = 0;
+    switch (m->kind) {
+    case QR_TOK_IGNORED: break;
+    case QR_TOK_BOOL:
+        if (qr_json_is_null(found))
+            break;
+        if (qr_json_type(found) != QR_JSON_T_BOOL)
+            return wrong(err, section, m->name, "true or false", found);
+        *(bool *)m->out = qr_json_bool(found);
+        break;
+    case QR_TOK_STRING:
+        if (qr_json_is_null(found))
+            break;
+        s->s = qr_json_text(found, &s->n);
+        if (!s->s)
+            return wrong(err, section, m->name, "a string", found);
+        break;
+    case QR_TOK_ID:
+    case QR_TOK_COUNT: {
+        const long long max = m->kind == QR_TOK_ID ? QR_TOKEN_ID_MAX : QR_TOKEN_BYTES_MAX;
+        if (!found || !qr_json_i64(found, number))
+            return wrong(err, section, m->name, "an integer", found);
+        if (*number < 0 || *number > max)
+            return qr_err_set(err, QR_E_DAMAGED, "%s.%s: %lld is outside 0..%lld", section, m->name, (long long)*number,
+                              max);
+        break;
+    }
+    case QR_TOK_CHAR: {
+        struct qr_tok_string one = {0};
+        one.s = qr_json_text(found, &one.n);
+        if (one.n == 0 || one.n > 4 || one.s[0] == 0 || (size_t)qr_utf8_decode(one.s, one.n, &cp) != one.n)
+            return wrong(err, section, m->name, "one character", found);
+        memcpy(m->out, one.s, one.n);
+        ((char *)m->out)[one.n] = 0;
+        break;
+    }
+    }
     return 0;
 }
 
-int qr_tok_pattern_text(const struct qr_json *v, const char *section, const char *key, const char **s, size_t *n,
-                        bool *literal, struct qr_err *err)
+int qr_tok_members(const struct qr_json *v, const char *section, const struct qr_tok_member *m, int32_t n,
+                   struct qr_err *err)
 {
-    const struct qr_json *m = qr_json_find(v, key);
-    static const char *const kinds[] = {"String", "Regex"};
-    if (!m || qr_json_type(m) != QR_JSON_T_OBJECT)
-        return wrong(err, section, key, "{\"String\": ...} or {\"Regex\": ...}", m);
-    for (int i = 0; i < 2; i++) {
-        const struct qr_json *text = qr_json_find(m, kinds[i]);
-        if (!text || qr_json_type(text) != QR_JSON_T_STRING || qr_json_count(m) != 1)
-            continue;
-        *s = qr_json_str(text, n);
-        *literal = i == 0;
-        return 0;
+    QR_ASSERT(v != NULL);
+    QR_ASSERT(n >= 0);
+    if (qr_json_type(v) != QR_JSON_T_OBJECT)
+        return qr_err_set(err, QR_E_DAMAGED, "%s: expected an object, found %s", section,
+                          qr_json_type_name(qr_json_type(v)));
+    for (const struct qr_json *found = qr_json_first(v); found; found = qr_json_after(found)) {
+        bool known = strcmp(qr_json_key(found), "type") == 0;
+        for (int32_t i = 0; i < n && !known; i++)
+            known = strcmp(qr_json_key(found), m[i].name) == 0;
+        if (!known)
+            return qr_tok_unsupported(err, section, "the member \"%.64s\"", qr_json_key(found));
     }
-    return wrong(err, section, key, "{\"String\": ...} or {\"Regex\": ...}", m);
+    int rc = 0;
+    for (int32_t i = 0; i < n && rc == 0; i++)
+        rc = read_member(v, section, &m[i], err);
+    return rc;
 }
 
-int qr_tok_pattern(struct qr_pattern **out, const struct qr_json *v, const char *section, const char *key, struct qr_err *err)
+/* Finds v's type among the parts and reads it; a Sequence goes through its members. */
+static int read_part(struct qr_tokenizer *t, const struct qr_json *v, const struct qr_tok_section *s, int32_t depth,
+                     struct qr_err *err)
 {
-    const char *s;
-    size_t n;
-    bool literal;
-    int rc = qr_tok_pattern_text(v, section, key, &s, &n, &literal, err);
+    const struct qr_tok_member list = {s->list, QR_TOK_IGNORED, NULL};
+    const char *type;
+    if (qr_json_type(v) != QR_JSON_T_OBJECT)
+        return qr_err_set(err, QR_E_DAMAGED, "%s: expected an object, found %s", s->name,
+                          qr_json_type_name(qr_json_type(v)));
+    int rc = qr_tok_type(v, s->name, &type, err);
     if (rc != 0)
         return rc;
-    if (n == 0 || n > QR_TOKEN_BYTES_MAX)
-        return qr_err_set(err, QR_E_DAMAGED, "%s.%s: a pattern of %zu bytes; expected 1..%d", section, key, n,
+    for (int32_t i = 0; i < s->n_parts; i++)
+        if (strcmp(type, s->part[i].type) == 0)
+            return s->part[i].read(t, v, err);
+    if (strcmp(type, "Sequence") != 0)
+        return qr_tok_unsupported(err, s->name, "type \"%.64s\"", type);
+    if (depth >= DEPTH_MAX)
+        return qr_tok_unsupported(err, s->name, "a Sequence nested deeper than %d", DEPTH_MAX);
+    rc = qr_tok_members(v, s->name, &list, 1, err);
+    if (rc != 0)
+        return rc;
+    const struct qr_json *members = qr_json_find(v, s->list);
+    if (!members || qr_json_type(members) != QR_JSON_T_ARRAY)
+        return qr_err_set(err, QR_E_DAMAGED, "%s.%s: expected an array", s->name, s->list);
+    for (const struct qr_json *m = qr_json_first(members); m && rc == 0; m = qr_json_after(m))
+        rc = read_part(t, m, s, depth + 1, err);
+    return rc;
+}
+
+int qr_tok_read_section(struct qr_tokenizer *t, const struct qr_tok_span *text, const struct qr_tok_section *s,
+                        struct qr_err *err)
+{
+    QR_ASSERT(t != NULL && text != NULL && s != NULL);
+    struct qr_json *doc;
+    int rc = qr_tok_document(&doc, text, s->name, err);
+    if (rc == 0 && doc)
+        rc = read_part(t, doc, s, 0, err);
+    qr_json_free(doc);
+    return rc;
+}
+
+int qr_tok_pattern_text(const struct qr_json *v, const char *section, struct qr_tok_string *s, bool *literal,
+                        struct qr_err *err)
+{
+    static const char *const kinds[] = {"Regex", "String"};
+    const struct qr_json *m = qr_json_find(v, "pattern");
+    for (int i = 0; m && qr_json_type(m) == QR_JSON_T_OBJECT && i < 2; i++) {
+        s->s = qr_json_text(qr_json_find(m, kinds[i]), &s->n);
+        *literal = i == 1;
+        if (s->s && qr_json_count(m) == 1)
+            return 0;
+    }
+    return wrong(err, section, "pattern", "{\"String\": ...} or {\"Regex\": ...}", m);
+}
+
+int qr_tok_pattern(struct qr_pattern **out, const struct qr_json *v, const char *section, struct qr_err *err)
+{
+    struct qr_tok_string text;
+    bool literal;
+    int rc = qr_tok_pattern_text(v, section, &text, &literal, err);
+    if (rc != 0)
+        return rc;
+    if (text.n == 0 || text.n > QR_TOKEN_BYTES_MAX)
+        return qr_err_set(err, QR_E_DAMAGED, "%s.pattern: a pattern of %zu bytes; expected 1..%d", section, text.n,
                           QR_TOKEN_BYTES_MAX);
     if (literal) {
-        *out = qr_pattern_literal(s, n);
+        *out = qr_pattern_literal(text.s, text.n);
         return 0;
     }
-    rc = qr_pattern_open(out, s, n, err);
+    rc = qr_pattern_open(out, text.s, text.n, err);
     return rc == 0 ? 0 : (qr_err_prefix(err, "%s: ", section), rc);
 }

@@ -42,6 +42,13 @@ static int damaged(struct reader *r, const struct qr_json_token *t, const char *
     return qr_err_set(r->err, QR_E_DAMAGED, "byte %zu: %s", r->base + t->offset, what);
 }
 
+/* The next token, which must be of one kind. */
+static int expect(struct reader *r, struct qr_json_token *t, enum qr_json_event event, const char *what)
+{
+    int rc = next(r, t);
+    return rc == 0 && t->event != event ? damaged(r, t, what) : rc;
+}
+
 /* A string token's characters; they live until `scratch` is used again or the text goes. */
 static void string_of(const struct qr_json_token *t, struct qr_buf *scratch, const char **s, size_t *n)
 {
@@ -112,11 +119,9 @@ static int vocab_entry(struct reader *r, const struct qr_json_token *key)
 static int read_vocab(struct reader *r)
 {
     struct qr_json_token t;
-    int rc = next(r, &t);
+    int rc = expect(r, &t, QR_JSON_OBJECT_BEGIN, "model.vocab: expected an object of tokens and ids");
     if (rc != 0)
         return rc;
-    if (t.event != QR_JSON_OBJECT_BEGIN)
-        return damaged(r, &t, "model.vocab: expected an object of tokens and ids");
     while ((rc = next(r, &t)) == 0 && t.event == QR_JSON_KEY) {
         rc = vocab_entry(r, &t);
         if (rc != 0)
@@ -195,31 +200,25 @@ static int merge_pair(struct reader *r, const struct qr_json_token *begin)
     const char *s;
     r->b.len = 0;
     for (int i = 0; i < 2; i++) {
-        int rc = next(r, &t);
+        int rc = expect(r, &t, QR_JSON_STRING, "model.merges: expected an array of two strings");
         if (rc != 0)
             return rc;
-        if (t.event != QR_JSON_STRING)
-            return damaged(r, &t, "model.merges: expected an array of two strings");
         string_of(&t, &r->a, &s, &n);
         qr_buf_put(&r->b, s, n);
         n_left = i == 0 ? n : n_left;
     }
-    int rc = next(r, &t);
+    int rc = expect(r, &t, QR_JSON_ARRAY_END, "model.merges: expected an array of two strings");
     if (rc != 0)
         return rc;
-    if (t.event != QR_JSON_ARRAY_END)
-        return damaged(r, &t, "model.merges: expected an array of two strings");
     return put_merge(r, begin, n_left);
 }
 
 static int read_merges(struct reader *r)
 {
     struct qr_json_token t;
-    int rc = next(r, &t);
+    int rc = expect(r, &t, QR_JSON_ARRAY_BEGIN, "model.merges: expected an array");
     if (rc != 0)
         return rc;
-    if (t.event != QR_JSON_ARRAY_BEGIN)
-        return damaged(r, &t, "model.merges: expected an array");
     while ((rc = next(r, &t)) == 0 && t.event != QR_JSON_ARRAY_END) {
         if (t.event == QR_JSON_STRING)
             rc = merge_string(r, &t);
@@ -340,11 +339,9 @@ static int model_member(struct reader *r, const struct qr_json_token *key)
 static int read_model(struct reader *r)
 {
     struct qr_json_token t;
-    int rc = next(r, &t);
+    int rc = expect(r, &t, QR_JSON_OBJECT_BEGIN, "model: expected an object");
     if (rc != 0)
         return rc;
-    if (t.event != QR_JSON_OBJECT_BEGIN)
-        return damaged(r, &t, "model: expected an object");
     r->has_model = true;
     while ((rc = next(r, &t)) == 0 && t.event == QR_JSON_KEY) {
         rc = model_member(r, &t);
@@ -387,11 +384,9 @@ static int file_member(struct reader *r, const struct qr_json_token *key)
 static int read_members(struct reader *r)
 {
     struct qr_json_token t;
-    int rc = next(r, &t);
+    int rc = expect(r, &t, QR_JSON_OBJECT_BEGIN, "expected an object");
     if (rc != 0)
         return rc;
-    if (t.event != QR_JSON_OBJECT_BEGIN)
-        return damaged(r, &t, "expected an object");
     while ((rc = next(r, &t)) == 0 && t.event == QR_JSON_KEY) {
         rc = file_member(r, &t);
         if (rc != 0)

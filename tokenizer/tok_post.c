@@ -17,31 +17,26 @@ struct added_entry {
 
 static int read_entry(struct added_entry *e, const struct qr_json *v, struct qr_err *err)
 {
-    static const char *const keys[] = {"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"};
-    const char *s;
+    struct qr_tok_string content = {0};
     int64_t id;
     *e = (struct added_entry){0};
-    int rc = qr_tok_check_keys(v, added, keys, QR_COUNT(keys), err);
-    if (rc == 0)
-        rc = qr_tok_int(v, added, "id", 0, QR_TOKEN_ID_MAX, &id, err);
-    if (rc == 0)
-        rc = qr_tok_string(v, added, "content", &s, &e->token.len, err);
-    if (rc == 0)
-        rc = qr_tok_bool(v, added, "special", false, &e->token.special, err);
-    if (rc == 0)
-        rc = qr_tok_bool(v, added, "single_word", false, &e->token.single_word, err);
-    if (rc == 0)
-        rc = qr_tok_bool(v, added, "lstrip", false, &e->token.lstrip, err);
-    if (rc == 0)
-        rc = qr_tok_bool(v, added, "rstrip", false, &e->token.rstrip, err);
-    if (rc == 0)
-        rc = qr_tok_bool(v, added, "normalized", !e->token.special, &e->normalized, err);
+    const struct qr_tok_member members[] = {{"id", QR_TOK_ID, &id},
+                                            {"content", QR_TOK_STRING, &content},
+                                            {"special", QR_TOK_BOOL, &e->token.special},
+                                            {"single_word", QR_TOK_BOOL, &e->token.single_word},
+                                            {"lstrip", QR_TOK_BOOL, &e->token.lstrip},
+                                            {"rstrip", QR_TOK_BOOL, &e->token.rstrip},
+                                            {"normalized", QR_TOK_BOOL, &e->normalized}};
+    int rc = qr_tok_members(v, added, members, QR_COUNT(members), err);
     if (rc != 0)
         return rc;
-    if (!s || e->token.len > QR_TOKEN_BYTES_MAX)
-        return qr_err_set(err, QR_E_DAMAGED, "added_tokens: the content of id %d must be a string of at most %d bytes", (int)id,
-                          QR_TOKEN_BYTES_MAX);
-    e->token.text = s;
+    if (!content.s || content.n > QR_TOKEN_BYTES_MAX)
+        return qr_err_set(err, QR_E_DAMAGED, "added_tokens: the content of id %d must be a string of at most %d bytes",
+                          (int)id, QR_TOKEN_BYTES_MAX);
+    if (qr_json_is_null(qr_json_find(v, "normalized")))
+        e->normalized = !e->token.special;
+    e->token.text = content.s;
+    e->token.len = content.n;
     e->token.id = (int32_t)id;
     return 0;
 }
@@ -160,13 +155,9 @@ static int template_piece(struct qr_tokenizer *t, struct qr_post *p, const struc
                           bool *seen_text, struct qr_err *err)
 {
     const struct qr_json *special = qr_json_find(v, "SpecialToken"), *sequence = qr_json_find(v, "Sequence");
-    const char *name;
-    size_t n;
     if (!special == !sequence)
         return qr_tok_unsupported(err, post, "a template piece that is neither SpecialToken nor Sequence");
-    int rc = qr_tok_string(special ? special : sequence, post, "id", &name, &n, err);
-    if (rc != 0)
-        return rc;
+    const char *name = qr_json_text(qr_json_find(special ? special : sequence, "id"), NULL);
     if (!name)
         return qr_err_set(err, QR_E_DAMAGED, "post_processor: a template piece has no id");
     if (special)
@@ -195,10 +186,11 @@ static int wrap(struct qr_post *outer, const struct qr_post *inner, struct qr_er
 
 static int read_template(struct qr_tokenizer *t, const struct qr_json *v, struct qr_err *err)
 {
-    static const char *const keys[] = {"single", "pair", "special_tokens"};
+    static const struct qr_tok_member members[] = {
+        {"single", QR_TOK_IGNORED, NULL}, {"pair", QR_TOK_IGNORED, NULL}, {"special_tokens", QR_TOK_IGNORED, NULL}};
     struct qr_post p = {0};
     bool seen_text = false;
-    int rc = qr_tok_check_keys(v, post, keys, QR_COUNT(keys), err);
+    int rc = qr_tok_members(v, post, members, QR_COUNT(members), err);
     if (rc != 0)
         return rc;
     const struct qr_json *single = qr_json_find(v, "single");
@@ -216,40 +208,18 @@ static int read_template(struct qr_tokenizer *t, const struct qr_json *v, struct
     return rc;
 }
 
-static int read_post(struct qr_tokenizer *t, const struct qr_json *v, int32_t depth, struct qr_err *err)
+/* It only moves offsets. */
+static int read_byte_level(struct qr_tokenizer *t, const struct qr_json *v, struct qr_err *err)
 {
-    static const char *const byte_level[] = {"add_prefix_space", "trim_offsets", "use_regex"};
-    static const char *const sequence[] = {"processors"};
-    const char *type;
-    if (qr_json_type(v) != QR_JSON_T_OBJECT)
-        return qr_err_set(err, QR_E_DAMAGED, "post_processor: expected an object, found %s", qr_json_type_name(qr_json_type(v)));
-    int rc = qr_tok_type(v, post, &type, err);
-    if (rc != 0)
-        return rc;
-    if (strcmp(type, "ByteLevel") == 0) /* it only moves offsets */
-        return qr_tok_check_keys(v, post, byte_level, QR_COUNT(byte_level), err);
-    if (strcmp(type, "TemplateProcessing") == 0)
-        return read_template(t, v, err);
-    if (strcmp(type, "Sequence") != 0 || depth > 0)
-        return qr_tok_unsupported(err, post, "type \"%.64s\" here", type);
-    rc = qr_tok_check_keys(v, post, sequence, QR_COUNT(sequence), err);
-    const struct qr_json *list = qr_json_find(v, "processors");
-    if (rc == 0 && (!list || qr_json_type(list) != QR_JSON_T_ARRAY))
-        rc = qr_err_set(err, QR_E_DAMAGED, "post_processor.processors: expected an array");
-    for (const struct qr_json *m = rc == 0 ? qr_json_first(list) : NULL; m && rc == 0; m = qr_json_after(m))
-        rc = read_post(t, m, depth + 1, err);
-    return rc;
+    static const struct qr_tok_member members[] = {
+        {"add_prefix_space", QR_TOK_IGNORED, NULL}, {"trim_offsets", QR_TOK_IGNORED, NULL}, {"use_regex", QR_TOK_IGNORED, NULL}};
+    return qr_tok_members(v, post, members, QR_COUNT(members), err);
 }
 
 int qr_tok_read_post(struct qr_tokenizer *t, const struct qr_tok_span *text, struct qr_err *err)
 {
-    QR_ASSERT(t != NULL && text != NULL);
-    struct qr_json *doc;
-    int rc = qr_tok_document(&doc, text, post, err);
-    if (rc == 0 && doc)
-        rc = read_post(t, doc, 0, err);
-    qr_json_free(doc);
-    return rc;
+    static const struct qr_tok_part parts[] = {{"ByteLevel", read_byte_level}, {"TemplateProcessing", read_template}};
+    return qr_tok_read_section(t, text, &(struct qr_tok_section){post, "processors", parts, QR_COUNT(parts)}, err);
 }
 
 /* ---- tokenizer_config.json ---- */
@@ -261,10 +231,8 @@ static int32_t config_token(const struct qr_tokenizer *t, const struct qr_json *
     size_t n;
     if (v && qr_json_type(v) == QR_JSON_T_OBJECT)
         v = qr_json_find(v, "content");
-    if (!v || qr_json_type(v) != QR_JSON_T_STRING)
-        return -1;
-    const char *s = qr_json_str(v, &n);
-    return qr_vocab_find(&t->vocab, s, n);
+    const char *s = qr_json_text(v, &n);
+    return s ? qr_vocab_find(&t->vocab, s, n) : -1;
 }
 
 /* The classes whose reference implementation builds the post-processor from add_bos_token and add_eos_token. */
@@ -272,13 +240,10 @@ static bool class_obeys_flags(const struct qr_json *doc)
 {
     static const char *const name[] = {"LlamaTokenizer",         "LlamaTokenizerFast", "CodeLlamaTokenizer",
                                        "CodeLlamaTokenizerFast", "GemmaTokenizer",     "GemmaTokenizerFast"};
-    const struct qr_json *v = qr_json_find(doc, "tokenizer_class");
-    if (!v || qr_json_type(v) != QR_JSON_T_STRING)
-        return false;
+    bool obeys = false;
     for (int i = 0; i < QR_COUNT(name); i++)
-        if (strcmp(qr_json_str(v, NULL), name[i]) == 0)
-            return true;
-    return false;
+        obeys = obeys || qr_json_says(qr_json_find(doc, "tokenizer_class"), name[i]);
+    return obeys;
 }
 
 /* Makes `id` the outermost of the list or not, as the flag says. at_end: the outermost is the last. */

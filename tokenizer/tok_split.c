@@ -7,49 +7,9 @@
 #include "base/mem.h"
 #include "tokenizer/tok.h"
 
-#define DEPTH_MAX 8 /* of Sequence inside Sequence */
-
 /* Radford et al. 2019: contractions, letters, digits, the rest, and white space that leaves one space to the next word. */
 #define GPT2_SPLIT "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
 #define ASCII_PUNCTUATION "!-/:-@\\[-`{-~"
-
-typedef int part_fn(struct qr_tokenizer *t, const struct qr_json *v, struct qr_err *err);
-
-struct part {
-    const char *type;
-    part_fn *read;
-};
-
-/* Finds v's type among the parts and reads it; Sequence goes through its members under `list`. */
-static int read_part(struct qr_tokenizer *t, const struct qr_json *v, const char *section, const char *list,
-                     const struct part *part, int32_t n_parts, int32_t depth, struct qr_err *err)
-{
-    const char *type;
-    if (qr_json_type(v) != QR_JSON_T_OBJECT)
-        return qr_err_set(err, QR_E_DAMAGED, "%s: expected an object, found %s", section, qr_json_type_name(qr_json_type(v)));
-    int rc = qr_tok_type(v, section, &type, err);
-    if (rc != 0)
-        return rc;
-    for (int32_t i = 0; i < n_parts; i++)
-        if (strcmp(type, part[i].type) == 0)
-            return part[i].read(t, v, err);
-    if (strcmp(type, "Sequence") != 0)
-        return qr_tok_unsupported(err, section, "type \"%.64s\"", type);
-    if (depth >= DEPTH_MAX)
-        return qr_tok_unsupported(err, section, "a Sequence nested deeper than %d", DEPTH_MAX);
-    rc = qr_tok_check_keys(v, section, &list, 1, err);
-    if (rc != 0)
-        return rc;
-    const struct qr_json *members = qr_json_find(v, list);
-    if (!members || qr_json_type(members) != QR_JSON_T_ARRAY)
-        return qr_err_set(err, QR_E_DAMAGED, "%s.%s: expected an array", section, list);
-    for (const struct qr_json *m = qr_json_first(members); m; m = qr_json_after(m)) {
-        rc = read_part(t, m, section, list, part, n_parts, depth + 1, err);
-        if (rc != 0)
-            return rc;
-    }
-    return 0;
-}
 
 /* ---- normalizers ---- */
 
@@ -73,68 +33,59 @@ static int read_form(struct qr_tokenizer *t, const struct qr_json *v, struct qr_
     const char *type;
     int rc = qr_tok_type(v, normalizer, &type, err);
     if (rc == 0)
-        rc = qr_tok_check_keys(v, normalizer, NULL, 0, err);
+        rc = qr_tok_members(v, normalizer, NULL, 0, err);
     for (int i = 0; rc == 0 && i < QR_COUNT(name); i++)
         if (strcmp(type, name[i]) == 0 && !add_step(t, kind[i], err))
             rc = err->code;
     return rc;
 }
 
-static void copy_text(struct qr_norm_step *step, const char *s, size_t n)
+static void copy_text(struct qr_norm_step *step, struct qr_tok_string s)
 {
-    step->text = qr_alloc(n, 1);
-    if (n > 0)
-        memcpy(step->text, s, n);
-    step->n_text = n;
+    step->text = qr_alloc(s.n, 1);
+    if (s.n > 0)
+        memcpy(step->text, s.s, s.n);
+    step->n_text = s.n;
 }
 
 static int read_prepend(struct qr_tokenizer *t, const struct qr_json *v, struct qr_err *err)
 {
-    static const char *const keys[] = {"prepend"};
-    const char *s;
-    size_t n;
-    int rc = qr_tok_check_keys(v, normalizer, keys, QR_COUNT(keys), err);
-    if (rc == 0)
-        rc = qr_tok_string(v, normalizer, "prepend", &s, &n, err);
+    struct qr_tok_string text = {0};
+    const struct qr_tok_member members[] = {{"prepend", QR_TOK_STRING, &text}};
+    int rc = qr_tok_members(v, normalizer, members, QR_COUNT(members), err);
     if (rc != 0)
         return rc;
-    if (!s || n > QR_TOKEN_BYTES_MAX)
-        return qr_err_set(err, QR_E_DAMAGED, "normalizer.prepend: expected a string of at most %d bytes", QR_TOKEN_BYTES_MAX);
+    if (!text.s || text.n > QR_TOKEN_BYTES_MAX)
+        return qr_err_set(err, QR_E_DAMAGED, "normalizer.prepend: expected a string of at most %d bytes",
+                          QR_TOKEN_BYTES_MAX);
     struct qr_norm_step *step = add_step(t, QR_NORM_PREPEND, err);
     if (!step)
         return err->code;
-    copy_text(step, s, n);
+    copy_text(step, text);
     return 0;
 }
 
 static int read_replace(struct qr_tokenizer *t, const struct qr_json *v, struct qr_err *err)
 {
-    static const char *const keys[] = {"pattern", "content"};
-    const char *s;
-    size_t n;
-    int rc = qr_tok_check_keys(v, normalizer, keys, QR_COUNT(keys), err);
-    if (rc == 0)
-        rc = qr_tok_string(v, normalizer, "content", &s, &n, err);
+    struct qr_tok_string text = {0};
+    const struct qr_tok_member members[] = {{"pattern", QR_TOK_IGNORED, NULL}, {"content", QR_TOK_STRING, &text}};
+    int rc = qr_tok_members(v, normalizer, members, QR_COUNT(members), err);
     if (rc != 0)
         return rc;
-    if (!s || n > 64)
+    if (!text.s || text.n > 64)
         return qr_err_set(err, QR_E_DAMAGED, "normalizer.content: expected a string of at most 64 bytes");
     struct qr_norm_step *step = add_step(t, QR_NORM_REPLACE, err);
     if (!step)
         return err->code;
-    copy_text(step, s, n);
-    return qr_tok_pattern(&step->pattern, v, normalizer, "pattern", err);
+    copy_text(step, text);
+    return qr_tok_pattern(&step->pattern, v, normalizer, err);
 }
 
 static int read_strip(struct qr_tokenizer *t, const struct qr_json *v, struct qr_err *err)
 {
-    static const char *const keys[] = {"strip_left", "strip_right"};
-    bool left, right;
-    int rc = qr_tok_check_keys(v, normalizer, keys, QR_COUNT(keys), err);
-    if (rc == 0)
-        rc = qr_tok_bool(v, normalizer, "strip_left", true, &left, err);
-    if (rc == 0)
-        rc = qr_tok_bool(v, normalizer, "strip_right", true, &right, err);
+    bool left = true, right = true;
+    const struct qr_tok_member members[] = {{"strip_left", QR_TOK_BOOL, &left}, {"strip_right", QR_TOK_BOOL, &right}};
+    int rc = qr_tok_members(v, normalizer, members, QR_COUNT(members), err);
     if (rc != 0)
         return rc;
     struct qr_norm_step *step = add_step(t, QR_NORM_STRIP, err);
@@ -147,17 +98,12 @@ static int read_strip(struct qr_tokenizer *t, const struct qr_json *v, struct qr
 
 int qr_tok_read_normalizer(struct qr_tokenizer *t, const struct qr_tok_span *text, struct qr_err *err)
 {
-    static const struct part parts[] = {
+    static const struct qr_tok_part parts[] = {
         {"NFC", read_form},         {"NFD", read_form},         {"NFKC", read_form},   {"NFKD", read_form},
         {"Prepend", read_prepend}, {"Replace", read_replace}, {"Strip", read_strip},
     };
-    QR_ASSERT(t != NULL && text != NULL);
-    struct qr_json *doc;
-    int rc = qr_tok_document(&doc, text, normalizer, err);
-    if (rc == 0 && doc)
-        rc = read_part(t, doc, normalizer, "normalizers", parts, QR_COUNT(parts), 0, err);
-    qr_json_free(doc);
-    return rc;
+    return qr_tok_read_section(
+        t, text, &(struct qr_tok_section){normalizer, "normalizers", parts, QR_COUNT(parts)}, err);
 }
 
 /* ---- pre-tokenizers ---- */
@@ -199,52 +145,54 @@ static int add_regex(struct qr_tokenizer *t, const char *regex, enum qr_split_be
     return qr_pattern_open(&s->pattern, regex, strlen(regex), err);
 }
 
-static int read_behavior(const struct qr_json *v, enum qr_split_behavior *out, struct qr_err *err)
+/* The number of the name that a member has, `*out` where it is absent. */
+static int choose(const struct qr_tok_string *s, const char *member, const char *const *name, int n, int *out,
+                  struct qr_err *err)
 {
-    static const char *const name[] = {"Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"};
-    const char *s;
-    size_t n;
-    int rc = qr_tok_string(v, pretok, "behavior", &s, &n, err);
-    if (rc != 0)
-        return rc;
-    for (int i = 0; s && i < QR_COUNT(name); i++) {
-        if (strcmp(s, name[i]) != 0)
+    for (int i = 0; s->s && i < n; i++) {
+        if (strcmp(s->s, name[i]) != 0)
             continue;
-        *out = (enum qr_split_behavior)i;
+        *out = i;
         return 0;
     }
-    return qr_tok_unsupported(err, pretok, "behavior \"%.64s\"", s ? s : "(none)");
+    if (!s->s && *out >= 0)
+        return 0;
+    return qr_tok_unsupported(err, pretok, "%s \"%.64s\"", member, s->s ? s->s : "(none)");
+}
+
+/* In the order of enum qr_split_behavior. */
+static int choose_behavior(const struct qr_tok_string *s, int *out, struct qr_err *err)
+{
+    static const char *const name[] = {"Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"};
+    return choose(s, "behavior", name, QR_COUNT(name), out, err);
 }
 
 static int read_split(struct qr_tokenizer *t, const struct qr_json *v, struct qr_err *err)
 {
-    static const char *const keys[] = {"pattern", "behavior", "invert"};
-    enum qr_split_behavior behavior;
-    bool invert;
-    int rc = qr_tok_check_keys(v, pretok, keys, QR_COUNT(keys), err);
+    struct qr_tok_string name = {0};
+    int behavior = -1;
+    bool invert = false;
+    const struct qr_tok_member members[] = {
+        {"pattern", QR_TOK_IGNORED, NULL}, {"behavior", QR_TOK_STRING, &name}, {"invert", QR_TOK_BOOL, &invert}};
+    int rc = qr_tok_members(v, pretok, members, QR_COUNT(members), err);
     if (rc == 0)
-        rc = read_behavior(v, &behavior, err);
-    if (rc == 0)
-        rc = qr_tok_bool(v, pretok, "invert", false, &invert, err);
+        rc = choose_behavior(&name, &behavior, err);
     if (rc != 0)
         return rc;
     struct qr_pretok_stage *s = add_stage(t, QR_PRETOK_SPLIT, err);
     if (!s)
         return err->code;
-    s->behavior = behavior;
+    s->behavior = (enum qr_split_behavior)behavior;
     s->invert = invert;
-    return qr_tok_pattern(&s->pattern, v, pretok, "pattern", err);
+    return qr_tok_pattern(&s->pattern, v, pretok, err);
 }
 
 static int read_byte_level(struct qr_tokenizer *t, const struct qr_json *v, struct qr_err *err)
 {
-    static const char *const keys[] = {"add_prefix_space", "trim_offsets", "use_regex"};
-    bool prefix, regex;
-    int rc = qr_tok_check_keys(v, pretok, keys, QR_COUNT(keys), err);
-    if (rc == 0)
-        rc = qr_tok_bool(v, pretok, "add_prefix_space", true, &prefix, err);
-    if (rc == 0)
-        rc = qr_tok_bool(v, pretok, "use_regex", true, &regex, err);
+    bool prefix = true, regex = true;
+    const struct qr_tok_member members[] = {
+        {"add_prefix_space", QR_TOK_BOOL, &prefix}, {"trim_offsets", QR_TOK_IGNORED, NULL}, {"use_regex", QR_TOK_BOOL, &regex}};
+    int rc = qr_tok_members(v, pretok, members, QR_COUNT(members), err);
     if (rc == 0)
         rc = end_byte_level(t, err);
     if (rc == 0 && prefix) {
@@ -260,50 +208,30 @@ static int read_byte_level(struct qr_tokenizer *t, const struct qr_json *v, stru
     return rc;
 }
 
-static int read_prepend_scheme(const struct qr_json *v, enum qr_prepend *out, struct qr_err *err)
-{
-    static const char *const name[] = {"never", "first", "always"};
-    const char *s;
-    size_t n;
-    bool prefix;
-    int rc = qr_tok_bool(v, pretok, "add_prefix_space", true, &prefix, err);
-    if (rc == 0)
-        rc = qr_tok_string(v, pretok, "prepend_scheme", &s, &n, err);
-    if (rc != 0)
-        return rc;
-    *out = prefix ? QR_PREPEND_ALWAYS : QR_PREPEND_NEVER;
-    if (!s)
-        return 0;
-    for (int i = 0; i < QR_COUNT(name); i++) {
-        if (strcmp(s, name[i]) != 0)
-            continue;
-        *out = (enum qr_prepend)i;
-        if (!prefix && *out != QR_PREPEND_NEVER)
-            return qr_err_set(err, QR_E_DAMAGED, "pre_tokenizer: add_prefix_space false contradicts prepend_scheme \"%s\"", s);
-        return 0;
-    }
-    return qr_tok_unsupported(err, pretok, "prepend_scheme \"%.64s\"", s);
-}
-
 static int read_metaspace(struct qr_tokenizer *t, const struct qr_json *v, struct qr_err *err)
 {
-    static const char *const keys[] = {"replacement", "add_prefix_space", "prepend_scheme", "split", "str_rep"};
-    enum qr_prepend prepend;
-    bool cut;
+    static const char *const schemes[] = {"never", "first", "always"}; /* in the order of enum qr_prepend */
+    struct qr_tok_string scheme = {0};
+    bool prefix = true, cut = true;
     char mark[5];
-    int rc = qr_tok_check_keys(v, pretok, keys, QR_COUNT(keys), err);
+    const struct qr_tok_member members[] = {{"add_prefix_space", QR_TOK_BOOL, &prefix},
+                                            {"prepend_scheme", QR_TOK_STRING, &scheme},
+                                            {"split", QR_TOK_BOOL, &cut},
+                                            {"replacement", QR_TOK_CHAR, mark},
+                                            {"str_rep", QR_TOK_IGNORED, NULL}};
+    int rc = qr_tok_members(v, pretok, members, QR_COUNT(members), err);
+    int prepend = prefix ? QR_PREPEND_ALWAYS : QR_PREPEND_NEVER;
     if (rc == 0)
-        rc = read_prepend_scheme(v, &prepend, err);
-    if (rc == 0)
-        rc = qr_tok_bool(v, pretok, "split", true, &cut, err);
-    if (rc == 0)
-        rc = qr_tok_char(v, pretok, "replacement", mark, err);
+        rc = choose(&scheme, "prepend_scheme", schemes, QR_COUNT(schemes), &prepend, err);
+    if (rc == 0 && !prefix && prepend != QR_PREPEND_NEVER)
+        rc = qr_err_set(err, QR_E_DAMAGED, "pre_tokenizer: add_prefix_space false contradicts prepend_scheme \"%s\"",
+                        scheme.s);
     if (rc != 0)
         return rc;
     struct qr_pretok_stage *s = add_stage(t, QR_PRETOK_SPACES, err);
     if (!s)
         return err->code;
-    s->prepend = prepend;
+    s->prepend = (enum qr_prepend)prepend;
     memcpy(s->mark, mark, sizeof mark);
     if (!cut)
         return 0;
@@ -317,48 +245,41 @@ static int read_metaspace(struct qr_tokenizer *t, const struct qr_json *v, struc
 
 static int read_digits(struct qr_tokenizer *t, const struct qr_json *v, struct qr_err *err)
 {
-    static const char *const keys[] = {"individual_digits"};
-    bool each;
-    int rc = qr_tok_check_keys(v, pretok, keys, QR_COUNT(keys), err);
-    if (rc == 0)
-        rc = qr_tok_bool(v, pretok, "individual_digits", false, &each, err);
+    bool each = false;
+    const struct qr_tok_member members[] = {{"individual_digits", QR_TOK_BOOL, &each}};
+    int rc = qr_tok_members(v, pretok, members, QR_COUNT(members), err);
     return rc ? rc : add_regex(t, "\\p{N}", each ? QR_SPLIT_ISOLATED : QR_SPLIT_CONTIGUOUS, false, err);
 }
 
 static int read_punctuation(struct qr_tokenizer *t, const struct qr_json *v, struct qr_err *err)
 {
-    static const char *const keys[] = {"behavior"};
-    enum qr_split_behavior behavior = QR_SPLIT_ISOLATED;
-    int rc = qr_tok_check_keys(v, pretok, keys, QR_COUNT(keys), err);
-    if (rc == 0 && qr_json_find(v, "behavior"))
-        rc = read_behavior(v, &behavior, err);
-    return rc ? rc : add_regex(t, "[\\p{P}" ASCII_PUNCTUATION "]", behavior, false, err);
+    struct qr_tok_string name = {0};
+    int behavior = QR_SPLIT_ISOLATED;
+    const struct qr_tok_member members[] = {{"behavior", QR_TOK_STRING, &name}};
+    int rc = qr_tok_members(v, pretok, members, QR_COUNT(members), err);
+    if (rc == 0)
+        rc = choose_behavior(&name, &behavior, err);
+    return rc ? rc : add_regex(t, "[\\p{P}" ASCII_PUNCTUATION "]", (enum qr_split_behavior)behavior, false, err);
 }
 
 static int read_whitespace(struct qr_tokenizer *t, const struct qr_json *v, struct qr_err *err)
 {
-    int rc = qr_tok_check_keys(v, pretok, NULL, 0, err);
+    int rc = qr_tok_members(v, pretok, NULL, 0, err);
     return rc ? rc : add_regex(t, "\\w+|[^\\w\\s]+", QR_SPLIT_REMOVED, true, err);
 }
 
 static int read_whitespace_split(struct qr_tokenizer *t, const struct qr_json *v, struct qr_err *err)
 {
-    int rc = qr_tok_check_keys(v, pretok, NULL, 0, err);
+    int rc = qr_tok_members(v, pretok, NULL, 0, err);
     return rc ? rc : add_regex(t, "\\s", QR_SPLIT_REMOVED, false, err);
 }
 
 int qr_tok_read_pretok(struct qr_tokenizer *t, const struct qr_tok_span *text, struct qr_err *err)
 {
-    static const struct part parts[] = {
+    static const struct qr_tok_part parts[] = {
         {"ByteLevel", read_byte_level},   {"Split", read_split},           {"Metaspace", read_metaspace},
         {"Digits", read_digits},          {"Punctuation", read_punctuation}, {"Whitespace", read_whitespace},
         {"WhitespaceSplit", read_whitespace_split},
     };
-    QR_ASSERT(t != NULL && text != NULL);
-    struct qr_json *doc;
-    int rc = qr_tok_document(&doc, text, pretok, err);
-    if (rc == 0 && doc)
-        rc = read_part(t, doc, pretok, "pretokenizers", parts, QR_COUNT(parts), 0, err);
-    qr_json_free(doc);
-    return rc;
+    return qr_tok_read_section(t, text, &(struct qr_tok_section){pretok, "pretokenizers", parts, QR_COUNT(parts)}, err);
 }

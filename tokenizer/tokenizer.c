@@ -19,6 +19,7 @@
 #include "tokenizer/tok.h"
 
 #define FILE_BYTES_MAX ((size_t)256 << 20)
+#define TEXT_BYTES_MAX (INT32_MAX / 8) /* that are encoded at once */
 
 void qr_ids_init(struct qr_ids *v)
 {
@@ -319,12 +320,18 @@ static void put_ids(struct qr_ids *out, const int32_t *id, int32_t n)
         qr_ids_push(out, id[i]);
 }
 
+static int too_long(size_t len, struct qr_err *err)
+{
+    return qr_err_set(err, QR_E_TOO_LARGE, "the text has %zu bytes; at most %d can be encoded at once", len,
+                      TEXT_BYTES_MAX);
+}
+
 /* text is valid UTF-8. */
 static int encode_valid(const struct qr_tokenizer *t, struct qr_ids *out, const char *text, size_t len, unsigned flags,
                         const struct qr_trust *trust, const uint8_t *trust_byte, struct qr_err *err)
 {
-    if (len > INT32_MAX / 8)
-        return qr_err_set(err, QR_E_TOO_LARGE, "the text has %zu bytes; at most %d can be encoded at once", len, INT32_MAX / 8);
+    if (len > TEXT_BYTES_MAX)
+        return too_long(len, err);
     struct encoder e = {.t = t, .out = out, .matcher = qr_matcher_new(), .no_special = !trust->all, .err = err};
     int32_t n_before = out->n;
     if (flags & QR_ENCODE_ADD_SPECIAL)
@@ -349,8 +356,8 @@ int qr_tokenizer_encode(const struct qr_tokenizer *t, struct qr_ids *out, const 
     struct qr_trust trust = {.all = (flags & QR_ENCODE_PARSE_SPECIAL) != 0};
     if (len == 0 || qr_utf8_valid_prefix(text, len) == len)
         return encode_valid(t, out, len ? text : "", len, flags, &trust, NULL, err);
-    if (len > INT32_MAX / 8)
-        return qr_err_set(err, QR_E_TOO_LARGE, "the text has %zu bytes; at most %d can be encoded at once", len, INT32_MAX / 8);
+    if (len > TEXT_BYTES_MAX)
+        return too_long(len, err);
     char *lossy = qr_realloc(NULL, len, 3);
     int rc = encode_valid(t, out, lossy, qr_utf8_lossy(lossy, text, len), flags, &trust, NULL, err);
     qr_free(lossy);
@@ -395,8 +402,8 @@ int qr_tokenizer_encode_segments(const struct qr_tokenizer *t, struct qr_ids *ou
 {
     QR_ASSERT(t != NULL && out != NULL && (text != NULL || len == 0));
     QR_ASSERT(n_segments >= 0 && (segment != NULL || n_segments == 0));
-    if (len > INT32_MAX / 8)
-        return qr_err_set(err, QR_E_TOO_LARGE, "the text has %zu bytes; at most %d can be encoded at once", len, INT32_MAX / 8);
+    if (len > TEXT_BYTES_MAX)
+        return too_long(len, err);
     struct segmented s = {.range = qr_alloc((size_t)n_segments + 1, sizeof *s.range)};
     bool valid = len == 0 || qr_utf8_valid_prefix(text, len) == len, all = true;
     size_t at = 0;

@@ -87,6 +87,21 @@ Test(json, keeps_strings_with_nul_whole)
     qr_json_free(root);
 }
 
+Test(json, text_is_what_a_string_has_and_nothing_else)
+{
+    static const char text[] = "[\"a\\u0000b\", 1, null]";
+    struct qr_err err;
+    struct qr_json *root;
+    size_t len = 7;
+    cr_assert_eq(qr_json_parse(&root, text, sizeof text - 1, &qr_json_limits_file, &err), 0);
+    const struct qr_json *s = qr_json_first(root), *number = qr_json_after(s);
+    cr_expect(qr_json_text(s, &len) == qr_json_str(s, NULL) && len == 3);
+    cr_expect(!qr_json_says(s, "a") && !qr_json_says(number, "1") && !qr_json_says(NULL, ""));
+    cr_expect(qr_json_text(number, NULL) == NULL && qr_json_text(qr_json_after(number), NULL) == NULL);
+    cr_expect(qr_json_text(NULL, NULL) == NULL);
+    qr_json_free(root);
+}
+
 Test(json, reads_integers_however_they_are_written)
 {
     static const struct {

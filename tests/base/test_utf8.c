@@ -23,6 +23,7 @@ Test(utf8, round_trips_every_scalar_value)
             cr_assert_eq(qr_utf8_incomplete_tail(s, (size_t)cut), cut);
         }
         cr_assert_eq(qr_utf8_incomplete_tail(s, (size_t)n), 0);
+        cr_assert_eq(qr_utf8_last(s, (size_t)n), (size_t)n);
     }
 }
 

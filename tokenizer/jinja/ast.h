@@ -1,9 +1,11 @@
 /* ast.h - a compiled chat template: tokens, nodes, symbols. Internal to tokenizer/; built by lex.c and the two parser
- * files, read by the evaluator. Everything lives in the template's arena and is immutable once compiled.
+ * files, read by the evaluator. Everything lives in the template's arena and is immutable once compiled. The first error
+ * ends the compilation: it fills the parser's err and leaves by longjmp to qr_jparse, so no function here returns one.
  */
 #ifndef QR_TOKENIZER_JINJA_AST_H
 #define QR_TOKENIZER_JINJA_AST_H
 
+#include <setjmp.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -40,9 +42,6 @@ struct qr_jtokens {
     struct qr_jtoken *at; /* owned; qr_free */
     int32_t n, cap;
 };
-
-/* Splits text (UTF-8) into tokens; the last one is QR_JT_EOF. trim_blocks and lstrip_blocks are on, one newline at the end is dropped. */
-int qr_jlex(struct qr_jtokens *out, struct qr_arena *arena, const char *text, size_t len, struct qr_err *err);
 
 /* ---- nodes ---- */
 
@@ -130,15 +129,15 @@ struct qr_jnode {
 struct qr_template {
     struct qr_arena arena;
     struct qr_map map;   /* name -> symbol */
-    const char **name;   /* owned [n_syms] pointers into the arena */
+    const char **name;   /* [n_syms] in the arena */
     const struct qr_jbuiltin **builtin; /* owned [n_syms]: the global function of that name, or NULL */
-    int32_t n_syms, cap_syms;
+    int32_t n_syms;
     int32_t sym_loop, sym_caller, sym_varargs, sym_kwargs;
     struct qr_jnodes body;
     bool loops_content; /* a loop goes through the parts of a message's content (see chat.c) */
 };
 
-/* ---- parser (parse.c: expressions and tools, stmt.c: statements) ---- */
+/* ---- parser (lex.c: tokens, node.c: tools, parse.c: expressions, stmt.c: statements) ---- */
 
 struct qr_jmacro_scope { /* one per macro or call block being parsed */
     struct qr_jmacro_scope *up;
@@ -154,40 +153,46 @@ struct qr_jparser {
     bool soft;       /* inside a condition's branch: an unknown filter is an error only when reached */
     struct qr_jmacro_scope *macro;
     struct qr_err *err;
+    jmp_buf *failed; /* where an error goes: borrowed from qr_jparse's frame */
 };
+
+/* Compiles text into p->t, whose arena and map are ready. p->tok.at is the caller's to free. */
+int qr_jparse(struct qr_jparser *p, const char *text, size_t len);
+
+/* Splits text (UTF-8) into tokens; the last one is QR_JT_EOF. trim_blocks and lstrip_blocks are on, one newline at the
+ * end is dropped. */
+void qr_jlex(struct qr_jparser *p, const char *text, size_t len);
 
 const struct qr_jtoken *qr_jpeek(const struct qr_jparser *p);
 const struct qr_jtoken *qr_jpeek2(const struct qr_jparser *p); /* the token after it */
 const struct qr_jtoken *qr_jnext(struct qr_jparser *p); /* consumes; stays at the end */
 bool qr_jtoken_is(const struct qr_jtoken *t, const char *name);
-void *qr_junexpected(struct qr_jparser *p, const char *wanted); /* NULL always; err is set */
 bool qr_jskip(struct qr_jparser *p, enum qr_jtok type);
 bool qr_jis_name(const struct qr_jparser *p, const char *name);
 bool qr_jskip_name(struct qr_jparser *p, const char *name);
-bool qr_jexpect(struct qr_jparser *p, enum qr_jtok type, const char *what); /* false: err is set */
-void *qr_jparse_error(struct qr_jparser *p, int32_t line, int32_t col, const char *fmt, ...)
-    __attribute__((format(printf, 4, 5))); /* NULL always */
-bool qr_jenter(struct qr_jparser *p); /* one level deeper; false: err is set */
+const struct qr_jtoken *qr_jexpect(struct qr_jparser *p, enum qr_jtok type, const char *what); /* consumes it */
+_Noreturn void qr_junexpected(struct qr_jparser *p, const char *wanted);
+_Noreturn void qr_jparse_fail(struct qr_jparser *p, enum qr_code code, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+/* QR_E_INVALID with its place; col 0: the line alone. */
+_Noreturn void qr_jparse_error(struct qr_jparser *p, int32_t line, int32_t col, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+void qr_jenter(struct qr_jparser *p); /* one level deeper; pair with qr_jleave */
 void qr_jleave(struct qr_jparser *p);
-void *qr_jparse_alloc(struct qr_jparser *p, size_t n, size_t size); /* zeroed; NULL: err is set */
+void *qr_jparse_alloc(struct qr_jparser *p, size_t n, size_t size); /* zeroed */
+/* at[0..n), with room for one more: moved where n is 0 or a power of 2. */
+void *qr_jparse_grow(struct qr_jparser *p, void *at, int32_t n, size_t size);
 struct qr_jnode *qr_jnode_new(struct qr_jparser *p, enum qr_jkind kind, int32_t line);
-int32_t qr_jsymbol(struct qr_jparser *p, const char *name, size_t len); /* -1: err is set */
+void qr_jnodes_push(struct qr_jparser *p, struct qr_jnodes *list, struct qr_jnode *n);
+int32_t qr_jsymbol(struct qr_jparser *p, const char *name, size_t len);
+struct qr_jval qr_jconst_str(struct qr_jparser *p, const char *text, size_t len);
 const char *qr_jtoken_name(const struct qr_jtoken *t, char buf[64]);
-
-/* A growing list of nodes while parsing. */
-struct qr_jvec {
-    struct qr_jnode **at; /* owned; qr_free */
-    int32_t n, cap;
-};
-void qr_jvec_push(struct qr_jvec *v, struct qr_jnode *n);
-bool qr_jvec_done(struct qr_jparser *p, struct qr_jvec *v, struct qr_jnodes *out); /* moves to the arena, frees v; false: err */
 
 enum { QR_JTUPLE_SIMPLE = 1, QR_JTUPLE_NO_COND = 2, QR_JTUPLE_PARENS = 4, QR_JTUPLE_NAMESPACE = 8 };
 struct qr_jnode *qr_jparse_expr(struct qr_jparser *p, bool with_cond);
 struct qr_jnode *qr_jparse_tuple(struct qr_jparser *p, unsigned flags, const char *end_name);
 struct qr_jnode *qr_jparse_filters(struct qr_jparser *p, struct qr_jnode *node, bool start_inline);
 struct qr_jnode *qr_jparse_target(struct qr_jparser *p, bool with_namespace, const char *end_name);
-bool qr_jparse_body(struct qr_jparser *p, struct qr_jnodes *out, const char *const *ends, const char *tag, int32_t line);
-bool qr_jparse_root(struct qr_jparser *p, struct qr_jnodes *out);
+struct qr_jnodes qr_jparse_root(struct qr_jparser *p);
 
 #endif

@@ -1,6 +1,5 @@
 /* filters_value.c - filters on one value: numbers, defaults, lengths, ends, conversions. Finding filters by name. Each
- * filter is a row: name, arguments, function. Errors of a rendering are values (value.c), so a template can never end
- * the process. The arena is the rendering's own; one thread at a time. */
+ * filter is a row: name, function, arguments. An error leaves the rendering (value.h). One thread per rendering. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -11,123 +10,81 @@
 #include "base/option.h"
 #include "tokenizer/jinja/eval.h"
 
-#define FILTER(fn) \
-    static int fn(struct qr_jctx *c, const struct qr_jval *self, const struct qr_jval *arg, const struct qr_jargs *raw, \
-                  struct qr_jval *out)
-
-FILTER(f_default)
+static QR_JBUILTIN(f_default)
 {
-    bool boolean = false, truth = true;
-    int rc = arg[1].type == QR_J_ABSENT ? 0 : qr_jtruth(c, &arg[1], &boolean);
-    if (rc == 0 && boolean)
-        rc = qr_jtruth(c, self, &truth);
-    *out = *self;
-    if (rc || (self->type != QR_J_UNDEF && truth))
-        return rc;
-    *out = arg[0];
-    return arg[0].type == QR_J_ABSENT ? qr_jlit(c, "", out) : 0;
+    bool boolean = qr_jarg_flag(&arg[1]);
+    if (self->type != QR_J_UNDEF && (!boolean || qr_jtruth(self)))
+        return *self;
+    return qr_jgiven(&arg[0]) ? arg[0] : qr_jlit(c, "");
 }
 
-FILTER(f_length)
+static QR_JBUILTIN(f_length)
 {
-    int64_t n;
-    int rc = qr_jlen(c, self, &n);
-    if (rc == 0)
-        *out = qr_jint(n);
-    return rc;
+    return qr_jint(qr_jlen(c, self));
 }
 
-FILTER(f_list)
+static QR_JBUILTIN(f_list)
 {
-    struct qr_jseq items;
-    int rc = qr_jitems(c, self, &items);
-    struct qr_jbag b = {items.at, items.n, items.n};
-    return rc ? rc : qr_jbag_list(c, &b, QR_J_LIST, out);
+    struct qr_jseq items = qr_jitems(c, self);
+    return qr_jseq_of(c, QR_J_LIST, items.at, items.n);
 }
 
-FILTER(f_items)
+static QR_JBUILTIN(f_items)
 {
     struct qr_jseq items = {0};
-    if (self->type != QR_J_UNDEF && self->type != QR_J_DICT)
-        return qr_jfail(c, "Can only get item pairs from a mapping.");
     struct qr_jval view = {.type = QR_J_VIEW, .view = QR_JVIEW_ITEMS, .u.d = self->u.d};
-    int rc = self->type == QR_J_DICT ? qr_jitems(c, &view, &items) : 0;
-    return rc ? rc : qr_jgen_new(c, "do_items", items.at, items.n, out);
+    if (self->type == QR_J_DICT)
+        items = qr_jitems(c, &view);
+    else if (self->type != QR_J_UNDEF)
+        qr_jfail(c, "Can only get item pairs from a mapping.");
+    return qr_jgen_new(c, "do_items", items.at, items.n);
 }
 
-static int nothing(struct qr_jctx *c, const char *what, struct qr_jval *out)
+static QR_JBUILTIN(f_first)
 {
-    return qr_jundef(c, QR_JUNDEF_HINT, QR_J_UNDEF, qr_jnone(), what, out);
+    if (self->type == QR_J_GEN && self->u.gen->pos < self->u.gen->seq.n)
+        return self->u.gen->seq.at[self->u.gen->pos++];
+    struct qr_jseq items = qr_jitems(c, self);
+    return items.n > 0 ? items.at[0] : qr_jhint(c, "No first item, sequence was empty.");
 }
 
-FILTER(f_first)
+static QR_JBUILTIN(f_last)
 {
-    struct qr_jseq items;
-    if (self->type == QR_J_GEN && self->u.gen->pos < self->u.gen->seq.n) {
-        *out = self->u.gen->seq.at[self->u.gen->pos++];
-        return 0;
-    }
-    int rc = qr_jitems(c, self, &items);
-    if (rc == 0 && items.n == 0)
-        return nothing(c, "No first item, sequence was empty.", out);
-    if (rc == 0)
-        *out = items.at[0];
-    return rc;
-}
-
-FILTER(f_last)
-{
-    struct qr_jseq items;
     if (self->type == QR_J_GEN)
-        return qr_jfail(c, "'%s' object is not reversible", qr_jtype_name(self));
-    int rc = qr_jitems(c, self, &items);
-    if (rc == 0 && items.n == 0)
-        return nothing(c, "No last item, sequence was empty.", out);
-    if (rc == 0)
-        *out = items.at[items.n - 1];
-    return rc;
+        qr_jfail(c, "'%s' object is not reversible", qr_jtype_name(self));
+    struct qr_jseq items = qr_jitems(c, self);
+    return items.n > 0 ? items.at[items.n - 1] : qr_jhint(c, "No last item, sequence was empty.");
 }
 
-FILTER(f_reverse)
+static QR_JBUILTIN(f_reverse)
 {
-    struct qr_jseq items;
     struct qr_jval minus[3] = {{0}, {0}, qr_jint(-1)};
     if (self->type == QR_J_STR)
-        return qr_jslice(c, self, minus, out);
-    int rc = qr_jitems(c, self, &items);
-    if (rc == 0)
-        rc = qr_jcharge(c, items.n / 16);
-    struct qr_jval *at = rc ? NULL : qr_jalloc(c, (size_t)items.n, sizeof *at);
-    if (!at)
-        return rc ? rc : QR_E_TOO_LARGE;
+        return qr_jslice(c, self, minus);
+    struct qr_jseq items = qr_jitems(c, self);
+    qr_jcharge(c, items.n / 16);
+    struct qr_jval *at = qr_jalloc(c, (size_t)items.n, sizeof *at);
     for (int64_t i = 0; i < items.n; i++)
         at[i] = items.at[items.n - 1 - i];
-    return qr_jgen_new(c, "reversed", at, items.n, out);
+    return qr_jgen_new(c, "reversed", at, items.n);
 }
 
-FILTER(f_attr)
+static QR_JBUILTIN(f_attr)
 {
-    struct qr_jstr *name;
-    int rc = qr_jarg_str(c, &arg[0], "an attribute's name", &name);
-    if (rc)
-        return rc;
+    const struct qr_jstr *name = qr_jarg_str(c, &arg[0], "an attribute's name");
     if (self->type == QR_J_DICT && !qr_jmethod_find(QR_J_DICT, name->u.flat.data, name->len))
-        return qr_jundef(c, QR_JUNDEF_ATTR, QR_J_DICT, arg[0], NULL, out);
-    return qr_jgetattr(c, self, &arg[0], out);
+        return qr_jundef(c, QR_JUNDEF_ATTR, QR_J_DICT, arg[0]);
+    return qr_jgetattr(c, self, &arg[0]);
 }
 
-FILTER(f_abs)
+static QR_JBUILTIN(f_abs)
 {
     int64_t i;
     if (qr_jinteger(self, &i))
-        return i < 0 ? qr_jnegate(c, self, true, out) : (*out = qr_jint(i), 0);
-    if (self->type == QR_J_FLOAT) {
-        *out = qr_jfloat(fabs(self->u.f));
-        return 0;
-    }
-    if (self->type == QR_J_UNDEF)
-        return qr_jfail(c, "bad operand type for abs(): 'Undefined'");
-    return qr_jfail(c, "bad operand type for abs(): '%s'", qr_jtype_name(self));
+        return i < 0 ? qr_jnegate(c, self, true) : qr_jint(i);
+    if (self->type != QR_J_FLOAT)
+        qr_jfail(c, "bad operand type for abs(): '%s'", qr_jtype_name(self));
+    return qr_jfloat(fabs(self->u.f));
 }
 
 /* Python's round: ties to even, judged on the exact value. */
@@ -142,52 +99,49 @@ static double round_to(double v, int64_t digits)
     return strtod(buf, NULL);
 }
 
+static _Noreturn void too_big(struct qr_jctx *c)
+{
+    qr_jlimit(c, "the result is an integer of more than 64 bits");
+}
+
 /* Python's round of an integer to tens, hundreds and so on (digits < 0): ties to even. */
-static int round_integer(struct qr_jctx *c, int64_t v, int64_t digits, struct qr_jval *out)
+static int64_t round_integer(struct qr_jctx *c, int64_t v, int64_t digits)
 {
     int64_t unit = 1, result;
-    *out = qr_jint(0);
     if (digits < -19)
         return 0;
-    if (digits == -19) /* a unit of its own has no place here; half of it, 5e18, has */
-        return v >= -5000000000000000000 && v <= 5000000000000000000 ? 0 : qr_jlimit(c, "the result is an integer of more than 64 bits");
+    if (digits == -19) { /* a unit of its own has no place here; half of it, 5e18, has */
+        if (v < -5000000000000000000 || v > 5000000000000000000)
+            too_big(c);
+        return 0;
+    }
     for (; digits < 0; digits++)
         unit *= 10;
     const int64_t rest = (v % unit + unit) % unit, half = unit / 2, times = v / unit - (v % unit < 0);
     const bool up = rest > half || (rest == half && times % 2 != 0);
     if (__builtin_mul_overflow(times + up, unit, &result))
-        return qr_jlimit(c, "the result is an integer of more than 64 bits");
-    *out = qr_jint(result);
-    return 0;
+        too_big(c);
+    return result;
 }
 
-FILTER(f_round)
+static QR_JBUILTIN(f_round)
 {
-    int64_t digits, i;
+    int64_t digits = qr_jarg_int(c, &arg[0], 0), i;
     double v;
-    struct qr_jstr *how = NULL;
-    int rc = qr_jarg_int(c, &arg[0], 0, &digits);
-    if (rc == 0 && arg[1].type != QR_J_ABSENT)
-        rc = qr_jarg_str(c, &arg[1], "round's method", &how);
-    if (rc)
-        return rc;
-    bool ceiling = how && qr_jstr_is(how, "ceil"), common = !how || qr_jstr_is(how, "common");
-    if (!ceiling && !common && !qr_jstr_is(how, "floor"))
-        return qr_jfail(c, "method must be common, ceil or floor");
+    const struct qr_jstr *method = qr_jgiven(&arg[1]) ? qr_jarg_str(c, &arg[1], "round's method") : NULL;
+    bool ceiling = method && qr_jstr_is(method, "ceil"), common = !method || qr_jstr_is(method, "common");
+    if (!ceiling && !common && !qr_jstr_is(method, "floor"))
+        qr_jfail(c, "method must be common, ceil or floor");
     if (self->type == QR_J_UNDEF || !qr_jnumber(self, &v))
-        return qr_jfail(c, "type %s doesn't define __round__ method", qr_jtype_name(self));
-    if (common && qr_jinteger(self, &i) && digits >= 0) {
-        *out = qr_jint(i);
-        return 0;
-    }
+        qr_jfail(c, "type %s doesn't define __round__ method", qr_jtype_name(self));
     if (common && qr_jinteger(self, &i))
-        return round_integer(c, i, digits, out);
+        return qr_jint(digits >= 0 ? i : round_integer(c, i, digits));
     double scale = pow(10, (double)digits);
-    *out = qr_jfloat(common ? round_to(v, digits) : (ceiling ? ceil(v * scale) : floor(v * scale)) / scale);
-    return 0;
+    return qr_jfloat(common ? round_to(v, digits) : (ceiling ? ceil(v * scale) : floor(v * scale)) / scale);
 }
 
-/* The digits of a number in s without white space around and underscores between them; false when s is too long or ill formed. */
+/* The digits of a number in s without white space around and underscores between them; false when s is too long or ill
+ * formed. */
 static bool number_text(const struct qr_jstr *s, char *buf, size_t size)
 {
     size_t from = 0, to = s->len, n = 0;
@@ -251,61 +205,46 @@ static bool parse_float(const struct qr_jstr *s, double *out)
     return *end == 0;
 }
 
-static int float_to_int(struct qr_jctx *c, double v, struct qr_jval *out)
+static struct qr_jval float_to_int(struct qr_jctx *c, double v)
 {
     if (isnan(v))
-        return qr_jfail(c, "cannot convert float NaN to integer");
+        qr_jfail(c, "cannot convert float NaN to integer");
     if (isinf(v))
-        return qr_jfail(c, "cannot convert float infinity to integer");
+        qr_jfail(c, "cannot convert float infinity to integer");
     if (fabs(v) >= 9.2e18)
-        return qr_jlimit(c, "the result is an integer of more than 64 bits");
-    *out = qr_jint((int64_t)v);
-    return 0;
+        too_big(c);
+    return qr_jint((int64_t)v);
 }
 
-FILTER(f_int)
+static QR_JBUILTIN(f_int)
 {
-    int64_t i, base;
+    int64_t i, base = qr_jarg_int(c, &arg[1], 10);
     double v;
-    *out = arg[0].type == QR_J_ABSENT ? qr_jint(0) : arg[0];
-    int rc = qr_jarg_int(c, &arg[1], 10, &base);
-    if (rc)
-        return rc;
+    const struct qr_jval otherwise = qr_jgiven(&arg[0]) ? arg[0] : qr_jint(0);
     switch (self->type) {
-    case QR_J_UNDEF: return qr_jfail_undef(c, self);
-    case QR_J_FLOAT: return isnan(self->u.f) ? 0 : float_to_int(c, self->u.f, out);
-    case QR_J_BIG: *out = *self; return 0;
+    case QR_J_UNDEF: qr_jfail_undef(c, self);
+    case QR_J_FLOAT: return isnan(self->u.f) ? otherwise : float_to_int(c, self->u.f);
+    case QR_J_BIG: return *self;
     case QR_J_STR: break;
-    default:
-        if (qr_jinteger(self, &i))
-            *out = qr_jint(i);
-        return 0;
+    default: return qr_jinteger(self, &i) ? qr_jint(i) : otherwise;
     }
-    rc = qr_jstr_flat(c, self->u.s);
-    if (rc == 0 && parse_int(self->u.s, base, &i))
-        *out = qr_jint(i);
-    else if (rc == 0 && parse_float(self->u.s, &v) && isfinite(v))
-        rc = float_to_int(c, v, out);
-    return rc;
+    const struct qr_jstr *s = qr_jstr_flat(c, self->u.s);
+    if (parse_int(s, base, &i))
+        return qr_jint(i);
+    return parse_float(s, &v) && isfinite(v) ? float_to_int(c, v) : otherwise;
 }
 
-FILTER(f_float)
+static QR_JBUILTIN(f_float)
 {
     double v;
-    *out = arg[0].type == QR_J_ABSENT ? qr_jfloat(0) : arg[0];
     if (self->type == QR_J_UNDEF)
-        return qr_jfail_undef(c, self);
-    if (qr_jnumber(self, &v)) {
-        *out = qr_jfloat(v);
-        return 0;
-    }
-    int rc = self->type == QR_J_STR ? qr_jstr_flat(c, self->u.s) : 0;
-    if (rc == 0 && self->type == QR_J_STR && parse_float(self->u.s, &v))
-        *out = qr_jfloat(v);
-    return rc;
+        qr_jfail_undef(c, self);
+    if (qr_jnumber(self, &v) || (self->type == QR_J_STR && parse_float(qr_jstr_flat(c, self->u.s), &v)))
+        return qr_jfloat(v);
+    return qr_jgiven(&arg[0]) ? arg[0] : qr_jfloat(0);
 }
 
-const struct qr_jbuiltin qr_jfilters_value[] = {
+static const struct qr_jbuiltin rows[] = {
     {.name = "length", .fn = f_length},
     {.name = "count", .fn = f_length},
     {.name = "list", .fn = f_list},
@@ -321,17 +260,18 @@ const struct qr_jbuiltin qr_jfilters_value[] = {
     {.name = "int", .fn = f_int, .param = {"default", "base"}},
     {.name = "float", .fn = f_float, .param = {"default"}},
 };
-const int32_t qr_jfilters_value_n = QR_COUNT(qr_jfilters_value);
+static const struct qr_jtable of_value = {rows, QR_COUNT(rows)};
 
 /* ---- by name ---- */
 
+static const struct qr_jtable *const filters[] = {&qr_jfilters_text, &of_value, &qr_jfilters_seq};
+
 const struct qr_jbuiltin *qr_jfilter_find(const char *name, size_t len)
 {
-    QR_ASSERT(name != NULL);
-    const struct qr_jbuiltin *b = qr_jbuiltin_find(qr_jfilters_text, qr_jfilters_text_n, name, len);
-    if (!b)
-        b = qr_jbuiltin_find(qr_jfilters_value, qr_jfilters_value_n, name, len);
-    return b ? b : qr_jbuiltin_find(qr_jfilters_seq, qr_jfilters_seq_n, name, len);
+    const struct qr_jbuiltin *b = NULL;
+    for (int t = 0; t < QR_COUNT(filters) && !b; t++)
+        b = qr_jtable_find(filters[t], name, len);
+    return b;
 }
 
 const char *qr_jfilter_nearest(const struct qr_jstr *name)
@@ -343,11 +283,9 @@ const char *qr_jfilter_nearest(const struct qr_jstr *name)
         return NULL;
     memcpy(buf, name->u.flat.data, name->len);
     buf[name->len] = 0;
-    const struct qr_jbuiltin *const table[] = {qr_jfilters_text, qr_jfilters_value, qr_jfilters_seq};
-    const int32_t count[] = {qr_jfilters_text_n, qr_jfilters_value_n, qr_jfilters_seq_n};
-    for (int t = 0; t < 3; t++) {
-        for (int32_t i = 0; i < count[t] && n < QR_COUNT(known); i++)
-            known[n++] = table[t][i].name;
+    for (int t = 0; t < QR_COUNT(filters); t++) {
+        for (int32_t i = 0; i < filters[t]->n && n < QR_COUNT(known); i++)
+            known[n++] = filters[t]->row[i].name;
     }
     return qr_nearest(buf, known, n);
 }

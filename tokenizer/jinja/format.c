@@ -1,6 +1,5 @@
 /* format.c - '%s' % x and '{}'.format(x), as far as Python's numbers and strings go. Widths and precisions are bounded.
- * Errors of a rendering are values (value.c), so a template can never end the process. The arena is the rendering's
- * own; one thread at a time. */
+ * An error leaves the rendering (value.h). One thread per rendering. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,33 +26,30 @@ struct spec {
 
 static void pad(struct qr_jsb *b, uint32_t fill, int64_t n)
 {
-    for (int64_t i = 0; i < n && b->rc == 0; i++)
+    for (int64_t i = 0; i < n; i++)
         qr_jsb_put_cp(b, fill, true);
 }
 
 /* Appends s between its padding; a sign may stay in front of zeros. */
-static int put_padded(struct qr_jctx *c, struct qr_jsb *b, const struct spec *sp, struct qr_jstr *s, bool number)
+static void put_padded(struct qr_jsb *b, const struct spec *sp, struct qr_jstr *s, bool number)
 {
-    int64_t n;
-    int rc = qr_jstr_chars(c, s, &n);
-    if (rc)
-        return rc;
+    int64_t n = qr_jstr_chars(b->c, s);
     char align = sp->align ? sp->align : number ? '>' : '<';
-    int64_t space = sp->width > n ? sp->width - n : 0, left = align == '>' || align == '=' ? space : align == '^' ? space / 2 : 0;
-    size_t lead = align == '=' && s->len > 0 && strchr("+- ", s->u.flat.data[0]) && s->u.flat.data[0] ? 1 : 0;
+    int64_t space = sp->width > n ? sp->width - n : 0;
+    int64_t left = align == '>' || align == '=' ? space : align == '^' ? space / 2 : 0;
+    size_t lead = align == '=' && s->len > 0 && s->u.flat.data[0] && strchr("+- ", s->u.flat.data[0]) ? 1 : 0;
     qr_jsb_put_range(b, s, 0, lead);
     pad(b, sp->fill, left);
     qr_jsb_put_range(b, s, lead, s->len);
     pad(b, sp->fill, space - left);
-    return b->rc;
 }
 
-static int put_text(struct qr_jctx *c, struct qr_jsb *b, const struct spec *sp, struct qr_jstr *s)
+static void put_text(struct qr_jsb *b, const struct spec *sp, struct qr_jstr *s)
 {
-    int rc = qr_jstr_flat(c, s);
-    if (rc == 0 && sp->precision >= 0)
-        rc = qr_jstr_sub(c, s, 0, qr_jstr_offset(s, sp->precision), &s);
-    return rc ? rc : put_padded(c, b, sp, s, false);
+    qr_jstr_flat(b->c, s);
+    if (sp->precision >= 0)
+        s = qr_jstr_sub(b->c, s, 0, qr_jstr_offset(s, sp->precision));
+    put_padded(b, sp, s, false);
 }
 
 /* Puts a comma between every three digits of the whole part in buf. */
@@ -70,39 +66,31 @@ static void commas(char *buf, size_t size)
     }
 }
 
-static int put_digits(struct qr_jctx *c, struct qr_jsb *b, const struct spec *sp, char *buf, size_t size, bool trusted)
+static void put_digits(struct qr_jsb *b, const struct spec *sp, const char *digits, bool trusted)
 {
-    char signed_buf[800];
-    struct qr_jstr *s;
-    bool plus = buf[0] != '-' && (sp->sign == '+' || sp->sign == ' ');
-    snprintf(signed_buf, sizeof signed_buf, "%s%s", plus ? (sp->sign == '+' ? "+" : " ") : "", buf);
+    char text[800];
+    bool plus = digits[0] != '-' && (sp->sign == '+' || sp->sign == ' ');
+    snprintf(text, sizeof text, "%s%s", plus ? (sp->sign == '+' ? "+" : " ") : "", digits);
     if (sp->comma)
-        commas(signed_buf, sizeof signed_buf);
-    size_t n = strlen(signed_buf);
-    char *copy = qr_jalloc(c, n + 1, 1);
-    if (!copy)
-        return QR_E_TOO_LARGE;
-    memcpy(copy, signed_buf, n + 1);
-    int rc = qr_jstr_new(c, copy, n, trusted, &s);
-    return rc ? rc : put_padded(c, b, sp, s, true);
+        commas(text, sizeof text);
+    size_t n = strlen(text);
+    put_padded(b, sp, qr_jstr_new(b->c, qr_jgrow(b->c, text, (int64_t)n, (int64_t)n, 1), n, trusted), true);
 }
 
-static int put_float(struct qr_jctx *c, struct qr_jsb *b, const struct spec *sp, double v, bool trusted)
+static void put_float(struct qr_jsb *b, const struct spec *sp, double v, bool trusted)
 {
     char buf[600];
     int digits = sp->precision < 0 ? 6 : (int)sp->precision;
-    char type = sp->type == '%' ? 'f' : sp->type ? sp->type : 'g';
     if (isnan(v) || isinf(v)) {
-        strcpy(buf, isnan(v) ? "nan" : v < 0 ? "-inf" : "inf");
-        return put_digits(c, b, sp, buf, sizeof buf, trusted);
+        put_digits(b, sp, isnan(v) ? "nan" : v < 0 ? "-inf" : "inf", trusted);
+        return;
     }
-    if (sp->type == '%')
-        v *= 100;
-    switch (type) {
+    switch (sp->type) {
     case 'e': snprintf(buf, sizeof buf, "%.*e", digits, v); break;
     case 'E': snprintf(buf, sizeof buf, "%.*E", digits, v); break;
     case 'f':
     case 'F': snprintf(buf, sizeof buf, "%.*f", digits, v); break;
+    case '%': snprintf(buf, sizeof buf, "%.*f%%", digits, v * 100); break;
     case 'G': snprintf(buf, sizeof buf, "%.*G", digits, v); break;
     default:
         if (sp->type || sp->precision >= 0)
@@ -110,60 +98,59 @@ static int put_float(struct qr_jctx *c, struct qr_jsb *b, const struct spec *sp,
         else
             qr_jfloat_text(buf, v);
     }
-    if (sp->type == '%')
-        strncat(buf, "%", sizeof buf - strlen(buf) - 1);
-    return put_digits(c, b, sp, buf, sizeof buf, trusted);
+    put_digits(b, sp, buf, trusted);
 }
 
-static int put_int(struct qr_jctx *c, struct qr_jsb *b, const struct spec *sp, int64_t v, bool trusted)
+static void put_int(struct qr_jsb *b, const struct spec *sp, int64_t v, bool trusted)
 {
-    char buf[100];
+    char buf[100], digits[65] = "";
     const char *prefix = "";
     unsigned long long u = v < 0 ? 0ULL - (unsigned long long)v : (unsigned long long)v;
-    if (sp->type == 'x' || sp->type == 'X' || sp->type == 'o' || sp->type == 'b') {
-        char digits[65];
-        int base = sp->type == 'o' ? 8 : sp->type == 'b' ? 2 : 16, n = 64;
-        digits[64] = 0;
-        do {
-            digits[--n] = (sp->type == 'X' ? "0123456789ABCDEF" : "0123456789abcdef")[u % (unsigned)base];
-            u /= (unsigned)base;
-        } while (u > 0);
-        if (sp->alt)
-            prefix = sp->type == 'o' ? "0o" : sp->type == 'b' ? "0b" : sp->type == 'X' ? "0X" : "0x";
-        snprintf(buf, sizeof buf, "%s%s%s", v < 0 ? "-" : "", prefix, digits + n);
-    } else {
-        snprintf(buf, sizeof buf, "%s%llu", v < 0 ? "-" : "", u);
-    }
-    return put_digits(c, b, sp, buf, sizeof buf, trusted);
+    unsigned base = sp->type == 'o' ? 8 : sp->type == 'b' ? 2 : sp->type == 'x' || sp->type == 'X' ? 16 : 10;
+    int n = 64;
+    do {
+        digits[--n] = (sp->type == 'X' ? "0123456789ABCDEF" : "0123456789abcdef")[u % base];
+        u /= base;
+    } while (u > 0);
+    if (sp->alt && base != 10)
+        prefix = sp->type == 'o' ? "0o" : sp->type == 'b' ? "0b" : sp->type == 'X' ? "0X" : "0x";
+    snprintf(buf, sizeof buf, "%s%s%s", v < 0 ? "-" : "", prefix, digits + n);
+    put_digits(b, sp, buf, trusted);
 }
 
-static int check_spec(struct qr_jctx *c, const struct spec *sp)
+static void check_spec(struct qr_jctx *c, const struct spec *sp)
 {
     if (sp->width > WIDTH_MAX)
-        return qr_jlimit(c, "a field of more than %d characters is refused", WIDTH_MAX);
+        qr_jlimit(c, "a field of more than %d characters is refused", WIDTH_MAX);
     if (sp->precision > DIGITS_MAX && sp->type && strchr("eEfFgG%", sp->type))
-        return qr_jlimit(c, "more than %d digits are refused", DIGITS_MAX);
-    return 0;
+        qr_jlimit(c, "more than %d digits are refused", DIGITS_MAX);
 }
 
 /* A number by its type letter. */
-static int put_number(struct qr_jctx *c, struct qr_jsb *b, const struct spec *sp, const struct qr_jval *v)
+static void put_number(struct qr_jsb *b, const struct spec *sp, const struct qr_jval *v)
 {
     int64_t i;
     double f;
     if (sp->type && strchr("eEfFgG%", sp->type) && qr_jnumber(v, &f))
-        return put_float(c, b, sp, f, !v->untrusted);
-    if (qr_jinteger(v, &i))
-        return put_int(c, b, sp, i, !v->untrusted);
-    if (v->type == QR_J_FLOAT && (sp->type == 'd' || sp->type == 'i' || sp->type == 'u') && fabs(v->u.f) < 9e18)
-        return put_int(c, b, sp, (int64_t)v->u.f, !v->untrusted);
-    if (v->type == QR_J_FLOAT && !sp->type)
-        return put_float(c, b, sp, v->u.f, !v->untrusted);
-    if (v->type == QR_J_BIG)
-        return put_padded(c, b, sp, v->u.s, true);
-    if (v->type == QR_J_UNDEF)
-        return qr_jfail_undef(c, v);
-    return qr_jfail(c, "%%%c format: a real number is required, not %s", sp->type ? sp->type : 'd', qr_jtype_name(v));
+        put_float(b, sp, f, !v->untrusted);
+    else if (qr_jinteger(v, &i))
+        put_int(b, sp, i, !v->untrusted);
+    else if (v->type == QR_J_FLOAT && sp->type && strchr("diu", sp->type) && fabs(v->u.f) < 9e18)
+        put_int(b, sp, (int64_t)v->u.f, !v->untrusted);
+    else if (v->type == QR_J_FLOAT && !sp->type)
+        put_float(b, sp, v->u.f, !v->untrusted);
+    else if (v->type == QR_J_BIG)
+        put_padded(b, sp, v->u.s, true);
+    else if (v->type == QR_J_UNDEF)
+        qr_jfail_undef(b->c, v);
+    else
+        qr_jfail(b->c, "%%%c format: a real number is required, not %s", sp->type ? sp->type : 'd', qr_jtype_name(v));
+}
+
+/* What 's', 'r' and 'a' make of a value. */
+static struct qr_jstr *converted(struct qr_jctx *c, char conversion, const struct qr_jval *v)
+{
+    return conversion == 's' ? qr_jtext(c, v) : qr_jrepr(c, v);
 }
 
 /* ---- fmt % args ---- */
@@ -174,17 +161,15 @@ struct percent {
     const struct qr_jval *args; /* a tuple gives its items, another value itself */
     int64_t next;
     size_t at;
-    bool markup;
 };
 
-static int next_arg(struct percent *p, struct qr_jval *out)
+static struct qr_jval next_arg(struct percent *p)
 {
     bool tuple = p->args->type == QR_J_TUPLE;
     if (p->next >= (tuple ? p->args->u.seq->n : 1))
-        return qr_jfail(p->c, "not enough arguments for format string");
-    *out = tuple ? p->args->u.seq->at[p->next] : *p->args;
-    p->next++;
-    return 0;
+        qr_jfail(p->c, "not enough arguments for format string");
+    int64_t i = p->next++;
+    return tuple ? p->args->u.seq->at[i] : *p->args;
 }
 
 static bool at_end(const struct percent *p)
@@ -197,84 +182,64 @@ static char look(const struct percent *p)
     return at_end(p) ? 0 : p->fmt->u.flat.data[p->at];
 }
 
-static int count(struct percent *p, int64_t *out, bool *negative)
+static int64_t count(struct percent *p, bool *negative)
 {
-    struct qr_jval v;
-    *out = 0;
+    int64_t n = 0;
     if (look(p) == '*') {
         p->at++;
-        int rc = next_arg(p, &v);
-        if (rc == 0 && !qr_jinteger(&v, out))
-            rc = qr_jfail(p->c, "* wants int");
-        *negative = rc == 0 && *out < 0;
-        if (*negative)
-            *out = *out == INT64_MIN ? INT64_MAX : -*out;
-        return rc;
+        struct qr_jval v = next_arg(p);
+        if (!qr_jinteger(&v, &n))
+            qr_jfail(p->c, "* wants int");
+        *negative = n < 0;
+        return n >= 0 ? n : n == INT64_MIN ? INT64_MAX : -n;
     }
     for (; look(p) >= '0' && look(p) <= '9'; p->at++)
-        *out = *out > WIDTH_MAX ? *out : *out * 10 + (look(p) - '0');
-    return 0;
+        n = n > WIDTH_MAX ? n : n * 10 + (look(p) - '0');
+    return n;
 }
 
 /* %(name): the value of that key. */
-static int named_arg(struct percent *p, struct qr_jval *out)
+static struct qr_jval named_arg(struct percent *p)
 {
     size_t from = ++p->at;
-    struct qr_jstr *key;
     for (int depth = 1; depth > 0; p->at++) {
         if (at_end(p))
-            return qr_jfail(p->c, "incomplete format key");
+            qr_jfail(p->c, "incomplete format key");
         depth += (look(p) == '(') - (look(p) == ')');
     }
     if (p->args->type != QR_J_DICT)
-        return qr_jfail(p->c, "format requires a mapping");
-    int rc = qr_jstr_sub(p->c, p->fmt, from, p->at - 1, &key);
-    if (rc == 0)
-        rc = qr_jdict_get(p->c, p->args->u.d, qr_jstrv(key), out);
-    if (rc == 0 && out->type == QR_J_ABSENT)
-        rc = qr_jfail(p->c, "'%.*s'", key->len > 60 ? 60 : (int)key->len, key->u.flat.data);
-    return rc;
+        qr_jfail(p->c, "format requires a mapping");
+    struct qr_jstr *key = qr_jstr_sub(p->c, p->fmt, from, p->at - 1);
+    struct qr_jval v = qr_jdict_get(p->c, p->args->u.d, qr_jstrv(key));
+    if (!qr_jgiven(&v))
+        qr_jfail(p->c, "'%.*s'", key->len > 60 ? 60 : (int)key->len, key->u.flat.data);
+    return v;
 }
 
-static int put_converted(struct percent *p, struct qr_jsb *b, const struct spec *sp, const struct qr_jval *v)
+static void put_converted(struct percent *p, struct qr_jsb *b, const struct spec *sp, const struct qr_jval *v)
 {
-    struct qr_jstr *s;
-    int rc;
-    switch (sp->type) {
-    case 's':
-    case 'r':
-    case 'a':
-        rc = sp->type == 's' ? qr_jtext(p->c, v, &s) : qr_jrepr(p->c, v, &s);
-        if (rc == 0 && p->markup)
-            rc = qr_jescape(p->c, s, &s);
-        return rc ? rc : put_text(p->c, b, &(struct spec){sp->fill, sp->align ? sp->align : '>', 0, 0, 0, sp->width, sp->precision, 0}, s);
-    case 'c':
-        if (v->type == QR_J_STR)
-            return put_text(p->c, b, sp, v->u.s);
-        if (v->type == QR_J_INT && v->u.i >= 0 && v->u.i < 0xD800) {
-            qr_jsb_put_cp(b, (uint32_t)v->u.i, !v->untrusted);
-            return b->rc;
-        }
-        return qr_jfail(p->c, "%%c requires int or char");
-    default: break;
+    if (sp->type && strchr("sra", sp->type)) {
+        struct qr_jstr *s = converted(p->c, sp->type, v);
+        put_text(b, sp, p->fmt->markup ? qr_jescape(p->c, s) : s);
+    } else if (sp->type == 'c' && v->type == QR_J_STR) {
+        put_text(b, sp, v->u.s);
+    } else if (sp->type == 'c') {
+        if (v->type != QR_J_INT || v->u.i < 0 || v->u.i >= 0xD800)
+            qr_jfail(p->c, "%%c requires int or char");
+        qr_jsb_put_cp(b, (uint32_t)v->u.i, !v->untrusted);
+    } else {
+        if (!sp->type || !strchr("diuxXoeEfFgG", sp->type))
+            qr_jfail(p->c, "unsupported format character '%c'", sp->type ? sp->type : '?');
+        put_number(b, sp, v);
     }
-    if (!sp->type || !strchr("diuxXoeEfFgG", sp->type))
-        return qr_jfail(p->c, "unsupported format character '%c'", sp->type ? sp->type : '?');
-    return put_number(p->c, b, sp, v);
 }
 
-static int conversion(struct percent *p, struct qr_jsb *b)
+/* [flags][width][.precision][length]type */
+static struct spec percent_spec(struct percent *p)
 {
     struct spec sp = {.fill = ' ', .precision = -1};
-    struct qr_jval v = {0};
-    bool negative = false, named = false;
-    int rc = 0;
-    p->at++; /* % */
-    if (look(p) == '(') {
-        rc = named_arg(p, &v);
-        named = true;
-    }
-    for (; rc == 0 && look(p) && strchr("-+ #0", look(p)); p->at++) {
+    bool negative = false;
+    for (; look(p) && strchr("-+ #0", look(p)); p->at++) {
         char f = look(p);
         if (f == '-')
             sp.align = '<';
@@ -287,68 +252,74 @@ static int conversion(struct percent *p, struct qr_jsb *b)
             sp.align = '=';
         }
     }
-    if (rc == 0)
-        rc = count(p, &sp.width, &negative);
+    sp.width = count(p, &negative);
     if (negative || sp.align == '<') {
         sp.align = '<';
         sp.fill = ' ';
     }
-    if (rc == 0 && look(p) == '.') {
+    if (look(p) == '.') {
         p->at++;
-        rc = count(p, &sp.precision, &negative);
+        sp.precision = count(p, &negative);
     }
-    while (rc == 0 && look(p) && strchr("hlL", look(p)))
+    while (look(p) && strchr("hlL", look(p)))
         p->at++;
-    if (rc)
-        return rc;
     if (at_end(p))
-        return qr_jfail(p->c, "incomplete format");
+        qr_jfail(p->c, "incomplete format");
     sp.type = look(p);
     p->at++;
-    if (sp.type == '%') {
-        qr_jsb_puts(b, "%");
-        return b->rc;
-    }
-    if (sp.fill == '0' && (sp.type == 's' || sp.type == 'r' || sp.type == 'a' || sp.type == 'c')) {
+    if (sp.type && strchr("srac", sp.type)) {
+        if (sp.fill == '0' || (!sp.align && sp.type != 'c'))
+            sp.align = '>';
         sp.fill = ' ';
-        sp.align = '>';
     }
-    rc = check_spec(p->c, &sp);
-    if (rc == 0 && !named)
-        rc = next_arg(p, &v);
-    return rc ? rc : put_converted(p, b, &sp, &v);
+    return sp;
 }
 
-int qr_jpercent(struct qr_jctx *c, struct qr_jstr *fmt, const struct qr_jval *args, struct qr_jval *out)
+static void conversion(struct percent *p, struct qr_jsb *b)
+{
+    struct qr_jval v = {0};
+    p->at++; /* % */
+    bool named = look(p) == '(';
+    if (named)
+        v = named_arg(p);
+    struct spec sp = percent_spec(p);
+    if (sp.type == '%') {
+        qr_jsb_puts(b, "%");
+        return;
+    }
+    check_spec(p->c, &sp);
+    if (!named)
+        v = next_arg(p);
+    put_converted(p, b, &sp, &v);
+}
+
+struct qr_jval qr_jpercent(struct qr_jctx *c, struct qr_jstr *fmt, const struct qr_jval *args)
 {
     QR_ASSERT(fmt != NULL && args != NULL);
-    struct percent p = {.c = c, .fmt = fmt, .args = args, .markup = fmt->markup};
+    struct percent p = {.c = c, .fmt = qr_jstr_flat(c, fmt), .args = args};
     struct qr_jsb b;
-    struct qr_jstr *s;
-    int rc = qr_jstr_flat(c, fmt);
     qr_jsb_init(&b, c);
-    while (rc == 0 && !at_end(&p)) {
+    while (!at_end(&p)) {
         const char *from = fmt->u.flat.data + p.at, *pct = memchr(from, '%', fmt->len - p.at);
         size_t to = pct ? (size_t)(pct - fmt->u.flat.data) : fmt->len;
         qr_jsb_put_range(&b, fmt, p.at, to);
         p.at = to;
         if (pct)
-            rc = conversion(&p, &b);
-        if (rc == 0)
-            rc = qr_jcharge(c, 1);
+            conversion(&p, &b);
+        qr_jcharge(c, 1);
     }
-    if (rc == 0 && args->type == QR_J_TUPLE && p.next < args->u.seq->n)
-        rc = qr_jfail(c, "not all arguments converted during string formatting");
-    bool mapping = args->type == QR_J_DICT || args->type == QR_J_LIST || args->type == QR_J_RANGE || args->type == QR_J_UNDEF;
-    if (rc == 0 && p.next == 0 && args->type != QR_J_TUPLE && !mapping) /* what can be subscripted may stay unused */
-        rc = qr_jfail(c, "not all arguments converted during string formatting");
-    if (rc == 0)
-        rc = qr_jsb_done(&b, &s);
-    if (rc == 0)
-        rc = qr_jstr_marked(c, s, p.markup, &s);
-    if (rc == 0)
-        *out = qr_jstrv(s);
-    return rc;
+    bool unused = false;
+    switch (args->type) {
+    case QR_J_TUPLE: unused = p.next < args->u.seq->n; break;
+    case QR_J_DICT: /* what can be subscripted may stay unused */
+    case QR_J_LIST:
+    case QR_J_RANGE:
+    case QR_J_UNDEF: break;
+    default: unused = p.next == 0;
+    }
+    if (unused)
+        qr_jfail(c, "not all arguments converted during string formatting");
+    return qr_jstrv(qr_jstr_marked(c, qr_jsb_done(&b), fmt->markup));
 }
 
 /* ---- fmt.format(...) ---- */
@@ -357,186 +328,179 @@ struct braces {
     struct qr_jctx *c;
     struct qr_jstr *fmt;
     const struct qr_jargs *a;
-    int64_t next; /* for {}; -1 once a number was given */
+    int64_t next; /* for {} */
     int32_t depth;
 };
 
-static int bad_format(struct qr_jctx *c)
+static _Noreturn void bad_format(struct qr_jctx *c)
 {
-    return qr_jfail(c, "the format string is malformed");
+    qr_jfail(c, "the format string is malformed");
+}
+
+/* The number in text[*i..n), bounded. */
+static int64_t digits_at(const char *text, size_t n, size_t *i)
+{
+    int64_t v = 0;
+    for (; *i < n && text[*i] >= '0' && text[*i] <= '9'; ++*i)
+        v = v > WIDTH_MAX ? v : v * 10 + (text[*i] - '0');
+    return v;
 }
 
 /* [[fill]align][sign][#][0][width][,][.precision][type] in text[0..n). */
-static int parse_spec(struct qr_jctx *c, const char *text, size_t n, struct spec *sp)
+static struct spec parse_spec(struct qr_jctx *c, const char *text, size_t n)
 {
     size_t i = 0;
     uint32_t cp = 0;
-    *sp = (struct spec){.fill = ' ', .precision = -1};
+    struct spec sp = {.fill = ' ', .precision = -1};
     int32_t len = n > 0 ? qr_utf8_decode(text, n, &cp) : 0;
-    if (len > 0 && (size_t)len < n && strchr("<>^=", text[len]) && text[len]) {
-        sp->fill = cp;
-        sp->align = text[len];
+    if (len > 0 && (size_t)len < n && text[len] && strchr("<>^=", text[len])) {
+        sp.fill = cp;
+        sp.align = text[len];
         i = (size_t)len + 1;
     } else if (n > 0 && text[0] && strchr("<>^=", text[0])) {
-        sp->align = text[i++];
+        sp.align = text[i++];
     }
     if (i < n && text[i] && strchr("+- ", text[i]))
-        sp->sign = text[i++];
+        sp.sign = text[i++];
     if (i < n && text[i] == '#')
-        sp->alt = text[i++] == '#';
+        sp.alt = text[i++] == '#';
     if (i < n && text[i] == '0') {
         i++;
-        if (!sp->align) {
-            sp->fill = '0';
-            sp->align = '=';
+        if (!sp.align) {
+            sp.fill = '0';
+            sp.align = '=';
         }
     }
-    for (; i < n && text[i] >= '0' && text[i] <= '9'; i++)
-        sp->width = sp->width > WIDTH_MAX ? sp->width : sp->width * 10 + (text[i] - '0');
+    sp.width = digits_at(text, n, &i);
     if (i < n && (text[i] == ',' || text[i] == '_'))
-        sp->comma = text[i++] == ',';
+        sp.comma = text[i++] == ',';
     if (i < n && text[i] == '.') {
-        sp->precision = 0;
-        for (i++; i < n && text[i] >= '0' && text[i] <= '9'; i++)
-            sp->precision = sp->precision > WIDTH_MAX ? sp->precision : sp->precision * 10 + (text[i] - '0');
+        i++;
+        sp.precision = digits_at(text, n, &i);
     }
     if (i < n)
-        sp->type = text[i++];
-    if (i < n || (sp->type && !strchr("sdxXobeEfFgG%", sp->type)))
-        return qr_jfail(c, "Invalid format specifier");
-    return check_spec(c, sp);
+        sp.type = text[i++];
+    if (i < n || (sp.type && !strchr("sdxXobeEfFgG%", sp.type)))
+        qr_jfail(c, "Invalid format specifier");
+    check_spec(c, &sp);
+    return sp;
 }
 
-/* The value that a field names: "", "0", "name", then .attr and [key]. */
-static int field_value(struct braces *b, size_t from, size_t to, struct qr_jval *out)
+/* The argument that "", "0" or "name", fmt[from..to), names. */
+static struct qr_jval field_root(struct braces *b, size_t from, size_t to)
+{
+    const char *s = b->fmt->u.flat.data;
+    int64_t index = 0;
+    bool digits = true;
+    for (size_t i = from; i < to; i++) {
+        digits = digits && s[i] >= '0' && s[i] <= '9' && index < 100000;
+        index = digits ? index * 10 + (s[i] - '0') : index;
+    }
+    if (to == from)
+        index = b->next++;
+    if (digits && index >= b->a->n_pos)
+        qr_jfail(b->c, "Replacement index %lld out of range for positional args tuple", (long long)index);
+    if (digits)
+        return b->a->pos[index];
+    for (int32_t i = b->a->n_kw - 1; i >= 0; i--) {
+        if (strlen(b->a->kw[i].name) == to - from && memcmp(b->a->kw[i].name, s + from, to - from) == 0)
+            return b->a->kw[i].val;
+    }
+    qr_jfail(b->c, "'%.*s'", (int)(to - from > 60 ? 60 : to - from), s + from);
+}
+
+/* The value that a field names: its argument, then .attr and [key]. */
+static struct qr_jval field_value(struct braces *b, size_t from, size_t to)
 {
     const char *s = b->fmt->u.flat.data;
     size_t end = from;
     while (end < to && s[end] != '.' && s[end] != '[')
         end++;
-    int64_t index = 0;
-    bool digits = true;
-    for (size_t i = from; i < end; i++) {
-        digits = digits && s[i] >= '0' && s[i] <= '9' && index < 100000;
-        index = digits ? index * 10 + (s[i] - '0') : index;
-    }
-    if (end == from)
-        index = b->next++;
-    *out = (struct qr_jval){0};
-    if (digits) {
-        if (index >= b->a->n_pos)
-            return qr_jfail(b->c, "Replacement index %lld out of range for positional args tuple", (long long)index);
-        *out = b->a->pos[index];
-    }
-    for (int32_t i = 0; !digits && i < b->a->n_kw; i++) {
-        if (strlen(b->a->kw[i].name) == end - from && memcmp(b->a->kw[i].name, s + from, end - from) == 0)
-            *out = b->a->kw[i].val;
-    }
-    if (out->type == QR_J_ABSENT)
-        return qr_jfail(b->c, "'%.*s'", (int)(end - from > 60 ? 60 : end - from), s + from);
-    int rc = 0;
-    while (end < to && rc == 0) {
+    struct qr_jval v = field_root(b, from, end);
+    while (end < to) {
         bool attr = s[end] == '.';
         size_t start = ++end;
         while (end < to && (attr ? s[end] != '.' && s[end] != '[' : s[end] != ']'))
             end++;
-        struct qr_jstr *part;
-        struct qr_jval key, obj = *out;
         if (end == start || (!attr && end == to))
-            return bad_format(b->c);
-        rc = qr_jstr_sub(b->c, b->fmt, start, end, &part);
-        key = qr_jstrv(part);
-        char *stop, number[20];
-        if (rc == 0 && !attr && part->len < sizeof number && strspn(part->u.flat.data, "0123456789") >= part->len) {
-            memcpy(number, part->u.flat.data, part->len);
-            number[part->len] = 0;
-            key = qr_jint(strtoll(number, &stop, 10));
-        }
-        if (rc == 0)
-            rc = attr ? qr_jgetattr(b->c, &obj, &key, out) : qr_jgetitem(b->c, &obj, &key, out);
+            bad_format(b->c);
+        struct qr_jstr *part = qr_jstr_sub(b->c, b->fmt, start, end);
+        struct qr_jval key = qr_jstrv(part);
+        const char *name = qr_jstr_name(b->c, part);
+        if (!attr && part->len < 20 && strspn(name, "0123456789") == part->len)
+            key = qr_jint(strtoll(name, NULL, 10));
+        v = attr ? qr_jgetattr(b->c, &v, &key) : qr_jgetitem(b->c, &v, &key);
         end += !attr;
     }
-    return rc;
+    return v;
 }
 
-static int put_field(struct braces *b, struct qr_jsb *sb, struct qr_jval v, char conv, const char *spec, size_t n)
+static void put_field(struct braces *b, struct qr_jsb *sb, struct qr_jval v, char conv, const struct qr_jsb *spec)
 {
-    struct spec sp;
-    struct qr_jstr *s;
-    int rc = parse_spec(b->c, spec, n, &sp);
-    if (rc)
-        return rc;
-    if (conv == 's' || conv == 'r' || conv == 'a') {
-        rc = conv == 's' ? qr_jtext(b->c, &v, &s) : qr_jrepr(b->c, &v, &s);
-        if (rc)
-            return rc;
-        v = qr_jstrv(s);
-    }
+    struct spec sp = parse_spec(b->c, spec->data, spec->len);
     double f;
+    if (conv && strchr("sra", conv))
+        v = qr_jstrv(converted(b->c, conv, &v));
     bool number = qr_jnumber(&v, &f);
-    if (n > 0 && number && sp.type != 's')
-        return put_number(b->c, sb, &sp, &v);
-    if (n > 0 && !number && v.type != QR_J_STR)
-        return qr_jfail(b->c, "unsupported format string passed to %s.__format__", qr_jtype_name(&v));
+    if (spec->len > 0 && number && sp.type != 's') {
+        put_number(sb, &sp, &v);
+        return;
+    }
+    if (spec->len > 0 && !number && v.type != QR_J_STR)
+        qr_jfail(b->c, "unsupported format string passed to %s.__format__", qr_jtype_name(&v));
     if (sp.type && (number || sp.type != 's'))
-        return qr_jfail(b->c, "Unknown format code '%c' for object of type '%s'", sp.type, qr_jtype_name(&v));
-    rc = qr_jtext(b->c, &v, &s);
-    if (rc == 0 && b->fmt->markup)
-        rc = qr_jescape(b->c, s, &s);
-    return rc ? rc : put_text(b->c, sb, &sp, s);
+        qr_jfail(b->c, "Unknown format code '%c' for object of type '%s'", sp.type, qr_jtype_name(&v));
+    struct qr_jstr *s = qr_jtext(b->c, &v);
+    put_text(sb, &sp, b->fmt->markup ? qr_jescape(b->c, s) : s);
 }
 
-/* One {field!conversion:spec}; *at is behind the brace. A spec may hold fields itself, one level deep. */
-static int field(struct braces *b, struct qr_jsb *sb, size_t *at)
+/* One {field!conversion:spec} that begins at i, behind the brace. A spec may hold fields itself, one level deep. Returns
+ * where it ends, behind its brace. */
+static size_t field(struct braces *b, struct qr_jsb *sb, size_t i)
 {
     const char *s = b->fmt->u.flat.data;
-    size_t i = *at, from = i, n = b->fmt->len;
+    size_t from = i, n = b->fmt->len;
     char conv = 0;
-    struct qr_jval v;
     struct qr_jsb spec;
     qr_jsb_init(&spec, b->c);
     for (int depth = 0; i < n && (depth > 0 || (s[i] != '}' && s[i] != '!' && s[i] != ':')); i++)
         depth += (s[i] == '[') - (s[i] == ']');
-    int rc = field_value(b, from, i, &v);
-    if (rc == 0 && i + 1 < n && s[i] == '!') {
+    struct qr_jval v = field_value(b, from, i);
+    if (i + 1 < n && s[i] == '!') {
         conv = s[i + 1];
         i += 2;
     }
-    if (rc == 0 && i < n && s[i] == ':') {
-        for (i++; rc == 0 && i < n && s[i] != '}'; i++) {
-            if (s[i] != '{') {
-                qr_jsb_put_range(&spec, b->fmt, i, i + 1);
-                continue;
-            }
-            if (b->depth > 0)
-                return qr_jfail(b->c, "Max string recursion exceeded");
+    if (i < n && s[i] == ':')
+        i++;
+    else if (i >= n || s[i] != '}')
+        bad_format(b->c);
+    while (i < n && s[i] != '}') {
+        if (s[i] != '{') {
+            qr_jsb_put_range(&spec, b->fmt, i, i + 1);
             i++;
-            b->depth++;
-            rc = field(b, &spec, &i);
-            b->depth--;
-            i--;
+            continue;
         }
+        if (b->depth > 0)
+            qr_jfail(b->c, "Max string recursion exceeded");
+        b->depth++;
+        i = field(b, &spec, i + 1);
+        b->depth--;
     }
-    if (rc == 0 && (i >= n || s[i] != '}'))
-        rc = bad_format(b->c);
-    *at = i + 1;
-    if (rc == 0)
-        rc = spec.rc;
-    return rc ? rc : put_field(b, sb, v, conv, spec.data, spec.len);
+    if (i >= n)
+        bad_format(b->c);
+    put_field(b, sb, v, conv, &spec);
+    return i + 1;
 }
 
-int qr_jbraces(struct qr_jctx *c, struct qr_jstr *fmt, const struct qr_jargs *a, struct qr_jval *out)
+struct qr_jval qr_jbraces(struct qr_jctx *c, struct qr_jstr *fmt, const struct qr_jargs *a)
 {
     QR_ASSERT(fmt != NULL && a != NULL);
-    struct braces b = {.c = c, .fmt = fmt, .a = a};
+    struct braces b = {.c = c, .fmt = qr_jstr_flat(c, fmt), .a = a};
+    const char *p = fmt->u.flat.data;
     struct qr_jsb sb;
-    struct qr_jstr *s;
-    int rc = qr_jstr_flat(c, fmt);
     qr_jsb_init(&sb, c);
-    for (size_t i = 0; rc == 0 && i < fmt->len;) {
-        const char *p = fmt->u.flat.data;
-        size_t from = i;
-        while (i < fmt->len && p[i] != '{' && p[i] != '}')
+    for (size_t i = 0, from; i < fmt->len;) {
+        for (from = i; i < fmt->len && p[i] != '{' && p[i] != '}';)
             i++;
         qr_jsb_put_range(&sb, fmt, from, i);
         if (i == fmt->len)
@@ -544,20 +508,12 @@ int qr_jbraces(struct qr_jctx *c, struct qr_jstr *fmt, const struct qr_jargs *a,
         if (i + 1 < fmt->len && p[i + 1] == p[i]) {
             qr_jsb_put_range(&sb, fmt, i, i + 1);
             i += 2;
-        } else if (p[i] == '}') {
-            rc = qr_jfail(c, "Single '}' encountered in format string");
-        } else {
-            i++;
-            rc = qr_jcharge(c, 1);
-            if (rc == 0)
-                rc = field(&b, &sb, &i);
+            continue;
         }
+        if (p[i] == '}')
+            qr_jfail(c, "Single '}' encountered in format string");
+        qr_jcharge(c, 1);
+        i = field(&b, &sb, i + 1);
     }
-    if (rc == 0)
-        rc = qr_jsb_done(&sb, &s);
-    if (rc == 0)
-        rc = qr_jstr_marked(c, s, fmt->markup, &s);
-    if (rc == 0)
-        *out = qr_jstrv(s);
-    return rc;
+    return qr_jstrv(qr_jstr_marked(c, qr_jsb_done(&sb), fmt->markup));
 }

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "base/utf8.h"
 #include "tokenizer/jinja/value.h"
 
 struct writer {
@@ -15,21 +14,22 @@ struct writer {
 
 static void newline(struct writer *w)
 {
-    if (!w->o->pretty)
+    if (!w->o->indent)
         return;
     qr_jsb_puts(&w->b, "\n");
-    for (int32_t i = 0; i < w->level && w->b.rc == 0; i++)
-        qr_jsb_put(&w->b, w->o->indent, w->o->indent_len, true);
+    for (int32_t i = 0; i < w->level; i++)
+        qr_jsb_put(&w->b, w->o->indent->u.flat.data, w->o->indent->len, true);
 }
 
-/* The escape of cp, or false when it stands for itself. */
-static bool escape(uint32_t cp, bool ascii, char esc[16])
+/* arg: whether all that is not ASCII is escaped. */
+static bool escape(uint32_t cp, const void *arg, char esc[16])
 {
     static const char from[] = "\"\\\n\r\t\f\b", to[] = "\"\\nrtfb";
+    const bool ascii = *(const bool *)arg;
     const char *p = cp && cp < 0x80 ? strchr(from, (int)cp) : NULL;
     if (p)
         snprintf(esc, 16, "\\%c", to[p - from]);
-    else if (cp < 0x20 || (ascii && cp >= 0x7f && cp < 0x10000 && cp != 0x7f))
+    else if (cp < 0x20 || (ascii && cp > 0x7f && cp < 0x10000))
         snprintf(esc, 16, "\\u%04x", cp);
     else if (ascii && cp >= 0x10000)
         snprintf(esc, 16, "\\u%04x\\u%04x", 0xd800 + ((cp - 0x10000) >> 10), 0xdc00 + ((cp - 0x10000) & 0x3ff));
@@ -40,28 +40,9 @@ static bool escape(uint32_t cp, bool ascii, char esc[16])
 
 static void string(struct writer *w, struct qr_jstr *s)
 {
-    struct qr_jsb *b = &w->b;
-    b->rc = b->rc ? b->rc : qr_jstr_flat(b->c, s);
-    if (b->rc)
-        return;
-    const char *p = s->u.flat.data;
-    size_t from = 0;
-    qr_jsb_puts(b, "\"");
-    for (size_t i = 0; i < s->len && b->rc == 0;) {
-        uint32_t cp;
-        char esc[16];
-        int32_t len = qr_utf8_decode(p + i, s->len - i, &cp);
-        QR_ASSERT(len > 0);
-        if (escape(cp, w->o->ascii, esc)) {
-            qr_jsb_put_range(b, s, from, i);
-            qr_jsb_put(b, esc, strlen(esc), s->trust == QR_JTRUST_ALL);
-            from = i + (size_t)len;
-        }
-        i += (size_t)len;
-    }
-    if (b->rc == 0)
-        qr_jsb_put_range(b, s, from, s->len);
-    qr_jsb_puts(b, "\"");
+    qr_jsb_puts(&w->b, "\"");
+    qr_jsb_put_escaped(&w->b, s, escape, &w->o->ascii);
+    qr_jsb_puts(&w->b, "\"");
 }
 
 static void scalar(struct writer *w, const struct qr_jval *v)
@@ -92,7 +73,7 @@ static void array(struct writer *w, const struct qr_jseq *seq)
     }
     qr_jsb_puts(&w->b, "[");
     w->level++;
-    for (int64_t i = 0; i < seq->n && w->b.rc == 0; i++) {
+    for (int64_t i = 0; i < seq->n; i++) {
         if (i > 0)
             qr_jsb_put_str(&w->b, w->o->item);
         newline(w);
@@ -116,46 +97,40 @@ static void key(struct writer *w, const struct qr_jval *k)
         value(w, k);
         qr_jsb_puts(&w->b, "\"");
         break;
-    default:
-        if (w->b.rc == 0)
-            w->b.rc = qr_jfail(w->b.c, "keys must be str, int, float, bool or None, not %s", qr_jtype_name(k));
+    default: qr_jfail(w->b.c, "keys must be str, int, float, bool or None, not %s", qr_jtype_name(k));
     }
     qr_jsb_put_str(&w->b, w->o->key);
 }
 
-/* The entries in the order of their keys, as sort_keys wants. */
-static int sorted(struct qr_jctx *c, const struct qr_jdict *d, struct qr_jval **keys, struct qr_jval **vals)
+/* The entries in the order of their keys, as sort_keys wants: all keys, then all values. */
+static struct qr_jval *sorted(struct qr_jctx *c, const struct qr_jdict *d)
 {
-    struct qr_jval *order = qr_jalloc(c, (size_t)d->n * 3, sizeof *order);
-    if (!order)
-        return QR_E_TOO_LARGE;
-    *keys = order + d->n;
-    *vals = order + 2 * d->n;
-    for (int32_t i = 0; i < d->n; i++) {
-        order[i] = (*keys)[i] = d->at[i].key;
-        (*vals)[i] = d->at[i].val;
+    const size_t n = (size_t)d->n;
+    struct qr_jval *order = qr_jalloc(c, n * 3, sizeof *order), *keys = order + n, *vals = keys + n;
+    for (size_t i = 0; i < n; i++) {
+        order[i] = keys[i] = d->at[i].key;
+        vals[i] = d->at[i].val;
     }
-    int rc = qr_jsort(c, order, *keys, d->n, false);
-    return rc ? rc : qr_jsort(c, order, *vals, d->n, false);
+    qr_jsort(c, order, keys, d->n, false);
+    qr_jsort(c, order, vals, d->n, false);
+    return keys;
 }
 
 static void object(struct writer *w, const struct qr_jdict *d)
 {
-    struct qr_jval *keys = NULL, *vals = NULL;
     if (d->n == 0) {
         qr_jsb_puts(&w->b, "{}");
         return;
     }
-    if (w->o->sort && (w->b.rc = sorted(w->b.c, d, &keys, &vals)))
-        return;
+    const struct qr_jval *keys = w->o->sort ? sorted(w->b.c, d) : NULL;
     qr_jsb_puts(&w->b, "{");
     w->level++;
-    for (int32_t i = 0; i < d->n && w->b.rc == 0; i++) {
+    for (int32_t i = 0; i < d->n; i++) {
         if (i > 0)
             qr_jsb_put_str(&w->b, w->o->item);
         newline(w);
         key(w, keys ? &keys[i] : &d->at[i].key);
-        value(w, vals ? &vals[i] : &d->at[i].val);
+        value(w, keys ? &keys[d->n + i] : &d->at[i].val);
     }
     w->level--;
     newline(w);
@@ -164,10 +139,8 @@ static void object(struct writer *w, const struct qr_jdict *d)
 
 static void value(struct writer *w, const struct qr_jval *v)
 {
-    if (w->b.rc == 0)
-        w->b.rc = qr_jcharge(w->b.c, 1);
-    if (w->b.rc || (w->b.rc = qr_jdown(w->b.c)))
-        return;
+    qr_jcharge(w->b.c, 1);
+    qr_jdown(w->b.c);
     switch (v->type) {
     case QR_J_NONE:
     case QR_J_BOOL:
@@ -178,17 +151,16 @@ static void value(struct writer *w, const struct qr_jval *v)
     case QR_J_LIST:
     case QR_J_TUPLE: array(w, v->u.seq); break;
     case QR_J_DICT: object(w, v->u.d); break;
-    default: w->b.rc = qr_jfail(w->b.c, "Object of type %s is not JSON serializable", qr_jtype_name(v));
+    default: qr_jfail(w->b.c, "Object of type %s is not JSON serializable", qr_jtype_name(v));
     }
     qr_jup(w->b.c);
 }
 
-int qr_jjson(struct qr_jctx *c, const struct qr_jval *v, const struct qr_jjson_opts *o, struct qr_jstr **out)
+struct qr_jstr *qr_jjson(struct qr_jctx *c, const struct qr_jval *v, const struct qr_jjson_opts *o)
 {
     QR_ASSERT(o->item != NULL && o->key != NULL);
     struct writer w = {.o = o};
     qr_jsb_init(&w.b, c);
     value(&w, v);
-    bool trusted = w.b.n_runs == 0 || (w.b.n_runs == 1 && w.b.run[0].trusted);
-    return qr_jsb_done_as(&w.b, trusted, out);
+    return qr_jsb_done_whole(&w.b);
 }

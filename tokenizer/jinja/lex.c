@@ -1,7 +1,5 @@
 /* lex.c - template text to tokens, with the white-space rules of trim_blocks and lstrip_blocks. Literals are unescaped
- * as in Python. Errors name the line. Pure; one thread, when a template is compiled. */
-#include <stdarg.h>
-#include <stdio.h>
+ * as in Python. An error names its line and leaves the parser (ast.h). One thread, when a template is compiled. */
 #include <string.h>
 
 #include "base/assert.h"
@@ -16,9 +14,7 @@ struct lexer {
     size_t line_at; /* where `line` begins */
     size_t seen;    /* lines are counted up to here */
     int32_t line;
-    struct qr_jtokens *out;
-    struct qr_arena *arena;
-    struct qr_err *err;
+    struct qr_jparser *p;
     int32_t n_open;
     char open[QR_JINJA_PARSE_DEPTH_MAX]; /* the brackets that must still be closed */
 };
@@ -40,21 +36,19 @@ static int32_t column(const struct lexer *x, size_t at)
     return (int32_t)(at - x->line_at) + 1;
 }
 
-#define LEX_ERROR(x, at, ...) (locate(x, at), lex_error(x, at, __VA_ARGS__))
+#define LEX_ERROR(x, at, ...) (locate(x, at), qr_jparse_error((x)->p, (x)->line, column(x, at), __VA_ARGS__))
 
-static int __attribute__((format(printf, 3, 4))) lex_error(struct lexer *x, size_t at, const char *fmt, ...)
+static char *alloc(struct lexer *x, size_t n)
 {
-    char what[300];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(what, sizeof what, fmt, ap);
-    va_end(ap);
-    return qr_err_set(x->err, QR_E_INVALID, "template line %d, column %d: %s", x->line, column(x, at), what);
+    char *s = qr_arena_try(&x->p->t->arena, n, 1);
+    if (!s)
+        qr_jparse_fail(x->p, QR_E_TOO_LARGE, "the template needs too much memory");
+    return s;
 }
 
 static void push(struct lexer *x, enum qr_jtok type, size_t at, const char *text, size_t len)
 {
-    struct qr_jtokens *v = x->out;
+    struct qr_jtokens *v = &x->p->tok;
     locate(x, at);
     if (v->n == v->cap) {
         v->cap = v->cap ? v->cap * 2 : 256;
@@ -63,34 +57,18 @@ static void push(struct lexer *x, enum qr_jtok type, size_t at, const char *text
     v->at[v->n++] = (struct qr_jtoken){type, x->line, column(x, at), text, len};
 }
 
-/* The length of the white space at byte i, 0 when there is none. */
-static size_t space_at(const struct lexer *x, size_t i)
-{
-    uint32_t cp;
-    if (i >= x->n)
-        return 0;
-    int32_t len = qr_utf8_decode(x->s + i, x->n - i, &cp);
-    return len > 0 && qr_jspace(cp) ? (size_t)len : 0;
-}
-
 static size_t skip_space(const struct lexer *x, size_t i)
 {
-    for (size_t k; (k = space_at(x, i)) > 0;)
-        i += k;
+    for (size_t n; i < x->n && (n = qr_jspace_at(x->s + i, x->n - i)) > 0;)
+        i += n;
     return i;
 }
 
 /* The end of s[from..to) without the white space behind it. */
 static size_t strip_end(const struct lexer *x, size_t from, size_t to)
 {
-    while (to > from) {
-        size_t at = to - 1;
-        while (at > from && ((unsigned char)x->s[at] & 0xC0) == 0x80)
-            at--;
-        if (space_at(x, at) != to - at)
-            break;
-        to = at;
-    }
+    for (size_t n; (n = qr_jspace_before(x->s + from, to - from)) > 0;)
+        to -= n;
     return to;
 }
 
@@ -134,17 +112,16 @@ static size_t after_end(const struct lexer *x, size_t i, char sign)
     return sign != '+' && looking_at(x, i, "\n") ? i + 1 : i;
 }
 
-static int comment(struct lexer *x)
+static void comment(struct lexer *x)
 {
     size_t start = x->pos + 2;
     if (sign_at(x, start) != ' ')
         start++;
     const char *end = x->n > start ? memmem(x->s + start, x->n - start, "#}", 2) : NULL;
     if (!end)
-        return LEX_ERROR(x, x->pos, "this comment has no end (#})");
+        LEX_ERROR(x, x->pos, "this comment has no end (#})");
     size_t at = (size_t)(end - x->s);
     x->pos = after_end(x, at + 2, at > start ? sign_at(x, at - 1) : ' ');
-    return 0;
 }
 
 /* Whether a `raw` tag (word "raw" or "endraw") opens at i; *body is behind its end. */
@@ -170,20 +147,19 @@ static bool raw_tag(const struct lexer *x, size_t i, const char *word, size_t *b
     return true;
 }
 
-static int raw_block(struct lexer *x, size_t body)
+static void raw_block(struct lexer *x, size_t body)
 {
     size_t i = body, after = 0;
     for (;; i++) {
         const char *p = i < x->n ? memmem(x->s + i, x->n - i, "{%", 2) : NULL;
         if (!p)
-            return LEX_ERROR(x, x->pos, "this raw block has no endraw");
+            LEX_ERROR(x, x->pos, "this raw block has no endraw");
         i = (size_t)(p - x->s);
         if (raw_tag(x, i, "endraw", &after))
             break;
     }
     push_data(x, body, i, sign_at(x, i + 2), false);
     x->pos = after;
-    return 0;
 }
 
 /* ---- inside a tag ---- */
@@ -324,20 +300,18 @@ static size_t escape(const char *s, size_t len, size_t i, char *out, size_t *n_o
     return n;
 }
 
-static int string(struct lexer *x)
+static void string(struct lexer *x)
 {
     char quote = x->s[x->pos];
     size_t from = x->pos + 1, end = from;
     while (end < x->n && x->s[end] != quote)
         end += x->s[end] == '\\' ? 2 : 1;
     if (end >= x->n)
-        return LEX_ERROR(x, x->pos, "this string has no closing %c", quote);
+        LEX_ERROR(x, x->pos, "this string has no closing %c", quote);
     const char *s = x->s + from;
     size_t len = end - from, n = 0;
     if (memchr(s, '\\', len)) {
-        char *out = qr_arena_try(x->arena, len * 2 + 4, 1); /* an octal escape \7 of two bytes may be two bytes long, no escape grows */
-        if (!out)
-            return LEX_ERROR(x, x->pos, "the template needs too much memory");
+        char *out = alloc(x, len * 2 + 4); /* an octal escape \7 of two bytes may be two bytes long, no escape grows */
         for (size_t i = 0; i < len;) {
             size_t n_out = 1, took;
             if (s[i] != '\\') {
@@ -346,7 +320,7 @@ static int string(struct lexer *x)
             }
             took = escape(s, len, i + 1, out + n, &n_out);
             if (took == 0)
-                return LEX_ERROR(x, from + i, "this escape in a string is malformed");
+                LEX_ERROR(x, from + i, "this escape in a string is malformed");
             n += n_out;
             i += took == SIZE_MAX ? 1 : 1 + took;
         }
@@ -355,7 +329,6 @@ static int string(struct lexer *x)
     }
     push(x, QR_JT_STRING, x->pos, s, len);
     x->pos = end + 1;
-    return 0;
 }
 
 static const struct {
@@ -370,41 +343,38 @@ static const struct {
 };
 
 /* Keeps the brackets in balance: only outside of them can a tag end. */
-static int balance(struct lexer *x, char ch)
+static void balance(struct lexer *x, char ch)
 {
     char want = ch == '(' ? ')' : ch == '[' ? ']' : ch == '{' ? '}' : 0;
     if (want) {
         if (x->n_open == QR_COUNT(x->open))
-            return LEX_ERROR(x, x->pos, "brackets are nested deeper than %d", QR_COUNT(x->open));
+            LEX_ERROR(x, x->pos, "brackets are nested deeper than %d", QR_COUNT(x->open));
         x->open[x->n_open++] = want;
-        return 0;
+    } else if (ch == ')' || ch == ']' || ch == '}') {
+        if (x->n_open == 0)
+            LEX_ERROR(x, x->pos, "unexpected '%c'", ch);
+        if (x->open[--x->n_open] != ch)
+            LEX_ERROR(x, x->pos, "unexpected '%c', expected '%c'", ch, x->open[x->n_open]);
     }
-    if (ch != ')' && ch != ']' && ch != '}')
-        return 0;
-    if (x->n_open == 0)
-        return LEX_ERROR(x, x->pos, "unexpected '%c'", ch);
-    if (x->open[--x->n_open] != ch)
-        return LEX_ERROR(x, x->pos, "unexpected '%c', expected '%c'", ch, x->open[x->n_open]);
-    return 0;
 }
 
-static int operator(struct lexer *x)
+static void operator(struct lexer *x)
 {
     for (int i = 0; i < QR_COUNT(operators); i++) {
         if (!looking_at(x, x->pos, operators[i].text))
             continue;
         size_t n = strlen(operators[i].text);
-        int rc = n == 1 ? balance(x, x->s[x->pos]) : 0;
-        if (rc == 0)
-            push(x, (enum qr_jtok)operators[i].type, x->pos, x->s + x->pos, n);
+        if (n == 1)
+            balance(x, x->s[x->pos]);
+        push(x, (enum qr_jtok)operators[i].type, x->pos, x->s + x->pos, n);
         x->pos += n;
-        return rc;
+        return;
     }
     uint32_t cp = (unsigned char)x->s[x->pos];
     if (cp >= 0x20 && cp < 0x7f)
-        return LEX_ERROR(x, x->pos, "unexpected character '%c'", (char)cp);
+        LEX_ERROR(x, x->pos, "unexpected character '%c'", (char)cp);
     qr_utf8_decode(x->s + x->pos, x->n - x->pos, &cp);
-    return LEX_ERROR(x, x->pos, "unexpected character U+%04X", cp);
+    LEX_ERROR(x, x->pos, "unexpected character U+%04X", cp);
 }
 
 /* The end of the tag when it stands here; 0 when it does not. */
@@ -419,7 +389,7 @@ static size_t tag_end(const struct lexer *x, bool variable)
     return after_end(x, at + 2, sign);
 }
 
-static int tag(struct lexer *x, bool variable)
+static void tag(struct lexer *x, bool variable)
 {
     size_t start = x->pos;
     push(x, variable ? QR_JT_VAR_BEGIN : QR_JT_BLOCK_BEGIN, start, x->s + start, 2);
@@ -429,28 +399,25 @@ static int tag(struct lexer *x, bool variable)
     for (;;) {
         x->pos = skip_space(x, x->pos);
         if (x->pos >= x->n)
-            return LEX_ERROR(x, x->n, "the tag opened on line %d has no end (%s)", line, variable ? "}}" : "%}");
+            LEX_ERROR(x, x->n, "the tag opened on line %d has no end (%s)", line, variable ? "}}" : "%}");
         size_t end = tag_end(x, variable);
         if (end) {
             push(x, variable ? QR_JT_VAR_END : QR_JT_BLOCK_END, x->pos, x->s + x->pos, 2);
             x->pos = end;
-            return 0;
+            return;
         }
         char ch = x->s[x->pos];
         size_t word = name_end(x, x->pos);
-        int rc = 0;
         if (ch >= '0' && ch <= '9') {
             number(x);
         } else if (word > x->pos) {
             push(x, QR_JT_NAME, x->pos, x->s + x->pos, word - x->pos);
             x->pos = word;
         } else if (ch == '\'' || ch == '"') {
-            rc = string(x);
+            string(x);
         } else {
-            rc = operator(x);
+            operator(x);
         }
-        if (rc)
-            return rc;
     }
 }
 
@@ -468,7 +435,7 @@ static size_t next_tag(const struct lexer *x)
     return x->n;
 }
 
-static int lex_all(struct lexer *x)
+static void lex_all(struct lexer *x)
 {
     for (;;) {
         size_t at = next_tag(x), body = 0;
@@ -476,48 +443,40 @@ static int lex_all(struct lexer *x)
             if (x->pos < x->n)
                 push(x, QR_JT_DATA, x->pos, x->s + x->pos, x->n - x->pos);
             push(x, QR_JT_EOF, x->n, x->s + x->n, 0);
-            return 0;
+            return;
         }
         bool variable = x->s[at + 1] == '{';
         push_data(x, x->pos, at, sign_at(x, at + 2), variable);
         x->pos = at;
-        int rc;
         if (x->s[at + 1] == '#')
-            rc = comment(x);
+            comment(x);
         else if (raw_tag(x, at, "raw", &body))
-            rc = raw_block(x, body);
+            raw_block(x, body);
         else
-            rc = tag(x, variable);
-        if (rc)
-            return rc;
+            tag(x, variable);
     }
 }
 
-int qr_jlex(struct qr_jtokens *out, struct qr_arena *arena, const char *text, size_t len, struct qr_err *err)
+void qr_jlex(struct qr_jparser *p, const char *text, size_t len)
 {
-    QR_ASSERT(out != NULL && arena != NULL);
+    QR_ASSERT(p != NULL);
     QR_ASSERT(text != NULL || len == 0);
-    *out = (struct qr_jtokens){0};
+    struct lexer x = {.line = 1, .p = p};
     if (len > QR_JINJA_TEXT_MAX)
-        return qr_err_set(err, QR_E_TOO_LARGE, "a chat template of %zu bytes is larger than the %zu allowed", len,
-                          QR_JINJA_TEXT_MAX);
+        qr_jparse_fail(p, QR_E_TOO_LARGE, "a chat template of %zu bytes is larger than the %zu allowed", len,
+                       QR_JINJA_TEXT_MAX);
     size_t good = len ? qr_utf8_valid_prefix(text, len) : 0;
     if (good < len)
-        return qr_err_set(err, QR_E_INVALID, "the template is no valid UTF-8 at byte %zu", good);
-    char *s = qr_arena_try(arena, len + 1, 1);
-    if (!s)
-        return qr_err_set(err, QR_E_TOO_LARGE, "the template needs too much memory");
-    size_t n = 0;
+        qr_jparse_fail(p, QR_E_INVALID, "the template is no valid UTF-8 at byte %zu", good);
+    char *s = alloc(&x, len + 1);
     for (size_t i = 0; i < len; i++) {
         if (text[i] == '\r' && i + 1 < len && text[i + 1] == '\n')
             continue;
-        s[n++] = text[i];
-        if (text[i] == '\r')
-            s[n - 1] = '\n';
+        s[x.n++] = text[i] == '\r' ? '\n' : text[i];
     }
-    if (n > 0 && s[n - 1] == '\n')
-        n--;
-    s[n] = 0;
-    struct lexer x = {.s = s, .n = n, .line = 1, .out = out, .arena = arena, .err = err};
-    return lex_all(&x);
+    if (x.n > 0 && s[x.n - 1] == '\n')
+        x.n--;
+    s[x.n] = 0;
+    x.s = s;
+    lex_all(&x);
 }

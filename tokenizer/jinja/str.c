@@ -1,166 +1,140 @@
 /* str.c - strings that know which of their bytes are trusted: ropes, slices, a builder, captures of output. A byte of
  * the output knows whether it was the template's own text, and no operation turns untrusted bytes into trusted ones.
- * Ropes are flattened when a flat text is needed. One thread per rendering. */
-#include <stdlib.h>
+ * Ropes are flattened when a flat text is needed. An error leaves the rendering (value.h). One thread per rendering. */
 #include <string.h>
 
 #include "base/assert.h"
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "tokenizer/jinja/unicode.h"
 #include "tokenizer/jinja/value.h"
 
 #define SMALL_BYTES 96 /* concatenations up to here are copied, longer ones linked */
 
-static size_t len_max(const struct qr_jctx *c)
+/* Errors where a string of a + b bytes would be longer than all memory of the rendering. */
+static void check_len(struct qr_jctx *c, size_t a, size_t b)
 {
-    return c->lim->memory_max;
+    const size_t max = c->lim->memory_max;
+    if (a > max || b > max - a)
+        qr_jlimit(c, "a string is longer than %zu bytes", max);
 }
 
-static int too_long(struct qr_jctx *c)
-{
-    return qr_jlimit(c, "a string is longer than %zu bytes", len_max(c));
-}
-
-int qr_jstr_new(struct qr_jctx *c, const char *data, size_t n, bool trusted, struct qr_jstr **out)
+struct qr_jstr *qr_jstr_new(struct qr_jctx *c, const char *data, size_t n, bool trusted)
 {
     QR_ASSERT(data != NULL || n == 0);
     struct qr_jstr *s = qr_jalloc(c, 1, sizeof *s);
-    if (!s)
-        return QR_E_TOO_LARGE;
-    *s = (struct qr_jstr){.len = n, .u.flat.data = data ? data : "", .trust = trusted ? QR_JTRUST_ALL : QR_JTRUST_NONE};
-    *out = s;
-    return 0;
+    *s = (struct qr_jstr){
+        .len = n, .u.flat.data = data ? data : "", .trust = trusted ? QR_JTRUST_ALL : QR_JTRUST_NONE};
+    return s;
 }
 
-int qr_jlit(struct qr_jctx *c, const char *s, struct qr_jval *out)
+struct qr_jval qr_jlit(struct qr_jctx *c, const char *s)
 {
     QR_ASSERT(s != NULL);
-    struct qr_jstr *str;
-    int rc = qr_jstr_new(c, s, strlen(s), true, &str);
-    if (rc == 0)
-        *out = qr_jstrv(str);
-    return rc;
+    return qr_jstrv(qr_jstr_new(c, s, strlen(s), true));
 }
 
-int qr_jkw_name(struct qr_jctx *c, const struct qr_jkw *kw, struct qr_jval *out)
+const char *qr_jstr_name(struct qr_jctx *c, const struct qr_jstr *s)
 {
-    QR_ASSERT(kw != NULL && kw->name != NULL);
-    struct qr_jstr *str;
-    int rc = qr_jstr_new(c, kw->name, strlen(kw->name), !kw->untrusted, &str);
-    if (rc == 0)
-        *out = qr_jstrv(str);
-    return rc;
+    QR_ASSERT(s->rope_depth == 0);
+    char *name = qr_jalloc(c, s->len + 1, 1);
+    memcpy(name, s->u.flat.data, s->len);
+    name[s->len] = 0;
+    return name;
 }
 
-int qr_jstr_walk(struct qr_jctx *c, const struct qr_jstr *s, int (*visit)(void *arg, const char *p, size_t n, bool trusted),
-                 void *arg)
+void qr_jstr_walk(struct qr_jctx *c, const struct qr_jstr *s,
+                  void (*visit)(void *arg, const char *p, size_t n, bool trusted), void *arg)
 {
     QR_ASSERT(s != NULL);
     QR_ASSERT(visit != NULL);
-    const struct qr_jstr **stack = NULL, *at = s;
     int32_t n = 0;
-    int rc = qr_jcharge(c, s->rope_depth / 64);
-    if (s->rope_depth > 0)
-        stack = qr_alloc((size_t)s->rope_depth + 1, sizeof *stack);
-    while (rc == 0 && at) {
+    qr_jcharge(c, s->rope_depth / 64);
+    if (s->rope_depth > c->walk_cap) {
+        c->walk_cap = s->rope_depth * 2;
+        c->walk = qr_jalloc(c, (size_t)c->walk_cap, sizeof *c->walk);
+    }
+    for (const struct qr_jstr *at = s; at; at = n > 0 ? c->walk[--n] : NULL) {
         while (at->rope_depth > 0) {
-            stack[n++] = at->u.cat.right;
+            c->walk[n++] = at->u.cat.right;
             at = at->u.cat.left;
         }
         if (at->trust != QR_JTRUST_MIXED) {
-            rc = at->len ? visit(arg, at->u.flat.data, at->len, at->trust == QR_JTRUST_ALL) : 0;
-        } else {
-            size_t from = 0;
-            for (int32_t i = 0; rc == 0 && i < at->n_runs; i++) {
-                const struct qr_jrun *r = &at->u.flat.run[i];
-                rc = visit(arg, at->u.flat.data + from, r->end - from, r->trusted);
-                from = r->end;
-            }
+            if (at->len)
+                visit(arg, at->u.flat.data, at->len, at->trust == QR_JTRUST_ALL);
+            continue;
         }
-        at = n > 0 ? stack[--n] : NULL;
+        size_t from = 0;
+        for (int32_t i = 0; i < at->n_runs; i++) {
+            const struct qr_jrun *r = &at->u.flat.run[i];
+            visit(arg, at->u.flat.data + from, r->end - from, r->trusted);
+            from = r->end;
+        }
     }
-    qr_free(stack);
-    return rc;
 }
 
-static int put_piece(void *arg, const char *p, size_t n, bool trusted)
+static void put_piece(void *arg, const char *p, size_t n, bool trusted)
 {
-    struct qr_jsb *b = arg;
-    qr_jsb_put(b, p, n, trusted);
-    return b->rc;
+    qr_jsb_put(arg, p, n, trusted);
 }
 
-int qr_jstr_flat(struct qr_jctx *c, struct qr_jstr *s)
+struct qr_jstr *qr_jstr_flat(struct qr_jctx *c, struct qr_jstr *s)
 {
     QR_ASSERT(s != NULL);
     if (s->rope_depth == 0)
-        return 0;
-    int rc = qr_jcharge_bytes(c, s->len);
-    if (rc)
-        return rc;
+        return s;
+    qr_jcharge_bytes(c, s->len);
     struct qr_jsb b;
-    struct qr_jstr *flat;
     qr_jsb_init(&b, c);
     b.data = qr_jalloc(c, s->len, 1);
-    if (!b.data)
-        return QR_E_TOO_LARGE;
     b.cap = s->len;
     qr_jstr_walk(c, s, put_piece, &b);
-    rc = qr_jsb_done(&b, &flat);
-    if (rc == 0) {
-        flat->markup = s->markup;
-        *s = *flat;
-    }
-    return rc;
+    struct qr_jstr *flat = qr_jsb_done(&b);
+    flat->markup = s->markup;
+    *s = *flat;
+    return s;
 }
 
-static int cat_small(struct qr_jctx *c, struct qr_jstr *a, struct qr_jstr *b, struct qr_jstr **out)
+static struct qr_jstr *cat_small(struct qr_jctx *c, struct qr_jstr *a, struct qr_jstr *b)
 {
     struct qr_jsb sb;
     qr_jsb_init(&sb, c);
     qr_jsb_put_str(&sb, a);
     qr_jsb_put_str(&sb, b);
-    return qr_jsb_done(&sb, out);
+    return qr_jsb_done(&sb);
 }
 
-int qr_jstr_cat(struct qr_jctx *c, struct qr_jstr *a, struct qr_jstr *b, struct qr_jstr **out)
+struct qr_jstr *qr_jstr_cat(struct qr_jctx *c, struct qr_jstr *a, struct qr_jstr *b)
 {
     QR_ASSERT(a != NULL);
     QR_ASSERT(b != NULL);
-    if (a->len == 0 || b->len == 0) {
-        *out = a->len == 0 ? b : a;
-        return 0;
-    }
-    if (a->len > len_max(c) || b->len > len_max(c) - a->len)
-        return too_long(c);
+    if (a->len == 0 || b->len == 0)
+        return a->len == 0 ? b : a;
+    check_len(c, a->len, b->len);
     if (a->len + b->len <= SMALL_BYTES)
-        return cat_small(c, a, b, out);
+        return cat_small(c, a, b);
     struct qr_jstr *s = qr_jalloc(c, 1, sizeof *s);
-    if (!s)
-        return QR_E_TOO_LARGE;
     int32_t depth = a->rope_depth > b->rope_depth ? a->rope_depth : b->rope_depth;
     *s = (struct qr_jstr){.len = a->len + b->len, .rope_depth = depth + 1};
     s->u.cat.left = a;
     s->u.cat.right = b;
     s->trust = a->trust == b->trust ? a->trust : QR_JTRUST_MIXED;
-    *out = s;
-    return 0;
+    return s;
 }
 
-int qr_jstr_marked(struct qr_jctx *c, struct qr_jstr *s, bool markup, struct qr_jstr **out)
+struct qr_jstr *qr_jstr_join(struct qr_jctx *c, struct qr_jstr *all, struct qr_jstr *s)
+{
+    return all ? qr_jstr_cat(c, all, s) : s;
+}
+
+struct qr_jstr *qr_jstr_marked(struct qr_jctx *c, struct qr_jstr *s, bool markup)
 {
     QR_ASSERT(s != NULL);
-    *out = s;
     if (s->markup == markup)
-        return 0;
+        return s;
     struct qr_jstr *copy = qr_jalloc(c, 1, sizeof *copy);
-    if (!copy)
-        return QR_E_TOO_LARGE;
     *copy = *s;
     copy->markup = markup;
-    *out = copy;
-    return 0;
+    return copy;
 }
 
 /* The run that holds byte `at` of a mixed flat string. */
@@ -177,30 +151,22 @@ static int32_t run_at(const struct qr_jstr *s, size_t at)
     return lo;
 }
 
-int qr_jstr_sub(struct qr_jctx *c, struct qr_jstr *s, size_t from, size_t to, struct qr_jstr **out)
+struct qr_jstr *qr_jstr_sub(struct qr_jctx *c, struct qr_jstr *s, size_t from, size_t to)
 {
     QR_ASSERT(s->rope_depth == 0);
     QR_ASSERT(from <= to && to <= s->len);
-    if (from == 0 && to == s->len) {
-        *out = s;
-        return 0;
-    }
-    struct qr_jstr *sub;
-    int rc = qr_jstr_new(c, s->u.flat.data + from, to - from, s->trust == QR_JTRUST_ALL, &sub);
-    if (rc)
-        return rc;
+    if (from == 0 && to == s->len)
+        return s;
+    struct qr_jstr *sub = qr_jstr_new(c, s->u.flat.data + from, to - from, s->trust == QR_JTRUST_ALL);
     sub->markup = s->markup;
     sub->ascii = s->ascii == 1 ? 1 : 0;
-    *out = sub;
     if (s->trust != QR_JTRUST_MIXED || from == to)
-        return 0;
+        return sub;
     int32_t first = run_at(s, from), last = run_at(s, to - 1), n = last - first + 1;
     sub->trust = s->u.flat.run[first].trusted ? QR_JTRUST_ALL : QR_JTRUST_NONE;
     if (n == 1)
-        return 0;
+        return sub;
     struct qr_jrun *run = qr_jalloc(c, (size_t)n, sizeof *run);
-    if (!run)
-        return QR_E_TOO_LARGE;
     for (int32_t i = 0; i < n; i++) {
         run[i] = s->u.flat.run[first + i];
         run[i].end = (run[i].end < to ? run[i].end : to) - from;
@@ -208,56 +174,39 @@ int qr_jstr_sub(struct qr_jctx *c, struct qr_jstr *s, size_t from, size_t to, st
     sub->trust = QR_JTRUST_MIXED;
     sub->u.flat.run = run;
     sub->n_runs = n;
-    return 0;
+    return sub;
 }
 
-int qr_jstr_repeat(struct qr_jctx *c, struct qr_jstr *s, int64_t n, struct qr_jstr **out)
+struct qr_jstr *qr_jstr_repeat(struct qr_jctx *c, struct qr_jstr *s, int64_t n)
 {
     QR_ASSERT(s != NULL);
     if (n <= 0 || s->len == 0)
-        return qr_jstr_new(c, "", 0, true, out);
-    if ((size_t)n > len_max(c) / s->len)
-        return too_long(c);
+        return qr_jstr_new(c, "", 0, true);
+    size_t bytes;
+    check_len(c, qr_mul_size((size_t)n, s->len, &bytes) ? bytes : SIZE_MAX, 0);
     struct qr_jstr *result = NULL, *power = s;
-    int rc = 0;
-    for (; n > 0 && rc == 0; n >>= 1) { /* s n times as a balanced rope */
+    for (; n > 0; n >>= 1) { /* s n times as a balanced rope */
         if (n & 1)
-            rc = result ? qr_jstr_cat(c, result, power, &result) : (result = power, 0);
-        if (n > 1 && rc == 0)
-            rc = qr_jstr_cat(c, power, power, &power);
+            result = qr_jstr_join(c, result, power);
+        if (n > 1)
+            power = qr_jstr_cat(c, power, power);
     }
-    *out = result;
-    return rc;
+    return result;
 }
 
-int qr_jstr_eq(struct qr_jctx *c, struct qr_jstr *a, struct qr_jstr *b, bool *out)
+bool qr_jstr_eq(struct qr_jctx *c, struct qr_jstr *a, struct qr_jstr *b)
 {
-    *out = a == b;
-    if (a == b || a->len != b->len)
-        return 0;
-    int rc = qr_jstr_flat(c, a);
-    if (rc == 0)
-        rc = qr_jstr_flat(c, b);
-    if (rc == 0)
-        rc = qr_jcharge_bytes(c, a->len);
-    if (rc == 0)
-        *out = a->len == 0 || memcmp(a->u.flat.data, b->u.flat.data, a->len) == 0;
-    return rc;
+    return a == b || (a->len == b->len && qr_jstr_cmp(c, a, b) == 0);
 }
 
-int qr_jstr_cmp(struct qr_jctx *c, struct qr_jstr *a, struct qr_jstr *b, int *out)
+int qr_jstr_cmp(struct qr_jctx *c, struct qr_jstr *a, struct qr_jstr *b)
 {
     size_t n = a->len < b->len ? a->len : b->len;
-    int rc = qr_jstr_flat(c, a);
-    if (rc == 0)
-        rc = qr_jstr_flat(c, b);
-    if (rc == 0)
-        rc = qr_jcharge_bytes(c, n);
-    if (rc)
-        return rc;
+    qr_jstr_flat(c, a);
+    qr_jstr_flat(c, b);
+    qr_jcharge_bytes(c, n);
     int order = n ? memcmp(a->u.flat.data, b->u.flat.data, n) : 0; /* UTF-8 sorts as its code points do */
-    *out = order ? (order > 0) - (order < 0) : (a->len > b->len) - (a->len < b->len);
-    return 0;
+    return order ? (order > 0) - (order < 0) : (a->len > b->len) - (a->len < b->len);
 }
 
 bool qr_jstr_is(const struct qr_jstr *s, const char *text)
@@ -284,20 +233,25 @@ static bool is_start(char ch)
     return ((unsigned char)ch & 0xC0) != 0x80;
 }
 
-int qr_jstr_chars(struct qr_jctx *c, struct qr_jstr *s, int64_t *n)
+int64_t qr_jstr_chars(struct qr_jctx *c, struct qr_jstr *s)
 {
-    int rc = qr_jstr_flat(c, s);
-    if (rc == 0)
-        rc = qr_jcharge_bytes(c, s->len);
-    if (rc)
-        return rc;
-    *n = (int64_t)s->len;
-    if (!qr_jstr_ascii(s)) {
-        *n = 0;
-        for (size_t i = 0; i < s->len; i++)
-            *n += is_start(s->u.flat.data[i]);
-    }
-    return 0;
+    qr_jstr_flat(c, s);
+    qr_jcharge_bytes(c, s->len);
+    if (qr_jstr_ascii(s))
+        return (int64_t)s->len;
+    int64_t n = 0;
+    for (size_t i = 0; i < s->len; i++)
+        n += is_start(s->u.flat.data[i]);
+    return n;
+}
+
+size_t qr_jstr_next(const struct qr_jstr *s, size_t at)
+{
+    QR_ASSERT(at < s->len);
+    do
+        at++;
+    while (at < s->len && !is_start(s->u.flat.data[at]));
+    return at;
 }
 
 size_t qr_jstr_offset(struct qr_jstr *s, int64_t chars)
@@ -306,11 +260,8 @@ size_t qr_jstr_offset(struct qr_jstr *s, int64_t chars)
     if (qr_jstr_ascii(s))
         return (size_t)chars < s->len ? (size_t)chars : s->len;
     size_t at = 0;
-    for (; chars > 0 && at < s->len; chars--) {
-        do
-            at++;
-        while (at < s->len && !is_start(s->u.flat.data[at]));
-    }
+    for (; chars > 0 && at < s->len; chars--)
+        at = qr_jstr_next(s, at);
     return at;
 }
 
@@ -340,7 +291,7 @@ int64_t qr_jmem_rfind(const char *hay, size_t n, const char *what, size_t m)
     char *needle = qr_alloc(m, 1), *part = NULL;
     int64_t at = -1;
     copy_reversed(needle, what, m);
-    /* Ever larger pieces of the end, turned around: the time is linear in how far back the answer lies, whatever the text. */
+    /* Ever larger pieces of the end, turned around: linear in how far back the answer lies, whatever the text. */
     for (size_t w = m * 4 < 256 ? 256 : m * 4;; w *= 2) {
         size_t len = w < n ? w : n;
         part = qr_realloc(part, len, 1);
@@ -376,54 +327,36 @@ void qr_jsb_init(struct qr_jsb *b, struct qr_jctx *c)
     *b = (struct qr_jsb){.c = c};
 }
 
-static bool sb_reserve(struct qr_jsb *b, size_t n)
+static void sb_reserve(struct qr_jsb *b, size_t n)
 {
     if (n <= b->cap - b->len)
-        return true;
-    if (n > len_max(b->c) || b->len > len_max(b->c) - n) {
-        b->rc = too_long(b->c);
-        return false;
-    }
+        return;
+    check_len(b->c, n, b->len);
     size_t cap = b->cap * 2 > 64 ? b->cap * 2 : 64;
     if (cap < b->len + n)
         cap = b->len + n;
-    char *data = qr_jalloc(b->c, cap, 1);
-    if (!data) {
-        b->rc = QR_E_TOO_LARGE;
-        return false;
-    }
-    if (b->len > 0)
-        memcpy(data, b->data, b->len);
-    b->data = data;
+    b->data = qr_jgrow(b->c, b->data, (int64_t)b->len, (int64_t)cap, 1);
     b->cap = cap;
-    return true;
 }
 
-static bool sb_run(struct qr_jsb *b, bool trusted)
+static void sb_run(struct qr_jsb *b, bool trusted)
 {
     if (b->n_runs > 0 && b->run[b->n_runs - 1].trusted == trusted)
-        return true;
+        return;
     if (b->n_runs == b->cap_runs) {
-        int32_t cap = b->cap_runs ? b->cap_runs * 2 : 4;
-        struct qr_jrun *run = qr_jalloc(b->c, (size_t)cap, sizeof *run);
-        if (!run) {
-            b->rc = QR_E_TOO_LARGE;
-            return false;
-        }
-        if (b->n_runs > 0)
-            memcpy(run, b->run, (size_t)b->n_runs * sizeof *run);
-        b->run = run;
-        b->cap_runs = cap;
+        b->cap_runs = b->cap_runs ? b->cap_runs * 2 : 4;
+        b->run = qr_jgrow(b->c, b->run, b->n_runs, b->cap_runs, sizeof *b->run);
     }
     b->run[b->n_runs++].trusted = trusted;
-    return true;
 }
 
 void qr_jsb_put(struct qr_jsb *b, const char *p, size_t n, bool trusted)
 {
     QR_ASSERT(p != NULL || n == 0);
-    if (b->rc || n == 0 || !sb_reserve(b, n) || !sb_run(b, trusted))
+    if (n == 0)
         return;
+    sb_reserve(b, n);
+    sb_run(b, trusted);
     memcpy(b->data + b->len, p, n);
     b->len += n;
     b->run[b->n_runs - 1].end = b->len;
@@ -461,32 +394,45 @@ void qr_jsb_put_range(struct qr_jsb *b, const struct qr_jstr *s, size_t from, si
 void qr_jsb_put_str(struct qr_jsb *b, struct qr_jstr *s)
 {
     QR_ASSERT(s != NULL);
-    if (b->rc == 0)
-        qr_jstr_walk(b->c, s, put_piece, b);
+    qr_jstr_walk(b->c, s, put_piece, b);
 }
 
-int qr_jsb_done(struct qr_jsb *b, struct qr_jstr **out)
+void qr_jsb_put_escaped(struct qr_jsb *b, struct qr_jstr *s, qr_jescape_fn *escape, const void *arg)
 {
-    if (b->rc)
-        return b->rc;
-    bool first = b->n_runs == 0 || b->run[0].trusted;
-    int rc = qr_jcharge_bytes(b->c, b->len);
-    if (rc == 0)
-        rc = qr_jstr_new(b->c, b->data, b->len, first, out);
-    if (rc == 0 && b->n_runs > 1) {
-        (*out)->trust = QR_JTRUST_MIXED;
-        (*out)->u.flat.run = b->run;
-        (*out)->n_runs = b->n_runs;
+    QR_ASSERT(escape != NULL);
+    const char *p = qr_jstr_flat(b->c, s)->u.flat.data;
+    size_t from = 0;
+    for (size_t i = 0; i < s->len;) {
+        uint32_t cp;
+        char esc[16];
+        int32_t len = qr_utf8_decode(p + i, s->len - i, &cp);
+        QR_ASSERT(len > 0);
+        if (escape(cp, arg, esc)) {
+            qr_jsb_put_range(b, s, from, i);
+            qr_jsb_put(b, esc, strlen(esc), s->trust == QR_JTRUST_ALL);
+            from = i + (size_t)len;
+        }
+        i += (size_t)len;
     }
-    return rc;
+    qr_jsb_put_range(b, s, from, s->len);
 }
 
-int qr_jsb_done_as(struct qr_jsb *b, bool trusted, struct qr_jstr **out)
+struct qr_jstr *qr_jsb_done_whole(struct qr_jsb *b)
 {
-    if (b->rc)
-        return b->rc;
-    int rc = qr_jcharge_bytes(b->c, b->len);
-    return rc ? rc : qr_jstr_new(b->c, b->data, b->len, trusted, out);
+    bool trusted = b->n_runs == 0 || (b->n_runs == 1 && b->run[0].trusted);
+    qr_jcharge_bytes(b->c, b->len);
+    return qr_jstr_new(b->c, b->data, b->len, trusted);
+}
+
+struct qr_jstr *qr_jsb_done(struct qr_jsb *b)
+{
+    struct qr_jstr *s = qr_jsb_done_whole(b);
+    if (b->n_runs > 1) {
+        s->trust = QR_JTRUST_MIXED;
+        s->u.flat.run = b->run;
+        s->n_runs = b->n_runs;
+    }
+    return s;
 }
 
 /* ---- output ---- */
@@ -501,40 +447,28 @@ void qr_jcapture_begin(struct qr_jctx *c, struct qr_jcapture *cap)
 }
 
 /* Links what was gathered behind what is already linked. */
-static int capture_flush(struct qr_jctx *c, struct qr_jcapture *cap)
+static void capture_flush(struct qr_jctx *c, struct qr_jcapture *cap)
 {
-    struct qr_jstr *s;
-    if (cap->tail.len == 0 && cap->tail.rc == 0)
-        return 0;
-    int rc = qr_jsb_done(&cap->tail, &s);
+    if (cap->tail.len == 0)
+        return;
+    cap->rope = qr_jstr_join(c, cap->rope, qr_jsb_done(&cap->tail));
     qr_jsb_init(&cap->tail, c);
-    if (rc)
-        return rc;
-    if (!cap->rope) {
-        cap->rope = s;
-        return 0;
-    }
-    return qr_jstr_cat(c, cap->rope, s, &cap->rope);
 }
 
-int qr_jcapture_end(struct qr_jctx *c, struct qr_jcapture *cap, struct qr_jval *out)
+struct qr_jval qr_jcapture_end(struct qr_jctx *c, struct qr_jcapture *cap)
 {
     QR_ASSERT(c->capture == cap);
     c->capture = cap->up;
-    int rc = capture_flush(c, cap);
-    if (rc == 0)
-        rc = cap->rope ? qr_jstr_marked(c, cap->rope, false, &cap->rope) : qr_jstr_new(c, "", 0, true, &cap->rope);
-    if (rc == 0)
-        *out = qr_jstrv(cap->rope);
-    return rc;
+    capture_flush(c, cap);
+    return cap->rope ? qr_jstrv(qr_jstr_marked(c, cap->rope, false)) : qr_jlit(c, "");
 }
 
-static int emit_out(void *arg, const char *p, size_t n, bool trusted)
+static void emit_out(void *arg, const char *p, size_t n, bool trusted)
 {
     struct qr_jctx *c = arg;
     struct qr_rendered *r = c->out;
     if (n > c->lim->output_max - r->text.len)
-        return qr_jlimit(c, "the output is longer than %zu bytes", c->lim->output_max);
+        qr_jlimit(c, "the output is longer than %zu bytes", c->lim->output_max);
     struct qr_segment *last = r->n_segments > 0 ? &r->segment[r->n_segments - 1] : NULL;
     if (!last || last->trusted != trusted) {
         if ((r->n_segments & (r->n_segments - 1)) == 0)
@@ -544,23 +478,20 @@ static int emit_out(void *arg, const char *p, size_t n, bool trusted)
     }
     last->len += n;
     qr_buf_put(&r->text, p, n);
-    return 0;
 }
 
-int qr_jemit(struct qr_jctx *c, struct qr_jstr *s)
+void qr_jemit(struct qr_jctx *c, struct qr_jstr *s)
 {
     QR_ASSERT(s != NULL);
     struct qr_jcapture *cap = c->capture;
     if (s->len == 0)
-        return 0;
-    if (!cap)
-        return qr_jstr_walk(c, s, emit_out, c);
-    if (s->len <= SMALL_BYTES && cap->tail.len + s->len <= 4096) {
+        return;
+    if (!cap) {
+        qr_jstr_walk(c, s, emit_out, c);
+    } else if (s->len <= SMALL_BYTES && cap->tail.len + s->len <= 4096) {
         qr_jsb_put_str(&cap->tail, s);
-        return cap->tail.rc;
+    } else {
+        capture_flush(c, cap);
+        cap->rope = qr_jstr_join(c, cap->rope, s);
     }
-    int rc = capture_flush(c, cap);
-    if (rc == 0)
-        rc = cap->rope ? qr_jstr_cat(c, cap->rope, s, &cap->rope) : (cap->rope = s, 0);
-    return rc;
 }

@@ -1,6 +1,5 @@
 /* strops.c - string operations that filters and methods share. Provenance is kept character by character. Results are
- * what Python's str gives, for any Unicode text. Errors of a rendering are values (value.c), so a template can never
- * end the process. The arena is the rendering's own; one thread at a time. */
+ * what Python's str gives, for any Unicode text. An error leaves the rendering (value.h). One thread per rendering. */
 #include <string.h>
 
 #include "base/assert.h"
@@ -8,98 +7,84 @@
 #include "tokenizer/jinja/eval.h"
 #include "tokenizer/jinja/unicode.h"
 
-int qr_jarg_str(struct qr_jctx *c, const struct qr_jval *v, const char *what, struct qr_jstr **out)
+struct qr_jstr *qr_jarg_str(struct qr_jctx *c, const struct qr_jval *v, const char *what)
 {
     QR_ASSERT(v != NULL);
     if (v->type == QR_J_UNDEF)
-        return qr_jfail_undef(c, v);
+        qr_jfail_undef(c, v);
     if (v->type != QR_J_STR)
-        return qr_jfail(c, "%s must be str, not %s", what, qr_jtype_name(v));
-    *out = v->u.s;
+        qr_jfail(c, "%s must be str, not %s", what, qr_jtype_name(v));
     return qr_jstr_flat(c, v->u.s);
 }
 
-int qr_jarg_int(struct qr_jctx *c, const struct qr_jval *v, int64_t absent, int64_t *out)
+int64_t qr_jarg_int(struct qr_jctx *c, const struct qr_jval *v, int64_t absent)
 {
-    QR_ASSERT(v != NULL && out != NULL);
-    *out = absent;
-    if (v->type == QR_J_ABSENT || qr_jinteger(v, out))
-        return 0;
-    if (v->type == QR_J_UNDEF)
-        return qr_jfail_undef(c, v);
-    return qr_jfail(c, "'%s' object cannot be interpreted as an integer", qr_jtype_name(v));
+    QR_ASSERT(v != NULL);
+    int64_t i = absent;
+    if (qr_jgiven(v) && !qr_jinteger(v, &i)) {
+        if (v->type == QR_J_UNDEF)
+            qr_jfail_undef(c, v);
+        qr_jfail(c, "'%s' object cannot be interpreted as an integer", qr_jtype_name(v));
+    }
+    return i;
 }
 
-/* Whether the code point in p[0..len) is stripped: one of chars, or white space when chars is NULL. */
-static bool strippable(const char *p, int32_t len, uint32_t cp, const struct qr_jstr *chars)
+/* Whether the character p[0..len) is stripped: one of chars, or white space when chars is NULL. */
+static bool strippable(const char *p, size_t len, const struct qr_jstr *chars)
 {
     if (!chars)
-        return qr_jspace(cp);
-    return chars->len > 0 && memmem(chars->u.flat.data, chars->len, p, (size_t)len) != NULL;
+        return qr_jspace_at(p, len) > 0;
+    return chars->len > 0 && memmem(chars->u.flat.data, chars->len, p, len) != NULL;
 }
 
-int qr_jstrip(struct qr_jctx *c, struct qr_jstr *s, struct qr_jstr *chars, int sides, struct qr_jstr **out)
+struct qr_jstr *qr_jstrip(struct qr_jctx *c, struct qr_jstr *s, struct qr_jstr *chars, int sides)
 {
     QR_ASSERT(s->rope_depth == 0);
     QR_ASSERT(!chars || chars->rope_depth == 0);
     size_t from = 0, to = s->len;
     const char *p = s->u.flat.data;
-    size_t cost = chars ? chars->len : 1;
-    int rc = 0;
-    uint32_t cp;
-    while ((sides & 1) && from < to && rc == 0) {
-        int32_t len = qr_utf8_decode(p + from, to - from, &cp);
-        if (len <= 0 || !strippable(p + from, len, cp, chars))
+    for (size_t n; (sides & QR_JLEFT) && from < to; from += n) {
+        n = qr_jstr_next(s, from) - from;
+        if (!strippable(p + from, n, chars))
             break;
-        from += (size_t)len;
-        rc = qr_jcharge_bytes(c, cost);
+        qr_jcharge_bytes(c, chars ? chars->len : 1);
     }
-    while ((sides & 2) && to > from && rc == 0) {
-        size_t at = to - 1;
-        while (at > from && ((unsigned char)p[at] & 0xC0) == 0x80)
-            at--;
-        int32_t len = qr_utf8_decode(p + at, to - at, &cp);
-        if (len <= 0 || !strippable(p + at, len, cp, chars))
+    for (size_t n; (sides & QR_JRIGHT) && from < to; to -= n) {
+        n = qr_utf8_last(p + from, to - from);
+        if (!strippable(p + to - n, n, chars))
             break;
-        to = at;
-        rc = qr_jcharge_bytes(c, cost);
+        qr_jcharge_bytes(c, chars ? chars->len : 1);
     }
-    return rc ? rc : qr_jstr_sub(c, s, from, to, out);
+    return qr_jstr_sub(c, s, from, to);
 }
 
 /* Python's replace with an empty pattern: the new text before every character and at the end. */
-static int replace_empty(struct qr_jctx *c, struct qr_jstr *s, struct qr_jstr *new, int64_t max, struct qr_jstr **out)
+static struct qr_jstr *replace_empty(struct qr_jctx *c, struct qr_jstr *s, struct qr_jstr *new, int64_t max)
 {
     struct qr_jsb b;
     qr_jsb_init(&b, c);
-    for (size_t i = 0; i < s->len && b.rc == 0;) {
-        size_t next = i + 1;
-        while (next < s->len && ((unsigned char)s->u.flat.data[next] & 0xC0) == 0x80)
-            next++;
+    for (size_t i = 0, next; i < s->len; i = next) {
+        next = qr_jstr_next(s, i);
         if (max-- > 0)
             qr_jsb_put_str(&b, new);
         qr_jsb_put_range(&b, s, i, next);
-        i = next;
     }
     if (max > 0)
         qr_jsb_put_str(&b, new);
-    return qr_jsb_done(&b, out);
+    return qr_jsb_done(&b);
 }
 
-int qr_jreplace(struct qr_jctx *c, struct qr_jstr *s, struct qr_jstr *old, struct qr_jstr *new, int64_t max, struct qr_jstr **out)
+struct qr_jstr *qr_jreplace(struct qr_jctx *c, struct qr_jstr *s, struct qr_jstr *old, struct qr_jstr *new, int64_t max)
 {
     QR_ASSERT(s->rope_depth == 0 && old->rope_depth == 0 && new->rope_depth == 0);
     struct qr_jsb b;
     size_t from = 0;
-    int rc = qr_jcharge_bytes(c, s->len);
-    if (rc)
-        return rc;
+    qr_jcharge_bytes(c, s->len);
     if (max < 0)
         max = INT64_MAX;
     if (old->len == 0)
-        return replace_empty(c, s, new, max, out);
+        return replace_empty(c, s, new, max);
     qr_jsb_init(&b, c);
-    *out = s;
     for (; max > 0; max--) {
         int64_t at = qr_jstr_find(s, old, from, s->len);
         if (at < 0)
@@ -108,11 +93,10 @@ int qr_jreplace(struct qr_jctx *c, struct qr_jstr *s, struct qr_jstr *old, struc
         qr_jsb_put_range(&b, new, 0, new->len);
         from = (size_t)at + old->len;
     }
-    if (from == 0 && b.rc == 0)
-        return 0;
-    if (b.rc == 0)
-        qr_jsb_put_range(&b, s, from, s->len);
-    return qr_jsb_done(&b, out);
+    if (from == 0)
+        return s;
+    qr_jsb_put_range(&b, s, from, s->len);
+    return qr_jsb_done(&b);
 }
 
 /* The length of the line break at s[i], 0 when there is none. */
@@ -126,33 +110,30 @@ static size_t line_break(const struct qr_jstr *s, size_t i)
     return is ? (size_t)len : 0;
 }
 
-int qr_jsplit_lines(struct qr_jctx *c, struct qr_jstr *s, bool keep_ends, struct qr_jbag *out)
+struct qr_jbag qr_jsplit_lines(struct qr_jctx *c, struct qr_jstr *s, bool keep_ends)
 {
     QR_ASSERT(s->rope_depth == 0);
-    int rc = qr_jcharge_bytes(c, s->len);
-    for (size_t from = 0; from < s->len && rc == 0;) {
+    struct qr_jbag lines = {0};
+    qr_jcharge_bytes(c, s->len);
+    for (size_t from = 0; from < s->len;) {
         size_t to = from, n = 0;
         for (; to < s->len && (n = line_break(s, to)) == 0;)
             to++; /* bytes inside a character decode as none, which is no break either */
-        struct qr_jstr *line;
-        rc = qr_jstr_sub(c, s, from, keep_ends ? to + n : to, &line);
-        if (rc == 0)
-            rc = qr_jbag_push(c, out, qr_jstrv(line));
+        qr_jbag_push(c, &lines, qr_jstrv(qr_jstr_sub(c, s, from, keep_ends ? to + n : to)));
         from = to + n;
     }
-    return rc;
+    return lines;
 }
 
-int qr_jcenter(struct qr_jctx *c, struct qr_jstr *s, int64_t width, uint32_t fill, int side, struct qr_jstr **out)
+struct qr_jstr *qr_jpad(struct qr_jctx *c, struct qr_jstr *s, int64_t width, uint32_t fill, int side)
 {
-    int64_t n;
-    int rc = qr_jstr_chars(c, s, &n);
-    *out = s;
-    if (rc || width <= n)
-        return rc;
+    int64_t n = qr_jstr_chars(c, s);
+    if (width <= n)
+        return s;
     if ((uint64_t)(width - n) > c->lim->memory_max / 4)
-        return qr_jlimit(c, "a field of %lld characters is too wide", (long long)width);
-    int64_t space = width - n, left = side < 0 ? 0 : side > 0 ? space : space / 2 + (space & width & 1);
+        qr_jlimit(c, "a field of %lld characters is too wide", (long long)width);
+    int64_t space = width - n;
+    int64_t left = side == QR_JLEFT ? 0 : side == QR_JRIGHT ? space : space / 2 + (space & width & 1);
     struct qr_jsb b;
     qr_jsb_init(&b, c);
     for (int64_t i = 0; i < left; i++)
@@ -160,7 +141,7 @@ int qr_jcenter(struct qr_jctx *c, struct qr_jstr *s, int64_t width, uint32_t fil
     qr_jsb_put_range(&b, s, 0, s->len);
     for (int64_t i = 0; i < space - left; i++)
         qr_jsb_put_cp(&b, fill, true);
-    return qr_jsb_done(&b, out);
+    return qr_jsb_done(&b);
 }
 
 /* ---- case ---- */
@@ -188,14 +169,14 @@ static char mapping(enum qr_jcase how, uint32_t cp, bool first)
     }
 }
 
-int qr_jcase(struct qr_jctx *c, struct qr_jstr *s, enum qr_jcase how, struct qr_jstr **out)
+struct qr_jstr *qr_jcase(struct qr_jctx *c, struct qr_jstr *s, enum qr_jcase how)
 {
     QR_ASSERT(s->rope_depth == 0);
     struct qr_jsb b;
     bool first = true;
     int32_t run = 0;
     qr_jsb_init(&b, c);
-    for (size_t i = 0; i < s->len && b.rc == 0;) {
+    for (size_t i = 0; i < s->len;) {
         uint32_t cp, to[3];
         int32_t len = qr_utf8_decode(s->u.flat.data + i, s->len - i, &cp), n = 1;
         QR_ASSERT(len > 0);
@@ -217,29 +198,5 @@ int qr_jcase(struct qr_jctx *c, struct qr_jstr *s, enum qr_jcase how, struct qr_
         first = how == QR_JCASE_TITLE ? !cased(cp) : how == QR_JCASE_FILTER_TITLE ? splits_title(cp) : false;
         i += (size_t)len;
     }
-    return qr_jsb_done(&b, out);
-}
-
-int qr_jcase_test(struct qr_jctx *c, const struct qr_jval *v, bool upper, bool *out)
-{
-    struct qr_jstr *s;
-    int rc = qr_jtext(c, v, &s);
-    if (rc == 0)
-        rc = qr_jstr_flat(c, s);
-    if (rc == 0)
-        rc = qr_jcharge_bytes(c, s->len);
-    if (rc)
-        return rc;
-    bool any = false;
-    for (size_t i = 0; i < s->len;) {
-        uint32_t cp;
-        i += (size_t)qr_utf8_decode(s->u.flat.data + i, s->len - i, &cp);
-        if (qr_jtitlecase(cp) || (upper ? qr_jlower(cp) : qr_jupper(cp))) {
-            *out = false;
-            return 0;
-        }
-        any = any || (upper ? qr_jupper(cp) : qr_jlower(cp));
-    }
-    *out = any;
-    return 0;
+    return qr_jsb_done(&b);
 }

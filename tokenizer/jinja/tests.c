@@ -1,268 +1,127 @@
-/* tests.c - what may stand behind `is`. One table of names, arguments and functions; an unknown test is an error when
- * the template is compiled. Errors of a rendering are values (value.c), so a template can never end the process. The
- * arena is the rendering's own; one thread at a time. */
-#include <math.h>
+/* tests.c - what may stand behind `is`. One table of names, arguments and functions; an unknown test is an error when the
+ * template is compiled. An error leaves the rendering (value.h). One thread per rendering. */
 #include <string.h>
 
 #include "base/assert.h"
 #include "tokenizer/jinja/eval.h"
 
-#define TEST(fn) \
-    static int fn(struct qr_jctx *c, const struct qr_jval *self, const struct qr_jval *arg, const struct qr_jargs *raw, \
-                  struct qr_jval *out)
+#define OF(type) (1 << QR_J_##type)
+#define ANY_INT (OF(INT) | OF(BIG))
+#define INDEXABLE (OF(UNDEF) | OF(STR) | OF(LIST) | OF(TUPLE) | OF(DICT) | OF(RANGE))
 
-static int answer(bool yes, struct qr_jval *out)
+/* Whether the value's type is one of a set. how: the set. */
+static QR_JBUILTIN(t_type)
 {
-    *out = qr_jbool(yes);
-    return 0;
+    return qr_jbool(how >> self->type & 1);
 }
 
-TEST(t_defined)
+/* true, false. how: which. */
+static QR_JBUILTIN(t_bool)
 {
-    return answer(self->type != QR_J_UNDEF, out);
+    return qr_jbool(self->type == QR_J_BOOL && self->u.b == how);
 }
 
-TEST(t_undefined)
+static QR_JBUILTIN(t_escaped)
 {
-    return answer(self->type == QR_J_UNDEF, out);
+    return qr_jbool(self->type == QR_J_STR && self->u.s->markup);
 }
 
-TEST(t_none)
+static QR_JBUILTIN(t_sameas)
 {
-    return answer(self->type == QR_J_NONE, out);
-}
-
-TEST(t_boolean)
-{
-    return answer(self->type == QR_J_BOOL, out);
-}
-
-TEST(t_true)
-{
-    return answer(self->type == QR_J_BOOL && self->u.b, out);
-}
-
-TEST(t_false)
-{
-    return answer(self->type == QR_J_BOOL && !self->u.b, out);
-}
-
-TEST(t_integer)
-{
-    return answer(self->type == QR_J_INT || self->type == QR_J_BIG, out);
-}
-
-TEST(t_float)
-{
-    return answer(self->type == QR_J_FLOAT, out);
-}
-
-TEST(t_number)
-{
-    double f;
-    return answer(qr_jnumber(self, &f), out);
-}
-
-TEST(t_string)
-{
-    return answer(self->type == QR_J_STR, out);
-}
-
-TEST(t_mapping)
-{
-    return answer(self->type == QR_J_DICT, out);
-}
-
-TEST(t_iterable)
-{
-    return answer(qr_jiterable(self) || self->type == QR_J_LOOP, out);
-}
-
-TEST(t_sequence)
-{
-    bool yes = self->type == QR_J_UNDEF || self->type == QR_J_STR || self->type == QR_J_LIST || self->type == QR_J_TUPLE ||
-               self->type == QR_J_DICT || self->type == QR_J_RANGE;
-    return answer(yes, out);
-}
-
-TEST(t_callable)
-{
-    return answer(qr_jcallable(self), out);
-}
-
-TEST(t_escaped)
-{
-    return answer(self->type == QR_J_STR && self->u.s->markup, out);
-}
-
-TEST(t_upper)
-{
-    bool is = false;
-    int rc = qr_jcase_test(c, self, true, &is);
-    return rc ? rc : answer(is, out);
-}
-
-TEST(t_lower)
-{
-    bool is = false;
-    int rc = qr_jcase_test(c, self, false, &is);
-    return rc ? rc : answer(is, out);
-}
-
-TEST(t_sameas)
-{
-    bool same = self->type == arg[0].type;
-    if (same && (self->type == QR_J_INT || self->type == QR_J_BOOL || self->type == QR_J_FLOAT || self->type == QR_J_STR)) {
-        int rc = qr_jequal(c, self, &arg[0], &same);
-        return rc ? rc : answer(same, out);
+    if (self->type != arg[0].type)
+        return qr_jbool(false);
+    switch (self->type) {
+    case QR_J_NONE: return qr_jbool(true);
+    case QR_J_INT:
+    case QR_J_BOOL:
+    case QR_J_FLOAT:
+    case QR_J_STR: return qr_jbool(qr_jequal(c, self, &arg[0]));
+    default: return qr_jbool(self->u.s == arg[0].u.s);
     }
-    return answer(same && (self->type == QR_J_NONE || self->u.s == arg[0].u.s), out);
 }
 
-TEST(t_in)
+static struct qr_jval remainder_is(struct qr_jctx *c, const struct qr_jval *self, struct qr_jval n, int64_t rest)
 {
-    bool is = false;
-    int rc = qr_jcontains(c, &arg[0], self, &is);
-    return rc ? rc : answer(is, out);
+    struct qr_jval r = qr_jbinary(c, QR_JT_MOD, self, &n), want = qr_jint(rest);
+    return qr_jbool(qr_jequal(c, &r, &want));
 }
 
-/* x % n == rest */
-static int remainder_is(struct qr_jctx *c, const struct qr_jval *self, const struct qr_jval *n, int64_t rest, struct qr_jval *out)
+/* odd, even. how: x % 2 */
+static QR_JBUILTIN(t_parity)
 {
-    struct qr_jval r, want = qr_jint(rest);
-    bool same;
-    int rc = qr_jbinary(c, QR_JT_MOD, self, n, &r);
-    if (rc == 0)
-        rc = qr_jequal(c, &r, &want, &same);
-    return rc ? rc : answer(same, out);
+    return remainder_is(c, self, qr_jint(2), how);
 }
 
-TEST(t_odd)
+static QR_JBUILTIN(t_divisibleby)
 {
-    struct qr_jval two = qr_jint(2);
-    return remainder_is(c, self, &two, 1, out);
+    return remainder_is(c, self, arg[0], 0);
 }
 
-TEST(t_even)
+/* how: the operator. */
+static QR_JBUILTIN(t_compare)
 {
-    struct qr_jval two = qr_jint(2);
-    return remainder_is(c, self, &two, 0, out);
+    return qr_jbool(qr_jcompare(c, how, self, &arg[0]));
 }
 
-TEST(t_divisibleby)
-{
-    return remainder_is(c, self, &arg[0], 0, out);
-}
-
-TEST(t_eq)
-{
-    bool same;
-    int rc = qr_jequal(c, self, &arg[0], &same);
-    return rc ? rc : answer(same, out);
-}
-
-TEST(t_ne)
-{
-    bool same;
-    int rc = qr_jequal(c, self, &arg[0], &same);
-    return rc ? rc : answer(!same, out);
-}
-
-TEST(t_lt)
-{
-    int order;
-    int rc = qr_jorder(c, self, &arg[0], "<", &order);
-    return rc ? rc : answer(order < 0, out);
-}
-
-TEST(t_le)
-{
-    int order;
-    int rc = qr_jorder(c, self, &arg[0], "<=", &order);
-    return rc ? rc : answer(order <= 0, out);
-}
-
-TEST(t_gt)
-{
-    int order;
-    int rc = qr_jorder(c, self, &arg[0], ">", &order);
-    return rc ? rc : answer(order == 1, out);
-}
-
-TEST(t_ge)
-{
-    int order;
-    int rc = qr_jorder(c, self, &arg[0], ">=", &order);
-    return rc ? rc : answer(order == 0 || order == 1, out);
-}
-
-static int named(struct qr_jctx *c, const struct qr_jval *self, bool test, struct qr_jval *out)
+/* filter, test: whether there is one of that name. how: a test. */
+static QR_JBUILTIN(t_known)
 {
     if (self->type == QR_J_LIST || self->type == QR_J_DICT)
-        return qr_jfail(c, "unhashable type: '%s'", qr_jtype_name(self));
+        qr_jfail(c, "unhashable type: '%s'", qr_jtype_name(self));
     if (self->type != QR_J_STR)
-        return answer(false, out);
-    int rc = qr_jstr_flat(c, self->u.s);
-    const struct qr_jstr *s = self->u.s;
-    return rc ? rc : answer((test ? qr_jtest_find(s->u.flat.data, s->len) : qr_jfilter_find(s->u.flat.data, s->len)) != NULL, out);
-}
-
-TEST(t_filter)
-{
-    return named(c, self, false, out);
-}
-
-TEST(t_test)
-{
-    return named(c, self, true, out);
+        return qr_jbool(false);
+    const struct qr_jstr *s = qr_jstr_flat(c, self->u.s);
+    return qr_jbool((how ? qr_jtest_find(s->u.flat.data, s->len) : qr_jfilter_find(s->u.flat.data, s->len)) != NULL);
 }
 
 #define ONE .n_required = 1, .param = {"other"}
 
-static const struct qr_jbuiltin tests[] = {
-    {.name = "defined", .fn = t_defined},
-    {.name = "undefined", .fn = t_undefined},
-    {.name = "none", .fn = t_none},
-    {.name = "string", .fn = t_string},
-    {.name = "mapping", .fn = t_mapping},
-    {.name = "iterable", .fn = t_iterable},
-    {.name = "sequence", .fn = t_sequence},
-    {.name = "boolean", .fn = t_boolean},
-    {.name = "true", .fn = t_true},
-    {.name = "false", .fn = t_false},
-    {.name = "integer", .fn = t_integer},
-    {.name = "float", .fn = t_float},
-    {.name = "number", .fn = t_number},
-    {.name = "callable", .fn = t_callable},
+static const struct qr_jbuiltin rows[] = {
+    {.name = "defined", .fn = t_type, .how = ~OF(UNDEF)},
+    {.name = "undefined", .fn = t_type, .how = OF(UNDEF)},
+    {.name = "none", .fn = t_type, .how = OF(NONE)},
+    {.name = "string", .fn = t_type, .how = OF(STR)},
+    {.name = "mapping", .fn = t_type, .how = OF(DICT)},
+    {.name = "iterable", .fn = t_type, .how = INDEXABLE | OF(VIEW) | OF(GEN) | OF(LOOP)},
+    {.name = "sequence", .fn = t_type, .how = INDEXABLE},
+    {.name = "boolean", .fn = t_type, .how = OF(BOOL)},
+    {.name = "true", .fn = t_bool, .how = true},
+    {.name = "false", .fn = t_bool, .how = false},
+    {.name = "integer", .fn = t_type, .how = ANY_INT},
+    {.name = "float", .fn = t_type, .how = OF(FLOAT)},
+    {.name = "number", .fn = t_type, .how = OF(BOOL) | ANY_INT | OF(FLOAT)},
+    {.name = "callable",
+     .fn = t_type,
+     .how = OF(UNDEF) | OF(LOOP) | OF(MACRO) | OF(FUNC) | OF(METHOD) | OF(JOINER)},
     {.name = "escaped", .fn = t_escaped},
-    {.name = "upper", .fn = t_upper},
-    {.name = "lower", .fn = t_lower},
-    {.name = "odd", .fn = t_odd},
-    {.name = "even", .fn = t_even},
-    {.name = "filter", .fn = t_filter},
-    {.name = "test", .fn = t_test},
+    {.name = "upper", .fn = qr_jb_is_case, .how = QR_JCASE_UPPER},
+    {.name = "lower", .fn = qr_jb_is_case, .how = QR_JCASE_LOWER},
+    {.name = "odd", .fn = t_parity, .how = 1},
+    {.name = "even", .fn = t_parity, .how = 0},
+    {.name = "filter", .fn = t_known, .how = false},
+    {.name = "test", .fn = t_known, .how = true},
     {.name = "divisibleby", .fn = t_divisibleby, ONE},
     {.name = "sameas", .fn = t_sameas, ONE},
-    {.name = "in", .fn = t_in, ONE},
-    {.name = "eq", .fn = t_eq, ONE},
-    {.name = "equalto", .fn = t_eq, ONE},
-    {.name = "==", .fn = t_eq, ONE},
-    {.name = "ne", .fn = t_ne, ONE},
-    {.name = "!=", .fn = t_ne, ONE},
-    {.name = "lt", .fn = t_lt, ONE},
-    {.name = "lessthan", .fn = t_lt, ONE},
-    {.name = "<", .fn = t_lt, ONE},
-    {.name = "le", .fn = t_le, ONE},
-    {.name = "<=", .fn = t_le, ONE},
-    {.name = "gt", .fn = t_gt, ONE},
-    {.name = "greaterthan", .fn = t_gt, ONE},
-    {.name = ">", .fn = t_gt, ONE},
-    {.name = "ge", .fn = t_ge, ONE},
-    {.name = ">=", .fn = t_ge, ONE},
+    {.name = "in", .fn = t_compare, .how = QR_JOP_IN, ONE},
+    {.name = "eq", .fn = t_compare, .how = QR_JT_EQ, ONE},
+    {.name = "equalto", .fn = t_compare, .how = QR_JT_EQ, ONE},
+    {.name = "==", .fn = t_compare, .how = QR_JT_EQ, ONE},
+    {.name = "ne", .fn = t_compare, .how = QR_JT_NE, ONE},
+    {.name = "!=", .fn = t_compare, .how = QR_JT_NE, ONE},
+    {.name = "lt", .fn = t_compare, .how = QR_JT_LT, ONE},
+    {.name = "lessthan", .fn = t_compare, .how = QR_JT_LT, ONE},
+    {.name = "<", .fn = t_compare, .how = QR_JT_LT, ONE},
+    {.name = "le", .fn = t_compare, .how = QR_JT_LE, ONE},
+    {.name = "<=", .fn = t_compare, .how = QR_JT_LE, ONE},
+    {.name = "gt", .fn = t_compare, .how = QR_JT_GT, ONE},
+    {.name = "greaterthan", .fn = t_compare, .how = QR_JT_GT, ONE},
+    {.name = ">", .fn = t_compare, .how = QR_JT_GT, ONE},
+    {.name = "ge", .fn = t_compare, .how = QR_JT_GE, ONE},
+    {.name = ">=", .fn = t_compare, .how = QR_JT_GE, ONE},
 };
+static const struct qr_jtable tests = {rows, QR_COUNT(rows)};
 
 const struct qr_jbuiltin *qr_jtest_find(const char *name, size_t len)
 {
-    QR_ASSERT(name != NULL);
-    return qr_jbuiltin_find(tests, QR_COUNT(tests), name, len);
+    return qr_jtable_find(&tests, name, len);
 }

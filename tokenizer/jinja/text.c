@@ -1,6 +1,6 @@
 /* text.c - str() and repr() of values, as Python prints them. Numbers, escapes and nested containers have Python's
- * spelling, which templates print. Errors of a rendering are values (value.c), so a template can never end the process.
- * The arena is the rendering's own; one thread at a time. */
+ * spelling, which templates print. A text in which anything untrusted took part is untrusted as a whole. An error leaves
+ * the rendering (value.h). One thread per rendering. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,90 +13,55 @@
 #include "tokenizer/jinja/unicode.h"
 #include "tokenizer/jinja/value.h"
 
-/* Shortest digits that read back as f, placed as Python places them: an exponent below 1e-4 and from 1e16 on. */
+/* The fewest digits that read back as f, placed as Python places them: an exponent below 1e-4 and from 1e16 on. */
 void qr_jfloat_text(char buf[40], double f)
 {
+    char digits[24];
+    uint64_t value = 0;
+    int exp10 = 0;
     if (isnan(f) || isinf(f)) {
         strcpy(buf, isnan(f) ? "nan" : f > 0 ? "inf" : "-inf");
         return;
     }
-    char sci[40];
-    for (int digits = 0; digits < 17; digits++) {
-        snprintf(sci, sizeof sci, "%.*e", digits, f);
-        if (strtod(sci, NULL) == f)
-            break;
-    }
-    char *e = strchr(sci, 'e'), *out = buf, mantissa[24];
-    QR_ASSERT(e != NULL);
-    int exp = atoi(e + 1), n = 0;
-    for (char *p = sci; p < e; p++) {
-        if (*p >= '0' && *p <= '9')
-            mantissa[n++] = *p;
-    }
-    while (n > 1 && mantissa[n - 1] == '0')
-        n--;
-    if (signbit(f))
-        *out++ = '-';
-    if (exp < -4 || exp >= 16) {
-        *out++ = mantissa[0];
-        if (n > 1)
-            *out++ = '.';
-        for (int i = 1; i < n; i++)
-            *out++ = mantissa[i];
-        sprintf(out, "e%c%02d", exp < 0 ? '-' : '+', abs(exp));
-        return;
-    }
-    if (exp < 0) {
-        *out++ = '0';
-        *out++ = '.';
-        for (int i = exp + 1; i < 0; i++)
-            *out++ = '0';
-    }
-    for (int i = 0; i < n || i <= exp + 1; i++) {
-        if (i == exp + 1 && exp >= 0)
-            *out++ = '.';
-        if (i < n || i <= exp + 1)
-            *out++ = i < n ? mantissa[i] : '0';
-        if (i >= n && i > exp)
-            break;
-    }
-    *out = 0;
+    if (f != 0)
+        qr_shortest_f64(fabs(f), &value, &exp10);
+    const int n = snprintf(digits, sizeof digits, "%llu", (unsigned long long)value), exp = exp10 + n - 1;
+    const char *sign = signbit(f) ? "-" : "";
+    if (exp < -4 || exp >= 16)
+        snprintf(buf, 40, "%s%c%s%.16se%c%02d", sign, digits[0], n > 1 ? "." : "", digits + 1, exp < 0 ? '-' : '+',
+                 abs(exp));
+    else if (exp < 0)
+        snprintf(buf, 40, "%s0.%.*s%.17s", sign, -exp - 1, "000", digits);
+    else if (n > exp + 1)
+        snprintf(buf, 40, "%s%.*s.%.16s", sign, exp + 1, digits, digits + exp + 1);
+    else
+        snprintf(buf, 40, "%s%.17s%.*s.0", sign, digits, exp + 1 - n, "000000000000000");
+}
+
+/* arg: the quote around. */
+static bool escape(uint32_t cp, const void *arg, char esc[16])
+{
+    const uint32_t quote = (uint32_t)*(const char *)arg;
+    if (cp != quote && cp != '\\' && qr_jprintable(cp))
+        return false;
+    if (cp == '\n' || cp == '\r' || cp == '\t')
+        snprintf(esc, 16, "\\%c", cp == '\n' ? 'n' : cp == '\r' ? 'r' : 't');
+    else if (cp == quote || cp == '\\')
+        snprintf(esc, 16, "\\%c", (char)cp);
+    else
+        snprintf(esc, 16, cp < 0x100 ? "\\x%02x" : cp < 0x10000 ? "\\u%04x" : "\\U%08x", cp);
+    return true;
 }
 
 /* Python's repr of a string; the provenance of its characters is kept. */
 static void repr_str(struct qr_jsb *b, struct qr_jstr *s)
 {
-    b->rc = b->rc ? b->rc : qr_jstr_flat(b->c, s);
-    if (b->rc)
-        return;
-    const char *p = s->u.flat.data;
+    const char *p = qr_jstr_flat(b->c, s)->u.flat.data;
     char quote = s->len && memchr(p, '\'', s->len) && !memchr(p, '"', s->len) ? '"' : '\'';
     if (s->markup)
         qr_jsb_puts(b, "Markup(");
     qr_jsb_put(b, &quote, 1, true);
-    size_t from = 0;
-    for (size_t i = 0; i < s->len && b->rc == 0;) {
-        uint32_t cp;
-        char esc[12];
-        int32_t len = qr_utf8_decode(p + i, s->len - i, &cp);
-        QR_ASSERT(len > 0);
-        if (cp != (uint32_t)quote && cp != '\\' && qr_jprintable(cp)) {
-            i += (size_t)len;
-            continue;
-        }
-        if (cp == '\n' || cp == '\r' || cp == '\t')
-            snprintf(esc, sizeof esc, "\\%c", cp == '\n' ? 'n' : cp == '\r' ? 'r' : 't');
-        else if (cp == (uint32_t)quote || cp == '\\')
-            snprintf(esc, sizeof esc, "\\%c", (char)cp);
-        else
-            snprintf(esc, sizeof esc, cp < 0x100 ? "\\x%02x" : cp < 0x10000 ? "\\u%04x" : "\\U%08x", cp);
-        qr_jsb_put_range(b, s, from, i);
-        qr_jsb_put(b, esc, strlen(esc), s->trust == QR_JTRUST_ALL);
-        i += (size_t)len;
-        from = i;
-    }
-    if (b->rc == 0)
-        qr_jsb_put_range(b, s, from, s->len);
+    qr_jsb_put_escaped(b, s, escape, &quote);
     qr_jsb_put(b, &quote, 1, true);
     if (s->markup)
         qr_jsb_puts(b, ")");
@@ -107,7 +72,7 @@ static void repr(struct qr_jsb *b, const struct qr_jval *v);
 static void repr_seq(struct qr_jsb *b, const struct qr_jval *at, int64_t n, const char *open, const char *close)
 {
     qr_jsb_puts(b, open);
-    for (int64_t i = 0; i < n && b->rc == 0; i++) {
+    for (int64_t i = 0; i < n; i++) {
         if (i > 0)
             qr_jsb_puts(b, ", ");
         repr(b, &at[i]);
@@ -118,7 +83,7 @@ static void repr_seq(struct qr_jsb *b, const struct qr_jval *at, int64_t n, cons
 static void repr_dict(struct qr_jsb *b, const struct qr_jdict *d)
 {
     qr_jsb_puts(b, "{");
-    for (int32_t i = 0; i < d->n && b->rc == 0; i++) {
+    for (int32_t i = 0; i < d->n; i++) {
         if (i > 0)
             qr_jsb_puts(b, ", ");
         repr(b, &d->at[i].key);
@@ -130,17 +95,9 @@ static void repr_dict(struct qr_jsb *b, const struct qr_jdict *d)
 
 static void repr_view(struct qr_jsb *b, const struct qr_jval *v)
 {
+    struct qr_jseq items = qr_jitems(b->c, v);
     qr_jsb_puts(b, qr_jtype_name(v));
-    qr_jsb_puts(b, "([");
-    for (int32_t i = 0; i < v->u.d->n && b->rc == 0; i++) {
-        struct qr_jval item;
-        if (i > 0)
-            qr_jsb_puts(b, ", ");
-        b->rc = b->rc ? b->rc : qr_jdict_view(b->c, v->u.d, v->view, i, &item);
-        if (b->rc == 0)
-            repr(b, &item);
-    }
-    qr_jsb_puts(b, "])");
+    repr_seq(b, items.at, items.n, "([", "])");
 }
 
 static void repr_number(struct qr_jsb *b, const struct qr_jval *v)
@@ -189,10 +146,8 @@ static void repr_object(struct qr_jsb *b, const struct qr_jval *v)
 
 static void repr(struct qr_jsb *b, const struct qr_jval *v)
 {
-    if (b->rc == 0)
-        b->rc = qr_jcharge(b->c, 1);
-    if (b->rc || (b->rc = qr_jdown(b->c)))
-        return;
+    qr_jcharge(b->c, 1);
+    qr_jdown(b->c);
     switch (v->type) {
     case QR_J_UNDEF: qr_jsb_puts(b, "Undefined"); break;
     case QR_J_NONE: qr_jsb_puts(b, "None"); break;
@@ -215,61 +170,55 @@ static void repr(struct qr_jsb *b, const struct qr_jval *v)
     qr_jup(b->c);
 }
 
-/* A text in which anything untrusted took part is untrusted as a whole: its quotes and brackets say nothing by themselves. */
-static int finish(struct qr_jsb *b, struct qr_jstr **out)
+struct qr_jstr *qr_jrepr(struct qr_jctx *c, const struct qr_jval *v)
 {
-    bool trusted = b->n_runs == 0 || (b->n_runs == 1 && b->run[0].trusted);
-    return qr_jsb_done_as(b, trusted, out);
-}
-
-int qr_jrepr(struct qr_jctx *c, const struct qr_jval *v, struct qr_jstr **out)
-{
-    QR_ASSERT(v != NULL && out != NULL);
+    QR_ASSERT(v != NULL);
     struct qr_jsb b;
     qr_jsb_init(&b, c);
     repr(&b, v);
-    return finish(&b, out);
+    return qr_jsb_done_whole(&b); /* its quotes and brackets say nothing by themselves */
 }
 
-int qr_jtext(struct qr_jctx *c, const struct qr_jval *v, struct qr_jstr **out)
+struct qr_jstr *qr_jtext(struct qr_jctx *c, const struct qr_jval *v)
 {
-    QR_ASSERT(v != NULL && out != NULL);
-    if (v->type == QR_J_STR) {
-        *out = v->u.s;
-        return 0;
-    }
-    if (v->type == QR_J_UNDEF)
-        return qr_jstr_new(c, "", 0, true, out);
-    return qr_jrepr(c, v, out);
+    QR_ASSERT(v != NULL);
+    if (v->type == QR_J_STR)
+        return v->u.s;
+    return v->type == QR_J_UNDEF ? qr_jstr_new(c, "", 0, true) : qr_jrepr(c, v);
 }
 
-/* The text of a name for a message, cut when long. */
-static void name_of(struct qr_jctx *c, const struct qr_jval *v, char buf[100])
+struct qr_jstr *qr_jtext_flat(struct qr_jctx *c, const struct qr_jval *v)
 {
-    struct qr_jstr *s;
-    enum qr_template_kind kind = c->kind;
-    struct qr_err err = *c->err;
-    buf[0] = 0;
-    if (qr_jrepr(c, v, &s) == 0)
-        snprintf(buf, 100, "%.*s", s->len > 90 ? 90 : (int)s->len, s->u.flat.data);
-    c->kind = kind;
-    *c->err = err;
+    return qr_jstr_flat(c, qr_jtext(c, v));
 }
 
-int qr_jfail_undef(struct qr_jctx *c, const struct qr_jval *v)
+/* The name of an undefined value for its message, cut when long. */
+struct shown {
+    const struct qr_jval *name;
+    char text[100];
+};
+
+static void show(struct qr_jctx *c, void *arg)
+{
+    struct shown *shown = arg;
+    const struct qr_jstr *s = qr_jrepr(c, shown->name);
+    snprintf(shown->text, sizeof shown->text, "%.*s", s->len > 90 ? 90 : (int)s->len, s->u.flat.data);
+}
+
+void qr_jfail_undef(struct qr_jctx *c, const struct qr_jval *v)
 {
     QR_ASSERT(v->type == QR_J_UNDEF);
     const struct qr_jundef *u = v->u.undef;
-    char name[100] = "";
+    struct shown name = {.name = &u->name};
     if (u->why == QR_JUNDEF_HINT)
-        return qr_jfail(c, "%s", u->hint);
-    name_of(c, &u->name, name);
+        qr_jfail(c, "%s", u->hint);
+    qr_jcatch(c, show, &name);
     if (u->why == QR_JUNDEF_NAME)
-        return qr_jfail(c, "%s is undefined", name);
+        qr_jfail(c, "%s is undefined", name.text);
     if (u->why == QR_JUNDEF_UNSAFE)
-        return qr_jfail(c, "access to attribute %s of '%s' object is unsafe.", name,
-                        qr_jtype_name(&(struct qr_jval){.type = (uint8_t)u->of, .u.s = &(struct qr_jstr){0}}));
+        qr_jfail(c, "access to attribute %s of '%s' object is unsafe.", name.text,
+                 qr_jtype_name(&(struct qr_jval){.type = (uint8_t)u->of, .u.s = &(struct qr_jstr){0}}));
     if (u->name.type != QR_J_STR)
-        return qr_jfail(c, "%s has no element %s", qr_jtype_repr(u->of), name);
-    return qr_jfail(c, "'%s' has no attribute %s", qr_jtype_repr(u->of), name);
+        qr_jfail(c, "%s has no element %s", qr_jtype_repr(u->of), name.text);
+    qr_jfail(c, "'%s' has no attribute %s", qr_jtype_repr(u->of), name.text);
 }

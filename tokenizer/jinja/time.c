@@ -124,16 +124,16 @@ static bool put_directive(struct qr_jsb *b, char flag, char letter, const struct
     return true;
 }
 
-int qr_jstrftime(struct qr_jctx *c, struct qr_jstr *fmt, int64_t when_s, struct qr_jstr **out)
+struct qr_jstr *qr_jstrftime(struct qr_jctx *c, struct qr_jstr *fmt, int64_t when_s)
 {
     QR_ASSERT(fmt != NULL && fmt->rope_depth == 0);
     struct tm tm;
     time_t when = (time_t)when_s;
     if (!gmtime_r(&when, &tm) || tm.tm_year < -1899 || tm.tm_year > 8099)
-        return qr_jfail(c, "the clock is outside of the years 1 to 9999");
+        qr_jfail(c, "the clock is outside of the years 1 to 9999");
     struct qr_jsb b;
     qr_jsb_init(&b, c);
-    for (size_t i = 0; i < fmt->len && b.rc == 0;) {
+    for (size_t i = 0; i < fmt->len;) {
         const char *p = fmt->u.flat.data + i;
         size_t left = fmt->len - i, n = left > 2 && p[1] && strchr("-_0^", p[1]) ? 3 : 2;
         if (p[0] == '%' && left >= 2 && p[1] == '%') {
@@ -146,5 +146,5 @@ int qr_jstrftime(struct qr_jctx *c, struct qr_jstr *fmt, int64_t when_s, struct 
             i++;
         }
     }
-    return qr_jsb_done(&b, out);
+    return qr_jsb_done(&b);
 }

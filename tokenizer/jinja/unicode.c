@@ -111,6 +111,19 @@ bool qr_jspace(uint32_t cp)
            cp == 0x202f || cp == 0x205f || cp == 0x3000;
 }
 
+size_t qr_jspace_at(const char *s, size_t n)
+{
+    uint32_t cp;
+    int32_t len = n > 0 ? qr_utf8_decode(s, n, &cp) : 0;
+    return len > 0 && qr_jspace(cp) ? (size_t)len : 0;
+}
+
+size_t qr_jspace_before(const char *s, size_t n)
+{
+    size_t len = qr_utf8_last(s, n);
+    return qr_jspace_at(s + n - len, len);
+}
+
 bool qr_jalpha(uint32_t cp)
 {
     utf8proc_category_t c = category(cp);

@@ -17,6 +17,10 @@ bool qr_jupper(uint32_t cp);
 bool qr_jlower(uint32_t cp);
 bool qr_jtitlecase(uint32_t cp);
 
+/* The length of the white space at the beginning, or at the end, of the text s[0..n); 0 when there is none. */
+size_t qr_jspace_at(const char *s, size_t n);
+size_t qr_jspace_before(const char *s, size_t n);
+
 /* The full mappings: up to three code points; returns how many. */
 int32_t qr_jto_upper(uint32_t cp, uint32_t out[3]);
 int32_t qr_jto_lower(uint32_t cp, uint32_t out[3]);

@@ -1,12 +1,17 @@
 /* value.h - the values of a chat template while it is rendered. Internal to tokenizer/.
  *
- * Values are immutable once another value can see them (the reference's sandbox refuses every mutating method; only namespaces
- * change), so slices and copies share memory. Everything is allocated in the rendering's arena, never freed singly. A string
- * knows which of its bytes are trusted. Functions return 0, or a negative code with the context's err filled.
+ * Values are immutable once another value can see them (the reference's sandbox refuses every mutating method; only
+ * namespaces change), so slices and copies share memory. Everything is allocated in the rendering's arena, never freed
+ * singly. A string knows which of its bytes are trusted. A value goes into a function by pointer and comes out by value.
+ *
+ * The first error ends the rendering: qr_jfail and its kin fill the context's err and leave by longjmp to
+ * qr_jcatch, so no function here returns an error. What a rendering holds therefore lies in its arena; memory of
+ * another kind is released before anything that may fail.
  */
 #ifndef QR_TOKENIZER_JINJA_VALUE_H
 #define QR_TOKENIZER_JINJA_VALUE_H
 
+#include <setjmp.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -164,6 +169,7 @@ struct qr_jctx {
     const struct qr_template_limits *lim;
     struct qr_arena arena;
     struct qr_err *err;
+    jmp_buf *failed; /* where an error goes: borrowed from qr_jcatch's frame */
     enum qr_template_kind kind;
     int64_t steps;
     int64_t bytes_left;   /* work on string bytes that has not been charged as a step yet */
@@ -174,22 +180,30 @@ struct qr_jctx {
     struct qr_rendered *out;
     struct qr_jcapture *capture; /* where output goes instead of `out`, or NULL */
     struct qr_jscope *scope;
+    const struct qr_jstr **walk; /* [walk_cap] what qr_jstr_walk still has to visit */
+    int32_t walk_cap;
     struct qr_jval *root;   /* [n_syms] set at the top level */
     struct qr_jval *global; /* [n_syms] given by the context */
 };
 
 /* ---- context: memory, work, errors ---- */
 
-#define QR_JNEST_MAX 1500 /* of C recursion over values and nodes: fits a stack of 512 KiB (gcc 12 -O3, x86-64, ulimit -s 512) */
+/* Depth of C recursion over values and nodes: fits a stack of 512 KiB (gcc 12 -O3, x86-64, ulimit -s 512). */
+#define QR_JNEST_MAX 1500
 
-void *qr_jalloc(struct qr_jctx *c, size_t n, size_t size); /* uninitialised [n]; NULL: the limit error is set */
-int qr_jcharge(struct qr_jctx *c, int64_t steps);
-int qr_jcharge_bytes(struct qr_jctx *c, size_t n_bytes);   /* 256 bytes of string work are one step */
-int qr_jdown(struct qr_jctx *c);                           /* one level deeper; pair with qr_jup even after success only */
+void *qr_jalloc(struct qr_jctx *c, size_t n, size_t size); /* uninitialised [n] */
+void *qr_jgrow(struct qr_jctx *c, const void *at, int64_t n, int64_t cap, size_t size); /* [cap] that begins with at[0..n) */
+void qr_jcharge(struct qr_jctx *c, int64_t steps);
+void qr_jcharge_bytes(struct qr_jctx *c, size_t n_bytes); /* 256 bytes of string work are one step */
+void qr_jdown(struct qr_jctx *c);                         /* one level deeper; pair with qr_jup */
 void qr_jup(struct qr_jctx *c);
-int qr_jfail(struct qr_jctx *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));  /* QR_TEMPLATE_RUNTIME */
-int qr_jlimit(struct qr_jctx *c, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* QR_TEMPLATE_LIMIT */
-int qr_jfail_undef(struct qr_jctx *c, const struct qr_jval *v); /* the message of an undefined value that was used */
+/* QR_TEMPLATE_RUNTIME and QR_TEMPLATE_LIMIT. */
+_Noreturn void qr_jfail(struct qr_jctx *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+_Noreturn void qr_jlimit(struct qr_jctx *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+_Noreturn void qr_jfail_undef(struct qr_jctx *c, const struct qr_jval *v); /* an undefined value was used */
+
+/* Calls fn; false: an error ended it, and the context's err and kind say which. */
+bool qr_jcatch(struct qr_jctx *c, void (*fn)(struct qr_jctx *c, void *arg), void *arg);
 
 /* ---- making values ---- */
 
@@ -213,52 +227,66 @@ static inline struct qr_jval qr_jstrv(struct qr_jstr *s)
 {
     return (struct qr_jval){.type = QR_J_STR, .u.s = s};
 }
-int qr_jlit(struct qr_jctx *c, const char *s, struct qr_jval *out); /* a trusted string literal of this program */
-int qr_jkw_name(struct qr_jctx *c, const struct qr_jkw *kw, struct qr_jval *out); /* as a string */
-int qr_jundef(struct qr_jctx *c, enum qr_jundef_why why, enum qr_jtype of, struct qr_jval name, const char *hint,
-              struct qr_jval *out);
-int qr_jseq_new(struct qr_jctx *c, enum qr_jtype type, int64_t n, struct qr_jval *out); /* items are ABSENT */
-int qr_jgen_new(struct qr_jctx *c, const char *name, struct qr_jval *at, int64_t n, struct qr_jval *out);
-int qr_jfrom_json(struct qr_jctx *c, const struct qr_json *v, bool trusted, struct qr_jval *out);
+static inline struct qr_jval qr_jdictv(struct qr_jdict *d)
+{
+    return (struct qr_jval){.type = QR_J_DICT, .u.d = d};
+}
+/* Whether an argument was given, and whether it was given and is not none. */
+static inline bool qr_jgiven(const struct qr_jval *v)
+{
+    return v->type != QR_J_ABSENT;
+}
+static inline bool qr_jset(const struct qr_jval *v)
+{
+    return v->type != QR_J_ABSENT && v->type != QR_J_NONE;
+}
+struct qr_jval qr_jlit(struct qr_jctx *c, const char *s); /* a trusted string literal of this program */
+struct qr_jval qr_jundef(struct qr_jctx *c, enum qr_jundef_why why, enum qr_jtype of, struct qr_jval name);
+struct qr_jval qr_jhint(struct qr_jctx *c, const char *hint); /* an undefined value that says why */
+struct qr_jval qr_jseq_new(struct qr_jctx *c, enum qr_jtype type, int64_t n); /* items are ABSENT */
+struct qr_jval qr_jseq_of(struct qr_jctx *c, enum qr_jtype type, struct qr_jval *at, int64_t n); /* shares the items */
+struct qr_jval qr_jgen_new(struct qr_jctx *c, const char *name, struct qr_jval *at, int64_t n);
+struct qr_jval qr_jfrom_json(struct qr_jctx *c, const struct qr_json *v, bool trusted);
 
 /* A list that grows. */
 struct qr_jbag {
     struct qr_jval *at;
     int64_t n, cap;
 };
-int qr_jbag_push(struct qr_jctx *c, struct qr_jbag *b, struct qr_jval v);
-int qr_jbag_list(struct qr_jctx *c, const struct qr_jbag *b, enum qr_jtype type, struct qr_jval *out);
+void qr_jbag_push(struct qr_jctx *c, struct qr_jbag *b, struct qr_jval v);
 
 /* ---- strings (str.c) ---- */
 
-int qr_jstr_new(struct qr_jctx *c, const char *data, size_t n, bool trusted, struct qr_jstr **out); /* borrows data */
-int qr_jstr_cat(struct qr_jctx *c, struct qr_jstr *a, struct qr_jstr *b, struct qr_jstr **out);
-int qr_jstr_flat(struct qr_jctx *c, struct qr_jstr *s);          /* afterwards s->u.flat is valid */
-int qr_jstr_sub(struct qr_jctx *c, struct qr_jstr *s, size_t from, size_t to, struct qr_jstr **out); /* bytes; s flat */
-int qr_jstr_marked(struct qr_jctx *c, struct qr_jstr *s, bool markup, struct qr_jstr **out); /* s, or a copy as (no) Markup */
-int qr_jstr_repeat(struct qr_jctx *c, struct qr_jstr *s, int64_t n, struct qr_jstr **out);
-int qr_jstr_eq(struct qr_jctx *c, struct qr_jstr *a, struct qr_jstr *b, bool *out);
-int qr_jstr_cmp(struct qr_jctx *c, struct qr_jstr *a, struct qr_jstr *b, int *out);
-bool qr_jstr_is(const struct qr_jstr *s, const char *text);      /* s flat */
-int qr_jstr_chars(struct qr_jctx *c, struct qr_jstr *s, int64_t *n); /* flattens; code points */
-bool qr_jstr_ascii(struct qr_jstr *s);                           /* s flat */
-size_t qr_jstr_offset(struct qr_jstr *s, int64_t chars);         /* the byte where code point `chars` starts; s flat */
+struct qr_jstr *qr_jstr_new(struct qr_jctx *c, const char *data, size_t n, bool trusted); /* borrows data */
+struct qr_jstr *qr_jstr_cat(struct qr_jctx *c, struct qr_jstr *a, struct qr_jstr *b);
+struct qr_jstr *qr_jstr_join(struct qr_jctx *c, struct qr_jstr *all, struct qr_jstr *s); /* all may be NULL: s */
+struct qr_jstr *qr_jstr_flat(struct qr_jctx *c, struct qr_jstr *s); /* s, whose u.flat is valid from here on */
+struct qr_jstr *qr_jstr_sub(struct qr_jctx *c, struct qr_jstr *s, size_t from, size_t to); /* bytes; s flat */
+struct qr_jstr *qr_jstr_marked(struct qr_jctx *c, struct qr_jstr *s, bool markup); /* s, or a copy as (no) Markup */
+struct qr_jstr *qr_jstr_repeat(struct qr_jctx *c, struct qr_jstr *s, int64_t n);
+bool qr_jstr_eq(struct qr_jctx *c, struct qr_jstr *a, struct qr_jstr *b);
+int qr_jstr_cmp(struct qr_jctx *c, struct qr_jstr *a, struct qr_jstr *b);
+bool qr_jstr_is(const struct qr_jstr *s, const char *text);        /* s flat */
+int64_t qr_jstr_chars(struct qr_jctx *c, struct qr_jstr *s);       /* flattens; code points */
+bool qr_jstr_ascii(struct qr_jstr *s);                             /* s flat */
+size_t qr_jstr_offset(struct qr_jstr *s, int64_t chars);           /* where code point `chars` starts; s flat */
+size_t qr_jstr_next(const struct qr_jstr *s, size_t at);           /* the byte behind the code point at `at`; s flat */
 int64_t qr_jstr_find(const struct qr_jstr *s, const struct qr_jstr *what, size_t from, size_t to); /* byte or -1; flat */
 int64_t qr_jstr_rfind(const struct qr_jstr *s, const struct qr_jstr *what, size_t from, size_t to);
-int64_t qr_jmem_rfind(const char *hay, size_t n, const char *what, size_t m); /* the last place of what[0..m), m > 0, or -1 */
+int64_t qr_jmem_rfind(const char *hay, size_t n, const char *what, size_t m); /* last place of what[0..m), m > 0, or -1 */
+const char *qr_jstr_name(struct qr_jctx *c, const struct qr_jstr *s); /* s terminated; s flat */
 
-/* Visits the uniform pieces of s in order. */
-int qr_jstr_walk(struct qr_jctx *c, const struct qr_jstr *s, int (*visit)(void *arg, const char *p, size_t n, bool trusted),
-                 void *arg);
+/* Visits the uniform pieces of s in order; `visit` walks no string itself. */
+void qr_jstr_walk(struct qr_jctx *c, const struct qr_jstr *s,
+                  void (*visit)(void *arg, const char *p, size_t n, bool trusted), void *arg);
 
-/* Builds a flat string piece by piece; errors stick and come out of qr_jsb_done. */
+/* Builds a flat string piece by piece. */
 struct qr_jsb {
     struct qr_jctx *c;
     char *data;
     size_t len, cap;
     struct qr_jrun *run;
     int32_t n_runs, cap_runs;
-    int rc;
 };
 void qr_jsb_init(struct qr_jsb *b, struct qr_jctx *c);
 void qr_jsb_put(struct qr_jsb *b, const char *p, size_t n, bool trusted);
@@ -266,8 +294,11 @@ void qr_jsb_puts(struct qr_jsb *b, const char *p); /* trusted */
 void qr_jsb_put_cp(struct qr_jsb *b, uint32_t cp, bool trusted);
 void qr_jsb_put_range(struct qr_jsb *b, const struct qr_jstr *s, size_t from, size_t to); /* s flat; keeps provenance */
 void qr_jsb_put_str(struct qr_jsb *b, struct qr_jstr *s);
-int qr_jsb_done(struct qr_jsb *b, struct qr_jstr **out);
-int qr_jsb_done_as(struct qr_jsb *b, bool trusted, struct qr_jstr **out); /* the whole text has one provenance */
+/* s with an escape in place of each character that has one (true); an escape is trusted when all of s is. */
+typedef bool qr_jescape_fn(uint32_t cp, const void *arg, char esc[16]);
+void qr_jsb_put_escaped(struct qr_jsb *b, struct qr_jstr *s, qr_jescape_fn *escape, const void *arg);
+struct qr_jstr *qr_jsb_done(struct qr_jsb *b);
+struct qr_jstr *qr_jsb_done_whole(struct qr_jsb *b); /* trusted only when all of it is */
 
 /* Output of a block that is caught: small pieces are gathered, large ones are linked. */
 struct qr_jcapture {
@@ -276,44 +307,44 @@ struct qr_jcapture {
     struct qr_jsb tail;
 };
 void qr_jcapture_begin(struct qr_jctx *c, struct qr_jcapture *cap);
-int qr_jcapture_end(struct qr_jctx *c, struct qr_jcapture *cap, struct qr_jval *out);
-int qr_jemit(struct qr_jctx *c, struct qr_jstr *s); /* to the capture or the output */
+struct qr_jval qr_jcapture_end(struct qr_jctx *c, struct qr_jcapture *cap);
+void qr_jemit(struct qr_jctx *c, struct qr_jstr *s); /* to the capture or the output */
 
 /* ---- dicts (value.c) ---- */
 
-int qr_jdict_new(struct qr_jctx *c, struct qr_jdict **out);
-int qr_jdict_set(struct qr_jctx *c, struct qr_jdict *d, struct qr_jval key, struct qr_jval val);
-int qr_jdict_get(struct qr_jctx *c, struct qr_jdict *d, struct qr_jval key, struct qr_jval *out); /* ABSENT when missing */
-int qr_jdict_view(struct qr_jctx *c, struct qr_jdict *d, enum qr_jview view, int32_t i, struct qr_jval *out);
+struct qr_jdict *qr_jdict_new(struct qr_jctx *c);
+void qr_jdict_set(struct qr_jctx *c, struct qr_jdict *d, struct qr_jval key, struct qr_jval val);
+void qr_jdict_set_kw(struct qr_jctx *c, struct qr_jdict *d, const struct qr_jargs *a); /* the keyword arguments */
+struct qr_jval qr_jdict_get(struct qr_jctx *c, struct qr_jdict *d, struct qr_jval key); /* ABSENT when missing */
+struct qr_jval qr_jdict_view(struct qr_jctx *c, struct qr_jdict *d, enum qr_jview view, int32_t i);
 
 /* ---- what every value can do (value.c, compare.c, text.c) ---- */
 
-const char *qr_jtype_name(const struct qr_jval *v);       /* Python's: "str", "NoneType", ... */
-const char *qr_jtype_repr(enum qr_jtype type);            /* as in messages: "dict object", "None" */
-int qr_jtruth(struct qr_jctx *c, const struct qr_jval *v, bool *out);
-int qr_jlen(struct qr_jctx *c, const struct qr_jval *v, int64_t *out);
-int qr_jitems(struct qr_jctx *c, const struct qr_jval *v, struct qr_jseq *out); /* all items; uses up a generator */
+const char *qr_jtype_name(const struct qr_jval *v); /* Python's: "str", "NoneType", ... */
+const char *qr_jtype_repr(enum qr_jtype type);      /* as in messages: "dict object", "None" */
+bool qr_jtruth(const struct qr_jval *v);
+int64_t qr_jlen(struct qr_jctx *c, const struct qr_jval *v);
+struct qr_jseq qr_jitems(struct qr_jctx *c, const struct qr_jval *v); /* all items; uses up a generator */
 bool qr_jiterable(const struct qr_jval *v);
-bool qr_jcallable(const struct qr_jval *v);
-bool qr_jnumber(const struct qr_jval *v, double *out);    /* BOOL, INT, BIG, FLOAT */
-bool qr_jinteger(const struct qr_jval *v, int64_t *out);  /* BOOL, INT */
-int qr_jhash(struct qr_jctx *c, const struct qr_jval *v, uint64_t *out);
-int qr_jequal(struct qr_jctx *c, const struct qr_jval *a, const struct qr_jval *b, bool *out);
-int qr_jorder(struct qr_jctx *c, const struct qr_jval *a, const struct qr_jval *b, const char *op, int *out); /* <0 0 >0, 2: unordered */
-int qr_jcontains(struct qr_jctx *c, const struct qr_jval *in, const struct qr_jval *what, bool *out);
-int qr_jsort(struct qr_jctx *c, struct qr_jval *key, struct qr_jval *val, int64_t n, bool reverse); /* stable, by key */
+bool qr_jnumber(const struct qr_jval *v, double *out);   /* BOOL, INT, BIG, FLOAT */
+bool qr_jinteger(const struct qr_jval *v, int64_t *out); /* BOOL, INT */
+uint64_t qr_jhash(struct qr_jctx *c, const struct qr_jval *v);
+bool qr_jequal(struct qr_jctx *c, const struct qr_jval *a, const struct qr_jval *b);
+/* <0 0 >0, 2: unordered */
+int qr_jorder(struct qr_jctx *c, const struct qr_jval *a, const struct qr_jval *b, const char *op);
+bool qr_jcontains(struct qr_jctx *c, const struct qr_jval *in, const struct qr_jval *what);
+void qr_jsort(struct qr_jctx *c, struct qr_jval *key, struct qr_jval *val, int64_t n, bool reverse); /* stable, by key */
 
-int qr_jtext(struct qr_jctx *c, const struct qr_jval *v, struct qr_jstr **out); /* str(v) */
-int qr_jrepr(struct qr_jctx *c, const struct qr_jval *v, struct qr_jstr **out); /* repr(v) */
-void qr_jfloat_text(char buf[40], double f);                                    /* Python's repr of a float */
+struct qr_jstr *qr_jtext(struct qr_jctx *c, const struct qr_jval *v);      /* str(v) */
+struct qr_jstr *qr_jtext_flat(struct qr_jctx *c, const struct qr_jval *v); /* the same, flat */
+struct qr_jstr *qr_jrepr(struct qr_jctx *c, const struct qr_jval *v);      /* repr(v) */
+void qr_jfloat_text(char buf[40], double f);                               /* Python's repr of a float */
 
 struct qr_jjson_opts {
     bool ascii, sort;
-    bool pretty;                /* an indent was given */
-    const char *indent;         /* one level */
-    size_t indent_len;
+    struct qr_jstr *indent;     /* one level, flat; NULL: all on one line */
     struct qr_jstr *item, *key; /* separators; flat */
 };
-int qr_jjson(struct qr_jctx *c, const struct qr_jval *v, const struct qr_jjson_opts *o, struct qr_jstr **out);
+struct qr_jstr *qr_jjson(struct qr_jctx *c, const struct qr_jval *v, const struct qr_jjson_opts *o);
 
 #endif

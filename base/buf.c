@@ -99,6 +99,25 @@ void qr_buf_put_i64(struct qr_buf *b, int64_t v)
     qr_buf_put(b, digits + i, sizeof digits - (size_t)i);
 }
 
+void qr_buf_put_comma(struct qr_buf *b)
+{
+    QR_ASSERT(b != NULL);
+    if (b->len > 0 && b->data[b->len - 1] != '[' && b->data[b->len - 1] != '{')
+        qr_buf_put_byte(b, ',');
+}
+
+void qr_buf_put_ids(struct qr_buf *b, const int32_t *id, int32_t n)
+{
+    QR_ASSERT(b != NULL);
+    QR_ASSERT(id != NULL || n == 0);
+    qr_buf_put_byte(b, '[');
+    for (int32_t i = 0; i < n; i++) {
+        qr_buf_put_comma(b);
+        qr_buf_put_i64(b, id[i]);
+    }
+    qr_buf_put_byte(b, ']');
+}
+
 void qr_buf_put_visible(struct qr_buf *b, const char *text, size_t n)
 {
     QR_ASSERT(b != NULL);
@@ -125,14 +144,4 @@ void qr_buf_drop_front(struct qr_buf *b, size_t n)
     memmove(b->data, b->data + n, b->len - n);
     b->len -= n;
     b->data[b->len] = 0;
-}
-
-char *qr_buf_take(struct qr_buf *b, size_t *len)
-{
-    qr_buf_reserve(b, 0);
-    char *data = b->data;
-    if (len)
-        *len = b->len;
-    *b = (struct qr_buf){0};
-    return data;
 }

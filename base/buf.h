@@ -24,13 +24,15 @@ void qr_buf_put_byte(struct qr_buf *b, char c);
 void qr_buf_printf(struct qr_buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void qr_buf_put_i64(struct qr_buf *b, int64_t v); /* decimal, without printf: the streaming path uses it */
 
+/* A comma, but where nothing, or an opening bracket, stands before: for JSON's lists. */
+void qr_buf_put_comma(struct qr_buf *b);
+
+void qr_buf_put_ids(struct qr_buf *b, const int32_t *id, int32_t n); /* [1,2,3] */
+
 /* Text that a model, a server or a file made, for a terminal: every control character that could steer it (all but line feed and tab) becomes visible as ^X,
  * C1 controls (U+0080 to U+009F) become U+FFFD. */
 void qr_buf_put_visible(struct qr_buf *b, const char *text, size_t n);
 
 void qr_buf_drop_front(struct qr_buf *b, size_t n);
-
-/* Hands the memory over to the caller (free with qr_free); the buffer is empty afterwards. NULL only where memory is missing. */
-char *qr_buf_take(struct qr_buf *b, size_t *len);
 
 #endif

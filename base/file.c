@@ -215,6 +215,13 @@ int qr_file_write(const char *path, const void *bytes, size_t n, bool sync, stru
     return rc ? rc : put_all(&f, bytes, n, sync, err);
 }
 
+int qr_dir_write(const char *dir, const char *name, const void *bytes, size_t n, bool sync, struct qr_err *err)
+{
+    char path[QR_PATH_MAX];
+    const int rc = qr_path_join(path, dir, name, err);
+    return rc ? rc : qr_file_write(path, bytes, n, sync, err);
+}
+
 int qr_file_put(const char *path, const void *bytes, size_t n, struct qr_err *err)
 {
     QR_ASSERT(path != NULL && err != NULL);

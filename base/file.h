@@ -55,8 +55,9 @@ int qr_file_out_close(struct qr_file_out *f, bool sync, struct qr_err *err);
 /* Closes without writing the rest of the buffer: for a caller that has an error already. */
 void qr_file_out_abandon(struct qr_file_out *f);
 
-/* All at once. */
+/* All at once; of the file dir/name. */
 int qr_file_write(const char *path, const void *bytes, size_t n, bool sync, struct qr_err *err);
+int qr_dir_write(const char *dir, const char *name, const void *bytes, size_t n, bool sync, struct qr_err *err);
 
 /* Overwrites what is there, for results: a file, a pipe, a device. "-": stdout. Not synced. */
 int qr_file_put(const char *path, const void *bytes, size_t n, struct qr_err *err);

@@ -46,6 +46,10 @@ struct qr_option {
     bool brief;               /* one of the few that -h shows */
 };
 
+/* A row that fills `field` of a struct T: QR_OPTION(struct settings, port, INT, "port", .builtin = "8000", ...). */
+#define QR_OPTION(T, field, kind, text, ...) \
+    {.name = text, .type = QR_OPT_##kind, .offset = offsetof(T, field), __VA_ARGS__}
+
 enum qr_option_source { QR_FROM_BUILTIN, QR_FROM_FILE, QR_FROM_ENV, QR_FROM_FLAG };
 
 struct qr_option_set; /* opaque: the table, the target, where each value came from, the strings */

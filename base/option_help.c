@@ -125,7 +125,6 @@ static void put_facts(struct qr_buf *out, const struct qr_option *o, const char 
 
 static void put_setting_row(struct qr_buf *out, const struct qr_option *o, const char *command, int32_t columns)
 {
-    (void)command;
     struct qr_buf text = {0};
     size_t start = out->len;
     qr_buf_put_str(&text, o->help ? o->help : "");

@@ -1,4 +1,5 @@
-/* utf8.h - strict UTF-8 (RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF). */
+/* utf8.h - strict UTF-8 (RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF), and small questions
+ * about text. */
 #ifndef QR_BASE_UTF8_H
 #define QR_BASE_UTF8_H
 
@@ -14,6 +15,12 @@ static inline bool qr_utf8_is_valid(const char *s, size_t n)
 {
     return qr_utf8_valid_prefix(s, n) == n;
 }
+
+/* Whether a name ends with `tail`, and something stands before it. */
+bool qr_ends_with(const char *name, const char *tail);
+
+/* The value of a hexadecimal digit, or -1. */
+int32_t qr_hex_digit(char c);
 
 /* Decodes one code point at s (n >= 1 bytes there). Returns its length 1..4 and sets *cp; 0 when the bytes are malformed or cut. */
 int32_t qr_utf8_decode(const char *s, size_t n, uint32_t *cp);

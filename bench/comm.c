@@ -3,7 +3,6 @@
  * processor time the waiting of the others takes. Ranks are threads, forked processes or mpirun's. Rank 0 prints. */
 #include "bench/comm.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -140,7 +139,6 @@ int qr_bench_comm(struct qr_comm *c, const struct qr_comm_case *k, struct qr_err
 struct comm_options {
     int64_t ranks, rounds;
     double mib;
-    bool threads;
 };
 
 #define AT(field) offsetof(struct comm_options, field)
@@ -151,44 +149,7 @@ static const struct qr_option table[] = {
     {.name = "mib", .brief = true, .type = QR_OPT_FLOAT, .offset = AT(mib), .builtin = "64", .min = 0.001, .max = 16384, .arg = "X",
      .help = "MiB of every rank's array."},
     {.name = "rounds", .brief = true, .type = QR_OPT_INT, .offset = AT(rounds), .builtin = "9", .min = 1, .max = 64, .arg = "N",
-     .help = "Rounds; medians are printed."},
-    {.name = "threads", .brief = true, .type = QR_OPT_FLAG, .offset = AT(threads), .builtin = "false",
-     .help = "Ranks are threads of this process instead of processes."}};
-
-struct member {
-    struct qr_comm *c;
-    const struct qr_comm_case *k;
-    struct qr_err err;
-    int rc;
-};
-
-static void *be_member(void *arg)
-{
-    struct member *m = arg;
-    m->rc = qr_bench_comm(m->c, m->k, &m->err);
-    qr_comm_close(m->c);
-    return NULL;
-}
-
-static int run_threads(const struct qr_comm_case *k, int32_t n, struct qr_err *err)
-{
-    struct qr_comm c[QR_COMM_RANKS_MAX];
-    struct member m[QR_COMM_RANKS_MAX];
-    pthread_t thread[QR_COMM_RANKS_MAX];
-    int rc = qr_comm_open_threads(c, n, err);
-    if (rc)
-        return rc;
-    for (int32_t r = 0; r < n; r++) {
-        m[r] = (struct member){.c = &c[r], .k = k};
-        if (pthread_create(&thread[r], NULL, be_member, &m[r]) != 0)
-            qr_panic("out of threads: rank %d", r);
-    }
-    for (int32_t r = 0; r < n; r++)
-        pthread_join(thread[r], NULL);
-    if (m[0].rc)
-        *err = m[0].err;
-    return m[0].rc;
-}
+     .help = "Rounds; medians are printed."}};
 
 static int run_command(struct qr_command_run *r, struct qr_err *err)
 {
@@ -199,8 +160,6 @@ static int run_command(struct qr_command_run *r, struct qr_err *err)
     const struct qr_comm_launch_options launch = {.n_ranks = o->ranks ? (int32_t)o->ranks : mpirun ? 0 : 2, .share_cpus = true};
     struct qr_comm_crew *crew;
     struct qr_comm c;
-    if (o->threads)
-        return run_threads(&k, o->ranks ? (int32_t)o->ranks : 2, err);
     int rc = qr_comm_launch(&c, &crew, &launch, err);
     if (rc)
         return rc;
@@ -213,7 +172,7 @@ static int run_command(struct qr_command_run *r, struct qr_err *err)
 }
 
 const struct qr_command qr_bench_comm_command = {
-    .name = "bench comm", .purpose = "sums and copies between ranks: threads, processes, mpirun",
+    .name = "bench comm", .purpose = "sums and copies between ranks: processes, mpirun",
     .usage = "quire bench comm [flags]\nmpirun -n 2 quire bench comm [flags]",
     .examples = "quire bench comm --ranks 2 --mib 16",
     .args = "", .table = table, .n_options = QR_COUNT(table), .options_bytes = sizeof(struct comm_options), .run = run_command,

@@ -15,6 +15,7 @@
 #include "base/files/gguf_file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/size.h"
 #include "engine/follow.h"
 #include "loader/config/hf_config.h"
 #include "model/lora.h"
@@ -95,33 +96,31 @@ int qr_cli_follow(struct qr_comm_team *t, const struct qr_cli_model *m, const st
 #define PROGRESS_AFTER_US 1000000
 #define PROGRESS_EVERY_US 100000
 
-static bool due(struct qr_cli_progress *p, uint64_t total)
+/* total_text: what `total` is, in words; NULL: it is not said. */
+static void show(struct qr_cli_progress *p, uint64_t done, uint64_t total, const char *total_text)
 {
     const int64_t now = qr_clock_us();
     if (now - p->began_us < PROGRESS_AFTER_US || now - p->shown_us < PROGRESS_EVERY_US || total == 0)
-        return false;
+        return;
     p->shown_us = now;
-    return true;
+    fprintf(stderr, "\r%s %3d %%%s%s", p->what, (int)(100.0 * (double)done / (double)total), total_text ? " of " : "",
+            total_text ? total_text : "");
+    fflush(stderr);
 }
 
 static void show_bytes(void *user, uint64_t done, uint64_t total)
 {
-    struct qr_cli_progress *p = user;
-    if (!due(p, total))
-        return;
-    fprintf(stderr, "\r%s %3d %% of %.1f GiB", p->what, (int)(100.0 * (double)done / (double)total), (double)total / 0x1p30);
-    fflush(stderr);
+    char size[QR_SIZE_TEXT];
+    show(user, done, total, qr_size_text(size, (int64_t)total));
 }
 
 void qr_cli_progress_show(void *progress, uint64_t done, uint64_t total)
 {
     struct qr_cli_progress *p = progress;
-    QR_ASSERT(p != NULL && p->terminal);
+    QR_ASSERT(p != NULL);
     QR_ASSERT(done <= total);
-    if (!due(p, total))
-        return;
-    fprintf(stderr, "\r%s %3d %%", p->what, (int)(100.0 * (double)done / (double)total));
-    fflush(stderr);
+    if (p->terminal)
+        show(p, done, total, NULL);
 }
 
 void qr_cli_progress_open(struct qr_cli_progress *p, const char *what)
@@ -293,17 +292,6 @@ int qr_cli_ids(struct qr_ids *out, const struct qr_json *array, const char *para
         qr_ids_push(out, (int32_t)id);
     }
     return 0;
-}
-
-void qr_cli_put_ids(struct qr_buf *out, const int32_t *ids, int32_t n)
-{
-    qr_buf_put_byte(out, '[');
-    for (int32_t i = 0; i < n; i++) {
-        if (i > 0)
-            qr_buf_put_byte(out, ',');
-        qr_buf_put_i64(out, ids[i]);
-    }
-    qr_buf_put_byte(out, ']');
 }
 
 int64_t qr_cli_requests_bytes(int64_t asked, int64_t left)

@@ -23,9 +23,6 @@ extern const int32_t qr_cli_n_commands;
 extern const struct qr_command qr_cmd_serve, qr_cmd_generate, qr_cmd_score, qr_cmd_tokenize, qr_cmd_detokenize, qr_cmd_template, qr_cmd_check, qr_cmd_plan,
     qr_cmd_data, qr_cmd_data_tokenizer, qr_cmd_train, qr_cmd_lora, qr_cmd_quantize, qr_cmd_bench;
 
-/* serve's settings: rows (owned by the caller, qr_free) and their number; the server's own rows stand in server/options.c. */
-struct qr_option *qr_cli_serve_rows(int32_t *n);
-
 /* Runs the command of a group that argv[1] names; without one prints the group's help. Returns the exit status. */
 int qr_cli_group(const struct qr_command *group, int argc, char **argv);
 
@@ -150,7 +147,7 @@ struct qr_cli_progress {
     bool terminal;
 };
 void qr_cli_progress_open(struct qr_cli_progress *p, const char *what);
-void qr_cli_progress_show(void *progress, uint64_t done, uint64_t total); /* where it is a terminal */
+void qr_cli_progress_show(void *progress, uint64_t done, uint64_t total); /* nothing where stderr is no terminal */
 void qr_cli_progress_begin(struct qr_cli_progress *p, struct qr_model_options *mo); /* of a model's loading, in bytes */
 void qr_cli_progress_end(struct qr_cli_progress *p); /* the line is taken away */
 
@@ -179,7 +176,6 @@ int qr_cli_each_line(FILE *in, int (*each)(void *user, const struct qr_json *v, 
 
 /* An array of integers that fit int32 -> ids (appended). */
 int qr_cli_ids(struct qr_ids *out, const struct qr_json *array, const char *param, struct qr_err *err);
-void qr_cli_put_ids(struct qr_buf *out, const int32_t *ids, int32_t n);
 
 /* What requests may hold of --max-bodies-size where `left` bytes are free beside all the rest: half of them at most, as the heap, sockets and the system take
  * their part of it. */

@@ -161,8 +161,9 @@ static void put_run(struct shower *w, const int32_t *ids, int32_t n, bool counts
 
 static void show_document(struct shower *w, int64_t doc)
 {
-    const struct qr_doc d = qr_shards_doc(w->s, doc);
-    const int32_t n = (int32_t)(w->o->n_tokens > 0 && d.n > w->o->n_tokens ? w->o->n_tokens : d.n < INT32_MAX ? d.n : INT32_MAX);
+    const int64_t n_all = qr_shards_doc_n(w->s, doc);
+    const int64_t most = w->o->n_tokens > 0 ? w->o->n_tokens : INT32_MAX;
+    const int32_t n = (int32_t)(n_all < most ? n_all : most);
     int32_t *ids = qr_alloc((size_t)n, sizeof *ids);
     bool *counts = qr_alloc((size_t)n, sizeof *counts);
     qr_shards_read(w->s, doc, 0, n, ids, counts);
@@ -170,27 +171,31 @@ static void show_document(struct shower *w, int64_t doc)
     counts[0] = false; /* nothing comes before it */
     for (int32_t i = 1; i < n; i++)
         n_targets += counts[i];
-    qr_buf_printf(&w->out, "--- document %lld: %lld tokens, %lld of the %d shown are targets\n", (long long)doc, (long long)d.n, (long long)n_targets, n);
+    qr_buf_printf(&w->out, "--- document %lld: %lld tokens, %lld of the %d shown are targets\n", (long long)doc,
+                  (long long)n_all, (long long)n_targets, n);
     for (int32_t i = 0, end; i < n; i = end) {
         for (end = i + 1; end < n && counts[end] == counts[i];)
             end++;
         put_run(w, ids + i, end - i, counts[i]);
     }
-    qr_buf_put_str(&w->out, n < d.n ? " ...\n" : "\n");
+    qr_buf_put_str(&w->out, n < n_all ? " ...\n" : "\n");
     qr_free(ids);
     qr_free(counts);
 }
 
 static void show_totals(struct qr_buf *out, const char *dir, const struct qr_shards *s, bool json)
 {
-    const long long n_docs = qr_shards_n_docs(s), n_tokens = qr_shards_n_tokens(s), n_targets = qr_shards_n_targets(s);
+    const struct qr_data_index *m = qr_shards_index(s);
+    const long long n_docs = m->n_docs, n_tokens = m->n_tokens, n_targets = m->n_targets;
     if (json)
         qr_buf_printf(out, "{\"n_docs\":%lld,\"n_tokens\":%lld,\"n_targets\":%lld,\"vocab_size\":%d,\"tokenizer\":\"%016llx\"}\n", n_docs, n_tokens, n_targets,
-                      qr_shards_vocab_size(s), (unsigned long long)qr_shards_tokenizer_hash(s));
+                      m->vocab_size, (unsigned long long)m->tokenizer);
     else
-        qr_buf_printf(out, "%s: %lld documents, %lld tokens (%.1f a document), %lld targets (%.1f %%), vocabulary %d, tokenizer %016llx\n", dir, n_docs,
-                      n_tokens, (double)n_tokens / (double)n_docs, n_targets, 100.0 * (double)n_targets / (double)n_tokens, qr_shards_vocab_size(s),
-                      (unsigned long long)qr_shards_tokenizer_hash(s));
+        qr_buf_printf(out,
+                      "%s: %lld documents, %lld tokens (%.1f a document), %lld targets (%.1f %%), vocabulary %d, "
+                      "tokenizer %016llx\n",
+                      dir, n_docs, n_tokens, (double)n_tokens / (double)n_docs, n_targets,
+                      100.0 * (double)n_targets / (double)n_tokens, m->vocab_size, (unsigned long long)m->tokenizer);
 }
 
 /* The tokenizer that made the data: the directory's own, unless another is named, which must be the same. */
@@ -199,9 +204,9 @@ static int open_tokenizer(struct qr_tokenizer **t, const char *dir, const struct
     const char *from = o->model ? o->model : dir;
     uint64_t hash;
     int rc = qr_data_tokenizer_hash(&hash, from, err);
-    if (rc == 0 && hash != qr_shards_tokenizer_hash(s))
+    if (rc == 0 && hash != qr_shards_index(s)->tokenizer)
         rc = qr_err_set(err, QR_E_INVALID, "'%s' has another tokenizer (%016llx) than the one that made the data (%016llx)", from, (unsigned long long)hash,
-                        (unsigned long long)qr_shards_tokenizer_hash(s));
+                        (unsigned long long)qr_shards_index(s)->tokenizer);
     return rc == 0 ? qr_tokenizer_open(t, from, err) : rc;
 }
 
@@ -219,7 +224,7 @@ static int show(struct qr_command_run *r, struct qr_err *err)
     if (rc == 0) {
         struct shower w = {.o = o, .s = s, .t = t, .colour = isatty(STDOUT_FILENO)};
         show_totals(&w.out, dir, s, o->json);
-        for (int64_t i = 0; !o->json && i < o->n_docs && o->first + i < qr_shards_n_docs(s); i++)
+        for (int64_t i = 0; !o->json && i < o->n_docs && o->first + i < qr_shards_index(s)->n_docs; i++)
             show_document(&w, o->first + i);
         fwrite(w.out.data, 1, w.out.len, stdout);
         qr_buf_release(&w.out);

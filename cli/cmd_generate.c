@@ -180,9 +180,9 @@ static int print_job(const struct generator *g, const struct job *j, struct qr_e
     qr_buf_init(&out);
     if (g->o->json) {
         qr_buf_put_str(&out, "{\"prompt_ids\":");
-        qr_cli_put_ids(&out, j->prompt.id, j->prompt.n);
+        qr_buf_put_ids(&out, j->prompt.id, j->prompt.n);
         qr_buf_put_str(&out, ",\"ids\":");
-        qr_cli_put_ids(&out, j->output.id, j->output.n);
+        qr_buf_put_ids(&out, j->output.id, j->output.n);
         qr_buf_put_str(&out, ",\"text\":");
         qr_json_put_str(&out, j->text.data, j->text.len);
         qr_buf_printf(&out, ",\"finish_reason\":\"%s\"}", finish[j->finish]);

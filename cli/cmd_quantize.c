@@ -57,7 +57,7 @@ static int write_weights(struct quantizer *q, struct qr_err *err)
         return rc;
     qr_buf_put_str(&q->files.names, "model.safetensors");
     qr_cli_progress_open(&progress, "quantizing");
-    q->how.progress = progress.terminal ? qr_cli_progress_show : NULL;
+    q->how.progress = qr_cli_progress_show;
     q->how.progress_user = &progress;
     rc = qr_quantize_write(path, q->st, &q->config, &q->how, &q->report, err);
     qr_cli_progress_end(&progress);

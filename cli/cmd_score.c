@@ -142,7 +142,7 @@ static int score_line(void *user, const struct qr_json *v, struct qr_buf *out, s
         rc = score_chunk(s, &r, &ids, first, ids.n - first < CHUNK_TOKENS ? ids.n - first : CHUNK_TOKENS, err);
     if (rc == 0) {
         qr_buf_put_str(out, "{\"ids\":");
-        qr_cli_put_ids(out, ids.id, ids.n);
+        qr_buf_put_ids(out, ids.id, ids.n);
         qr_buf_printf(out, ",\"logprobs\":[null%s]", r.logprobs.data ? r.logprobs.data : "");
         if (s->o->top > 0)
             qr_buf_printf(out, ",\"top\":[%s]", r.top.data);
@@ -187,7 +187,7 @@ static int open_scorer(struct scorer *s, struct qr_err *err)
         qr_model_tune_and_save(s->model, s->be, CHUNK_TOKENS);
     s->ctx_max = qr_model_config(s->model)->ctx_max;
     s->vocab = qr_model_config(s->model)->n_vocab;
-    qr_alone_init(&s->alone, s->model, s->be, s->lora, s->ctx_max, CHUNK_TOKENS, false);
+    qr_alone_init(&s->alone, s->model, s->be, s->lora, s->ctx_max, CHUNK_TOKENS, CHUNK_TOKENS, false);
     s->pick = qr_alloc((size_t)s->vocab, sizeof *s->pick);
     if (!s->be->mem->host)
         s->logits = s->be->mem->host_alloc((size_t)CHUNK_TOKENS * (size_t)s->vocab * sizeof *s->logits);

@@ -17,6 +17,7 @@
 #include "base/mem.h"
 #include "base/size.h"
 #include "base/thread.h"
+#include "base/utf8.h"
 #include "cli/cli.h"
 #include "engine/adapters.h"
 #include "server/server.h"
@@ -55,9 +56,8 @@ static char *own_name(const char *dir)
     char *path = realpath(dir, NULL);
     const char *from = path ? path : dir, *slash = strrchr(from, '/');
     char *name = qr_strdup(slash && slash[1] ? slash + 1 : from);
-    const size_t n = strlen(name), tail = sizeof ".gguf" - 1;
-    if (n > tail && strcmp(name + n - tail, ".gguf") == 0)
-        name[n - tail] = 0;
+    if (qr_ends_with(name, ".gguf"))
+        *strrchr(name, '.') = 0;
     free(path);
     return name;
 }
@@ -256,7 +256,6 @@ static int end_team(struct serve *s, int status, int rc, struct qr_err *err)
 
 static void hear_nothing(int signum)
 {
-    (void)signum;
 }
 
 /* Signals that scripts and service managers send for reasons of their own. The loop logs SIGHUP once there is one; nohup's wish is kept. */
@@ -312,21 +311,12 @@ static int serve(const struct serve_options *o)
     return s.status != 0 ? s.status : status;
 }
 
-static const struct qr_option own_rows[] = {
-    QR_CLI_MODEL_ROWS(struct serve_options, m), QR_CLI_ENGINE_ROWS(struct serve_options, e), QR_CLI_LORA_ROWS(struct serve_options, l),
-    {.name = "verbose", .brief = true, .letter = 'v', .type = QR_OPT_FLAG, .offset = offsetof(struct serve_options, verbose), .builtin = "false",
-     .group = "Output", .help = "Log what happens, request by request."}};
-
-struct qr_option *qr_cli_serve_rows(int32_t *n)
-{
-    QR_ASSERT(n != NULL);
-    QR_ASSERT(qr_server_option_count() > 0);
-    *n = QR_COUNT(own_rows) + qr_server_option_count();
-    struct qr_option *table = qr_alloc((size_t)*n, sizeof *table);
-    memcpy(table, own_rows, sizeof own_rows);
-    qr_server_option_rows(table + QR_COUNT(own_rows), offsetof(struct serve_options, s));
-    return table;
-}
+static const struct qr_option table[] = {
+    QR_CLI_MODEL_ROWS(struct serve_options, m), QR_CLI_ENGINE_ROWS(struct serve_options, e),
+    QR_CLI_LORA_ROWS(struct serve_options, l),
+    QR_OPTION(struct serve_options, verbose, FLAG, "verbose", .brief = true, .letter = 'v', .builtin = "false",
+              .group = "Output", .help = "Log what happens, request by request."),
+    QR_SERVER_ROWS(struct serve_options, s)};
 
 /* --check-config: what a start would refuse. A file of settings may leave the model to a flag. */
 static int check(const struct serve_options *o)
@@ -344,19 +334,15 @@ static int check(const struct serve_options *o)
 
 static int serve_main(int argc, char **argv)
 {
-    struct qr_command c = qr_cmd_serve;
-    struct qr_option *table = qr_cli_serve_rows(&c.n_options);
     struct serve_options o = {0};
     struct qr_option_set *set;
-    c.table = table;
-    int status = qr_command_read(&set, &c, &o, argc, argv);
-    if (status < 0) {
-        outlive_signals();
-        qr_log_set_level(o.verbose ? QR_LOG_DEBUG : QR_LOG_INFO);
-        status = qr_options_wants_check(set) ? check(&o) : serve(&o);
-        qr_options_free(set);
-    }
-    qr_free(table);
+    int status = qr_command_read(&set, &qr_cmd_serve, &o, argc, argv);
+    if (status >= 0)
+        return status;
+    outlive_signals();
+    qr_log_set_level(o.verbose ? QR_LOG_DEBUG : QR_LOG_INFO);
+    status = qr_options_wants_check(set) ? check(&o) : serve(&o);
+    qr_options_free(set);
     return status;
 }
 
@@ -369,5 +355,6 @@ const struct qr_command qr_cmd_serve = {
     .text = "Serves a model over HTTP: /v1/completions, /v1/chat/completions, /v1/embeddings, /v1/models, /tokenize, /health,\n"
             "/metrics and more.\n"
             "SIGTERM finishes what is running, refuses what is new and exits 0; a second one stops at once. SIGHUP reloads nothing.",
-    .args = "model", .checks = true, .main = serve_main,
+    .args = "model", .checks = true,
+    .table = table, .n_options = QR_COUNT(table), .main = serve_main,
 };

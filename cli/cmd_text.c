@@ -39,7 +39,7 @@ static int tokenize_line(void *user, const struct qr_json *v, struct qr_buf *out
     int rc = qr_tokenizer_encode(user, &ids, s, len, flags, err);
     if (rc == 0) {
         qr_buf_put_str(out, "{\"ids\":");
-        qr_cli_put_ids(out, ids.id, ids.n);
+        qr_buf_put_ids(out, ids.id, ids.n);
         qr_buf_put_byte(out, '}');
     }
     qr_ids_release(&ids);

@@ -15,6 +15,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/size.h"
 #include "bench/kern/probe.h"
 #include "cli/cli.h"
 #include "cli/train_sample.h"
@@ -73,7 +74,7 @@ static void print_plan(const struct qr_trainer *t)
     if (t->c->epochs > 0)
         qr_buf_printf(&text, "epochs: %g, of %.1f steps each: %lld steps\n", t->c->epochs, t->epoch_steps, (long long)t->n_steps);
     fwrite(text.data, 1, text.len, stdout);
-    qr_train_screen_hint(t->c, t->n_steps, t->epoch_steps, qr_shards_n_tokens(t->shards));
+    qr_train_screen_hint(t->c, t->n_steps, t->epoch_steps, qr_shards_index(t->shards)->n_tokens);
     fflush(stdout);
     qr_buf_release(&text);
 }
@@ -140,7 +141,7 @@ static int check_memory(struct run *r, struct qr_err *err)
     const int64_t held = qr_memory_of_process("VmRSS");
     qr_train_plan_add(&r->t->plan, "kernels' scratch", qr_backend_scratch_bytes(be));
     qr_train_plan_add(&r->t->plan, "program, tokenizer, data read so far", (size_t)held > scratch ? (size_t)held - scratch : 0);
-    qr_train_plan_add(&r->t->plan, "a file being written, the plot", QR_FILE_BLOCK_BYTES + qr_train_plot_bytes(r->t->n_steps));
+    qr_train_plan_add(&r->t->plan, "a file being written", QR_FILE_BLOCK_BYTES);
     qr_train_plan_add(&r->t->plan, "what travels between ranks", r->comm.window_bytes + (r->t->par.shard == QR_SHARD_NONE ? 0 : QR_PARTS_PIECE_BYTES));
     if (r->o->trace && r->first && (size_t)held + PROBE_BYTES > r->t->plan.total)
         qr_train_plan_add(&r->t->plan, "more, while memory is measured", (size_t)held + PROBE_BYTES - r->t->plan.total);
@@ -370,13 +371,9 @@ static int steps(struct run *r, int *status, struct qr_err *err)
 
 static void put_memory(struct qr_buf *out, const char *what, size_t planned, size_t peak)
 {
-    struct qr_buf text = {0};
-    qr_train_put_bytes(&text, planned);
-    qr_buf_printf(out, "  %-38s%12s", what, text.data);
-    qr_buf_clear(&text);
-    qr_train_put_bytes(&text, peak);
-    qr_buf_printf(out, "%12s\n", text.data);
-    qr_buf_release(&text);
+    char size[2][QR_SIZE_TEXT];
+    qr_buf_printf(out, "  %-38s%12s%12s\n", what, qr_size_text(size[0], (int64_t)planned),
+                  qr_size_text(size[1], (int64_t)peak));
 }
 
 /* --memory: every part as planned and at its peak. What is not of the tape is in use as a whole. */

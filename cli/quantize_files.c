@@ -26,7 +26,7 @@
 #include "tokenizer/gguf_tokens.h"
 #include "train/data/tokenizer_files.h"
 
-#define BYTES_MAX ((size_t)4 << 30) /* weights of a stage */
+#define CONFIG_BYTES_MAX ((size_t)1 << 30)
 
 /* Of a stage: what it is, and a Dense stage's weights, which stay as they are. */
 static const char *const of_stage[] = {"config.json", "model.safetensors"};
@@ -51,29 +51,8 @@ void qr_quantize_files_release(struct qr_quantize_files *f)
 static int write_file(void *user, const char *name, const void *bytes, size_t n, struct qr_err *err)
 {
     struct qr_quantize_files *f = user;
-    char path[QR_PATH_MAX];
-    int rc = qr_path_join(path, f->dir, name, err);
     qr_buf_printf(&f->names, "%s%s", f->names.len ? ", " : "", name);
-    return rc ? rc : qr_file_write(path, bytes, n, true, err);
-}
-
-/* DIR/name under the same name; what is not there is left out. */
-static int copy_file(struct qr_quantize_files *f, const char *from, const char *name, struct qr_err *err)
-{
-    char path[QR_PATH_MAX];
-    struct qr_map_file file;
-    struct qr_err why;
-    int rc = qr_path_join(path, from, name, err);
-    const int opened = rc ? rc : qr_map_file_open(&file, path, BYTES_MAX, &why);
-    if (rc || opened == QR_E_NOT_FOUND)
-        return rc;
-    if (opened) {
-        *err = why;
-        return opened;
-    }
-    rc = write_file(f, name, file.data, file.n_bytes, err);
-    qr_map_file_close(&file);
-    return rc;
+    return qr_dir_write(f->dir, name, bytes, n, true, err);
 }
 
 /* ---- configuration ---- */
@@ -145,7 +124,7 @@ static int copy_stage(void *user, const char *stage, struct qr_err *err)
         return qr_err_set(err, QR_E_IO, "%s: cannot be made: %s", path, strerror(errno));
     for (int i = 0; i < QR_COUNT(of_stage) && rc == 0; i++) {
         rc = qr_path_join(name, stage, of_stage[i], err);
-        rc = rc ? rc : copy_file(f, c->from, name, err);
+        rc = rc ? rc : qr_files_of(c->from, (const char *const[]){name}, 1, write_file, f, err);
     }
     return rc ? rc : qr_dir_sync(path, err);
 }
@@ -161,8 +140,7 @@ int qr_quantize_files_write(struct qr_quantize_files *f, const char *dir, const 
     if (rc || qr_source_gguf(source))
         return rc ? rc : tell_tokenizer(f, qr_source_gguf(source), err);
     rc = qr_tokenizer_files(from, write_file, f, err);
-    for (int i = 0; i < QR_COUNT(others) && rc == 0; i++)
-        rc = copy_file(f, from, others[i], err);
+    rc = rc ? rc : qr_files_of(from, others, QR_COUNT(others), write_file, f, err);
     return rc ? rc : qr_pooling_stages(from, copy_stage, &(struct copying){f, from}, err);
 }
 
@@ -200,7 +178,6 @@ struct entry {
 static int compare_stage(void *user, const char *stage, struct qr_err *err)
 {
     struct entry *e = user;
-    (void)err;
     e->is_stage = e->is_stage || strcmp(stage, e->name) == 0;
     return 0;
 }
@@ -224,7 +201,8 @@ static bool is_quantized(const char *dir)
     struct qr_map_file file;
     struct qr_json *root = NULL;
     struct qr_err unread;
-    if (qr_path_join(path, dir, "config.json", &unread) != 0 || qr_map_file_open(&file, path, BYTES_MAX, &unread) != 0)
+    if (qr_path_join(path, dir, "config.json", &unread) != 0 ||
+        qr_map_file_open(&file, path, CONFIG_BYTES_MAX, &unread) != 0)
         return false;
     const bool yes = qr_json_parse(&root, file.data ? (const char *)file.data : "", file.n_bytes, &qr_json_limits_request, &unread) == 0 &&
                      qr_json_type(root) == QR_JSON_T_OBJECT && qr_json_find(root, "quantization_config") != NULL;

@@ -107,13 +107,7 @@ static void walk_window(struct qr_alone *a, const struct qr_quantize_text *t, in
     }
 }
 
-/* Windows of the part that is held out, then those to calibrate with: number i of n is done. */
-static void tell(struct qr_cli_progress *p, int32_t i, int32_t n)
-{
-    if (p->terminal)
-        qr_cli_progress_show(p, (uint64_t)i, (uint64_t)n);
-}
-
+/* Windows of the part that is held out, then those to calibrate with. */
 static int walk_windows(struct qr_alone *a, double *perplexity, struct qr_calibration *calibration, const struct qr_quantize_text *t, const _Atomic int *stop,
                         struct qr_err *err)
 {
@@ -125,14 +119,14 @@ static int walk_windows(struct qr_alone *a, double *perplexity, struct qr_calibr
     qr_cli_progress_open(&progress, calibration ? "calibrating" : "measuring");
     for (int32_t i = 0; !atomic_load(stop) && i < t->n_held; i++) {
         walk_window(a, t, n_rest + i, &sum, &n);
-        tell(&progress, i + 1, n_all);
+        qr_cli_progress_show(&progress, (uint64_t)i + 1, (uint64_t)n_all);
     }
     *perplexity = exp(sum / (double)n);
     if (calibration)
         qr_calibration_watch(calibration, &a->exec);
     for (int32_t i = 0; !atomic_load(stop) && calibration && i < t->n_calibrate; i++) {
         walk_window(a, t, (int32_t)((int64_t)i * n_rest / t->n_calibrate), NULL, NULL);
-        tell(&progress, t->n_held + i + 1, n_all);
+        qr_cli_progress_show(&progress, (uint64_t)(t->n_held + i) + 1, (uint64_t)n_all);
     }
     qr_cli_progress_end(&progress);
     return atomic_load(stop) ? qr_err_set(err, QR_E_CLOSED, "interrupted") : 0;
@@ -161,7 +155,7 @@ int qr_quantize_text_measure(double *perplexity, struct qr_calibration **calibra
     rc = rc ? rc : check_ids(t, qr_model_config(m)->n_vocab, err);
     if (rc == 0) {
         struct qr_calibration *c = calibration ? qr_calibration_new(m) : NULL;
-        qr_alone_init(&a, m, be, NULL, least(WINDOW_TOKENS, qr_model_config(m)->ctx_max), ROWS, c != NULL);
+        qr_alone_init(&a, m, be, NULL, least(WINDOW_TOKENS, qr_model_config(m)->ctx_max), ROWS, ROWS, c != NULL);
         rc = walk_windows(&a, perplexity, c, t, stop, err);
         qr_alone_release(&a);
         if (calibration)

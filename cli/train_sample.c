@@ -6,7 +6,6 @@
 #include "base/mem.h"
 
 #define CHUNK_TOKENS 64
-#define BLOCK_TOKENS 16
 
 static int read_prompts(struct qr_train_sampler *s, int32_t ctx_max, struct qr_err *err)
 {
@@ -32,7 +31,7 @@ int qr_train_sampler_open(struct qr_train_sampler *s, struct qr_trainer *t, stru
 {
     QR_ASSERT(s != NULL && t != NULL);
     QR_ASSERT(err != NULL && t->params->planned);
-    *s = (struct qr_train_sampler){.c = t->c, .mem = t->be->mem};
+    *s = (struct qr_train_sampler){.c = t->c};
     if (t->c->sample.every == 0)
         return 0;
     struct qr_model *model;
@@ -41,12 +40,8 @@ int qr_train_sampler_open(struct qr_train_sampler *s, struct qr_trainer *t, stru
     rc = rc ? rc : qr_model_over(&model, &t->model, &t->params->weights, t->be, err);
     if (rc)
         return rc;
-    const int32_t n_blocks = (s->ctx_max + BLOCK_TOKENS - 1) / BLOCK_TOKENS;
-    s->kv = qr_model_kv_view(model, NULL, n_blocks, BLOCK_TOKENS);
-    s->kv_bytes = (size_t)n_blocks * qr_kv_block_bytes(&s->kv);
-    s->act_bytes = qr_model_act_bytes(model, CHUNK_TOKENS, 1);
+    qr_train_plan_add(&t->plan, "samples", qr_alone_bytes(model, s->ctx_max, CHUNK_TOKENS, 1));
     qr_model_close(model);
-    qr_train_plan_add(&t->plan, "samples", s->kv_bytes + s->act_bytes);
     return 0;
 }
 
@@ -59,26 +54,9 @@ int qr_train_sampler_begin(struct qr_train_sampler *s, const struct qr_trainer *
     int rc = qr_model_over(&s->model, &t->model, &t->params->weights, t->be, err);
     if (rc)
         return rc;
-    s->kv.base = s->kv_mem = s->mem->alloc(s->kv_bytes);
-    s->act_mem = s->mem->alloc(s->act_bytes);
-    qr_arena_init_fixed(&s->act, s->act_mem, s->act_bytes);
-    qr_exec_init(&s->exec, s->model, t->be, &s->act, &s->kv);
+    qr_alone_init(&s->alone, s->model, t->be, NULL, s->ctx_max, CHUNK_TOKENS, 1, false);
     qr_sampler_init(&s->sampler, t->model.n_vocab);
-    s->count = qr_alloc((size_t)s->ctx_max, sizeof *s->count);
-    for (int32_t i = 0; i < s->ctx_max; i++)
-        s->count[i] = i;
     return 0;
-}
-
-/* Rows ids[first .. first + n) of the sequence; logits behind the last. */
-static float *compute(struct qr_train_sampler *s, const int32_t *ids, int32_t first, int32_t n)
-{
-    const int32_t row_start[2] = {0, n}, ctx_len = first + n, last = n - 1;
-    const struct qr_batch b = {.n_tokens = n, .n_seqs = 1, .n_prefill_seqs = first == 0 || n > 1, .n_logits = 1, .block_tokens = BLOCK_TOKENS,
-                               .table_stride = (s->ctx_max + BLOCK_TOKENS - 1) / BLOCK_TOKENS, .ids = ids + first, .pos = s->count + first,
-                               .slot = s->count + first, .row_start = row_start, .ctx_len = &ctx_len, .block_table = s->count, .logit_row = &last};
-    const struct qr_tensor logits = qr_model_forward(&s->exec, &b);
-    return logits.data;
 }
 
 static bool ends(const struct qr_train_sampler *s, int32_t id)
@@ -107,7 +85,7 @@ void qr_train_sampler_write(struct qr_train_sampler *s, int32_t i, struct qr_buf
     memcpy(ids, prompt->id, (size_t)n * sizeof *ids);
     struct qr_logits row = {0};
     for (int32_t first = 0; first < n; first += CHUNK_TOKENS)
-        row.x = compute(s, ids, first, n - first < CHUNK_TOKENS ? n - first : CHUNK_TOKENS);
+        row.x = qr_alone_step(&s->alone, ids, first, n - first < CHUNK_TOKENS ? n - first : CHUNK_TOKENS).data;
     while (n < s->ctx_max && n - prompt->n < s->c->sample.tokens) {
         const int32_t id = qr_sample(&s->sampler, &row, &how, ids, n, prompt->n, NULL, 0, i);
         if (ends(s, id))
@@ -115,7 +93,7 @@ void qr_train_sampler_write(struct qr_train_sampler *s, int32_t i, struct qr_buf
         qr_buf_put(text, piece, qr_detok_push(&detok, piece, id));
         ids[n++] = id;
         if (n < s->ctx_max)
-            row.x = compute(s, ids, n - 1, 1);
+            row.x = qr_alone_step(&s->alone, ids, n - 1, 1).data;
     }
     qr_buf_put(text, piece, qr_detok_flush(&detok, piece));
     qr_free(piece);
@@ -129,11 +107,8 @@ void qr_train_sampler_close(struct qr_train_sampler *s)
         qr_ids_release(&s->prompt[i]);
     qr_free(s->prompt);
     if (s->model) {
-        qr_exec_release(&s->exec);
-        s->mem->free(s->kv_mem);
-        s->mem->free(s->act_mem);
+        qr_alone_release(&s->alone);
         qr_sampler_release(&s->sampler);
-        qr_free(s->count);
         qr_model_close(s->model);
     }
     qr_tokenizer_close(s->tokenizer);

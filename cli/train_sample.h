@@ -5,7 +5,7 @@
 #define QR_CLI_TRAIN_SAMPLE_H
 
 #include "engine/sampler.h"
-#include "model/model.h"
+#include "model/alone.h"
 #include "tokenizer/tokenizer.h"
 #include "train/trainer.h"
 
@@ -14,15 +14,9 @@ struct qr_train_sampler {
     struct qr_tokenizer *tokenizer;  /* owned, as everything below */
     struct qr_ids *prompt;           /* [c->sample.prompts.n] */
     int32_t ctx_max;                 /* of the longest text */
-    size_t kv_bytes, act_bytes;
     struct qr_model *model;
-    struct qr_kv_view kv;
-    void *kv_mem, *act_mem;
-    struct qr_arena act;
-    struct qr_exec exec;
+    struct qr_alone alone;
     struct qr_sampler sampler;
-    int32_t *count;                  /* 0, 1, 2, ...: rows, positions, blocks */
-    const struct qr_mem_ops *mem;    /* borrowed */
 };
 
 /* Reads the tokenizer and the prompts, adds what texts take to the trainer's plan. Nothing when there are none to write. */

@@ -107,16 +107,11 @@ void qr_cli_warn_variables(const struct qr_command *c)
     struct look l = {.command = c, .row = c->table, .n = c->n_options};
     if (c->sub)
         return;
-    struct qr_option *serve = NULL;
 #ifdef QUIRE_SERVER
-    serve = qr_cli_serve_rows(&l.n_serve);
+    l.serve = qr_cmd_serve.table;
+    l.n_serve = qr_cmd_serve.n_options;
 #endif
-    l.serve = serve;
-    if (!l.row) {
-        l.row = serve;
-        l.n = l.n_serve;
-    } else
+    if (!is_serve(&l))
         look_at_short(&l);
     look_at_own(&l);
-    qr_free(serve);
 }

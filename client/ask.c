@@ -38,12 +38,12 @@ void qr_ask_init(struct qr_ask *a)
 {
     QR_ASSERT(a != NULL);
     memset(a, 0, sizeof *a);
-    qr_answer_init(&a->answer);
+    qr_chunk_init(&a->answer);
 }
 
 void qr_ask_release(struct qr_ask *a)
 {
-    qr_answer_release(&a->answer);
+    qr_chunk_release(&a->answer);
     qr_buf_release(&a->raw);
 }
 
@@ -77,7 +77,7 @@ static void take_chunk(struct exchange *x)
         x->ask->last_ns = qr_clock_ns();
         x->ask->first_ns = x->ask->n_pieces++ == 0 ? x->ask->last_ns : x->ask->first_ns;
     }
-    qr_answer_add(&x->ask->answer, &x->chunk);
+    qr_chunk_add(&x->ask->answer, &x->chunk);
     piece(x, &x->chunk.reasoning, true);
     piece(x, &x->chunk.text, false);
     piece(x, &x->chunk.refusal, false);
@@ -140,11 +140,11 @@ static void server_error(struct exchange *x)
     end_with(x, QR_ASK_SERVER_ERROR);
 }
 
-static void on_event(void *arg, const struct qr_sse_event *e)
+static void on_event(void *arg, const char *data, size_t n)
 {
     struct exchange *x = arg;
     struct qr_err why;
-    if (qr_chunk_parse(&x->chunk, e->data, e->data_len, &why) != 0) {
+    if (qr_chunk_parse(&x->chunk, data, n, &why) != 0) {
         x->bad_stream = true;
         qr_err_set(x->err, QR_E_INVALID, "the server's stream is damaged: %.400s", why.msg);
     } else if (x->chunk.is_error) {
@@ -304,7 +304,8 @@ enum qr_ask_end qr_ask_run(struct qr_ask *a, const char *method, const char *pat
     x->began_ns = qr_clock_ns();
     x->call = (struct qr_http_call){.method = method, .path = path, .api_key = a->api_key, .body = body, .n_body = n_body,
                                     .on_head = on_head, .on_body = on_body, .on_end = on_end, .arg = x};
-    qr_answer_clear(&a->answer);
+    qr_chunk_release(&a->answer);
+    qr_chunk_init(&a->answer);
     a->status = a->signal = 0;
     a->sent_ns = a->first_ns = a->last_ns = a->end_ns = 0;
     a->n_pieces = 0;
@@ -328,6 +329,18 @@ enum qr_ask_end qr_ask_run(struct qr_ask *a, const char *method, const char *pat
     return end;
 }
 
+const char *qr_ask_next_model(const struct qr_json *list, const struct qr_json **m)
+{
+    QR_ASSERT(list != NULL);
+    QR_ASSERT(m != NULL);
+    for (*m = *m == NULL ? qr_json_first(list) : qr_json_after(*m); *m != NULL; *m = qr_json_after(*m)) {
+        const struct qr_json *id = qr_json_find(*m, "id");
+        if (id != NULL && qr_json_type(id) == QR_JSON_T_STRING)
+            return qr_json_str(id, NULL);
+    }
+    return NULL;
+}
+
 enum qr_ask_end qr_ask_first_model(struct qr_ask *a, struct qr_buf *name, struct qr_err *err)
 {
     QR_ASSERT(a != NULL);
@@ -338,10 +351,9 @@ enum qr_ask_end qr_ask_first_model(struct qr_ask *a, struct qr_buf *name, struct
     struct qr_json *doc = NULL;
     struct qr_err why;
     if (qr_json_parse(&doc, qr_buf_text(&a->raw), a->raw.len, &qr_json_limits_file, &why) == 0) {
-        const struct qr_json *data = qr_json_find(doc, "data"), *first = data != NULL ? qr_json_first(data) : NULL;
-        const struct qr_json *id = first != NULL ? qr_json_find(first, "id") : NULL;
-        if (id != NULL && qr_json_type(id) == QR_JSON_T_STRING)
-            qr_buf_put_str(name, qr_json_str(id, NULL));
+        const struct qr_json *data = qr_json_find(doc, "data"), *m = NULL;
+        const char *first = data != NULL ? qr_ask_next_model(data, &m) : NULL;
+        qr_buf_put_str(name, first != NULL ? first : "");
     }
     qr_json_free(doc);
     if (name->len > 0)

@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/json.h"
 #include "client/chunk.h"
 #include "client/http_client.h"
 #include "client/term.h"
@@ -36,7 +37,7 @@ struct qr_ask {
     void *arg;                   /* borrowed from the caller */
 
     /* results */
-    struct qr_answer answer;
+    struct qr_chunk answer;
     struct qr_buf raw;           /* of an answer that was no stream, or an error: its body */
     int32_t status;              /* HTTP, 0 when none came */
     int64_t sent_ns, first_ns, last_ns, end_ns; /* request written, first and last piece of the answer (0: none), end; qr_clock_ns */
@@ -51,6 +52,9 @@ void qr_ask_release(struct qr_ask *a);
  * SERVER_ERROR, NO_CONNECT and NO_MODEL *err says what happened and what to do; else it is untouched. */
 enum qr_ask_end qr_ask_run(struct qr_ask *a, const char *method, const char *path, const char *body, size_t n_body,
                            struct qr_err *err);
+
+/* The name of the first model after `*m` that has one, of a list that GET /models answered; NULL at its end. */
+const char *qr_ask_next_model(const struct qr_json *list, const struct qr_json **m);
 
 /* Asks GET /models for the first model's name, into `name`. */
 enum qr_ask_end qr_ask_first_model(struct qr_ask *a, struct qr_buf *name, struct qr_err *err);

@@ -33,8 +33,8 @@ struct qr_tool_calls {
 struct qr_chunk {
     bool done;       /* the stream's closing [DONE] */
     bool has_choice; /* choices was not empty and spoke of choice 0 */
-    bool has_text, has_refusal, has_reasoning; /* present and not null (perhaps empty) */
     bool has_usage, is_error;
+    int32_t n_chunks; /* of a sum: objects that were added, [DONE] apart */
     struct qr_buf role, text, refusal, reasoning, finish; /* owned; empty when absent */
     struct qr_buf error_message, error_code;              /* owned; of is_error. A numeric code is kept as its digits */
     struct qr_tool_calls tools;
@@ -51,20 +51,8 @@ int qr_chunk_parse(struct qr_chunk *c, const char *data, size_t n, struct qr_err
 /* True when the chunk carries something generated: text, refusal, reasoning or a piece of a tool call. */
 bool qr_chunk_generates(const struct qr_chunk *c);
 
-struct qr_answer {
-    bool done, has_text, has_refusal, has_usage;
-    int32_t n_chunks; /* objects that were added, [DONE] apart */
-    struct qr_buf role, text, refusal, reasoning, finish; /* owned */
-    struct qr_tool_calls tools;
-    struct qr_usage usage;
-};
-
-void qr_answer_init(struct qr_answer *a);
-void qr_answer_release(struct qr_answer *a);
-void qr_answer_clear(struct qr_answer *a);
-
-/* c must not be an error. */
-void qr_answer_add(struct qr_answer *a, const struct qr_chunk *c);
+/* Adds a stream's next chunk, which must not be an error, to what the stream has said so far. */
+void qr_chunk_add(struct qr_chunk *sum, const struct qr_chunk *c);
 
 /* The bytes of b as a terminated string, "" when it is empty. */
 const char *qr_buf_text(const struct qr_buf *b);

@@ -85,13 +85,15 @@ static void finish(struct qr_client_conn *c, enum qr_http_outcome outcome, const
 
 static void on_connected(uv_connect_t *req, int status);
 
-/* The kept connection was dead: the same bytes on a fresh one. */
-static void send_again(struct qr_client_conn *c)
+/* The request goes on with a fresh connection, and the same bytes: the kept one was dead, or its address does not
+ * answer (libuv's handle is spent after a failed attempt). */
+static void start_afresh(struct qr_client_conn *c)
 {
     struct qr_http_request *r = c->request;
     struct qr_client_conn *fresh = qr_client_conn_new(c->client, r);
+    fresh->addr_tried = c->connected ? 0 : c->addr_tried;
+    r->sent_again |= c->connected;
     r->conn = fresh;
-    r->sent_again = true;
     qr_buf_put(&fresh->out, c->out.data, c->out.len);
     c->request = NULL;
     qr_client_conn_close(c);
@@ -103,28 +105,15 @@ static void lost(struct qr_client_conn *c, enum qr_http_outcome outcome, const c
     if (c->request == NULL)
         qr_client_conn_close(c);
     else if (c->reused && !c->got_byte && !c->request->sent_again && outcome == QR_HTTP_CUT)
-        send_again(c);
+        start_afresh(c);
     else
         finish(c, outcome, detail, false);
-}
-
-/* The next address, on a new connection: libuv's handle is spent after a failed attempt. */
-static void try_next_address(struct qr_client_conn *c)
-{
-    struct qr_http_request *r = c->request;
-    struct qr_client_conn *next = qr_client_conn_new(c->client, r);
-    next->addr_tried = c->addr_tried;
-    r->conn = next;
-    qr_buf_put(&next->out, c->out.data, c->out.len);
-    c->request = NULL;
-    qr_client_conn_close(c);
-    qr_client_conn_connect(next);
 }
 
 static void connect_failed(struct qr_client_conn *c, const char *why)
 {
     if (c->addr_tried < c->client->n_addr)
-        try_next_address(c);
+        start_afresh(c);
     else
         finish(c, QR_HTTP_NO_CONNECT, why, false);
 }

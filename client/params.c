@@ -26,12 +26,6 @@ static bool is_whole(const struct qr_sampling_row *row)
     return row->kind != QR_SAMPLING_FLOAT;
 }
 
-void qr_chat_params_init(struct qr_chat_params *p)
-{
-    QR_ASSERT(p != NULL);
-    memset(p, 0, sizeof *p);
-}
-
 void qr_chat_params_release(struct qr_chat_params *p)
 {
     for (int i = 0; i < p->n_stop; i++)

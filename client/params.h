@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "base/sampling.h"
 
+/* All zero: nothing is set. */
 struct qr_chat_params {
     bool set[QR_P_N];
     double value[QR_P_N];
@@ -20,7 +21,6 @@ struct qr_chat_params {
     int32_t n_stop;
 };
 
-void qr_chat_params_init(struct qr_chat_params *p);
 void qr_chat_params_release(struct qr_chat_params *p);
 
 /* name as in the API ("max_tokens"; "-" for "_" is fine), or "stop", which adds one. The text "default" unsets. `shown` is how errors

@@ -108,7 +108,7 @@ static bool answer(struct qr_repl *r)
     struct qr_talk *t = r->talk;
     struct qr_err err;
     enum qr_ask_end end = qr_talk_ask(t, &err);
-    const struct qr_answer *a = &t->ask.answer;
+    const struct qr_chunk *a = &t->ask.answer;
     if (end == QR_ASK_DONE) {
         const struct qr_buf *text = a->text.len > 0 ? &a->text : &a->refusal;
         qr_session_add(&t->session, QR_ROLE_ASSISTANT, qr_buf_text(text), text->len, false);

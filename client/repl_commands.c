@@ -118,21 +118,10 @@ static enum qr_repl_next run_system(struct qr_repl *r, const char *arg)
     return QR_REPL_PROMPT;
 }
 
-/* The name of the first model after `*m` that has one, of a list that GET /models answered; NULL at its end. */
-static const char *next_model(const struct qr_json *list, const struct qr_json **m)
-{
-    for (*m = *m == NULL ? qr_json_first(list) : qr_json_after(*m); *m != NULL; *m = qr_json_after(*m)) {
-        const struct qr_json *id = qr_json_find(*m, "id");
-        if (id != NULL && qr_json_type(id) == QR_JSON_T_STRING)
-            return qr_json_str(id, NULL);
-    }
-    return NULL;
-}
-
 static void say_models(struct qr_repl *r, const struct qr_json *list)
 {
     const struct qr_json *m = NULL;
-    for (const char *name; (name = next_model(list, &m)) != NULL;)
+    for (const char *name; (name = qr_ask_next_model(list, &m)) != NULL;)
         qr_repl_say(r, "%s %s", strcmp(name, qr_buf_text(&r->talk->model)) == 0 ? "*" : " ", name);
 }
 
@@ -142,7 +131,7 @@ static void switch_model(struct qr_repl *r, const char *to, const struct qr_json
     struct qr_buf *model = &r->talk->model;
     const struct qr_json *m = NULL;
     const char *name = NULL;
-    while (list != NULL && (name = next_model(list, &m)) != NULL && strcmp(name, to) != 0)
+    while (list != NULL && (name = qr_ask_next_model(list, &m)) != NULL && strcmp(name, to) != 0)
         ;
     if (list != NULL && name == NULL) {
         qr_repl_say(r, "The server has no model '%s'; the conversation goes on with '%s'. The server's models:", to, qr_buf_text(model));
@@ -172,7 +161,7 @@ static enum qr_repl_next run_model(struct qr_repl *r, const char *arg)
         return complain(r, &err);
     if (doc != NULL)
         list = qr_json_find(doc, "data");
-    if (list != NULL && next_model(list, &m) == NULL)
+    if (list != NULL && qr_ask_next_model(list, &m) == NULL)
         list = NULL;
     if (arg[0] != '\0')
         switch_model(r, arg, list);
@@ -215,21 +204,13 @@ static enum qr_repl_next run_regen(struct qr_repl *r, const char *arg)
 
 /* ---- files ---- */
 
-static enum qr_repl_next needs_file(struct qr_repl *r, const char *name)
-{
-    qr_repl_say(r, "%s needs a file's name.", name);
-    return QR_REPL_PROMPT;
-}
-
 static enum qr_repl_next run_read(struct qr_repl *r, const char *arg)
 {
     struct qr_buf text = {0};
     struct qr_err err;
-    if (arg[0] == '\0')
-        return needs_file(r, "/read");
-    if (strcmp(arg, "-") == 0 || qr_file_read(&text, arg, QR_FILE_ANY, READ_MAX, &err) != 0) {
+    if (qr_file_read(&text, arg, QR_FILE_ANY, READ_MAX, &err) != 0) {
         qr_buf_release(&text);
-        return strcmp(arg, "-") == 0 ? needs_file(r, "/read") : complain(r, &err);
+        return complain(r, &err);
     }
     qr_buf_printf(&r->attached, "%sFile %s:\n", r->attached.len > 0 ? "\n" : "", arg);
     qr_buf_put(&r->attached, text.data, text.len);
@@ -241,8 +222,6 @@ static enum qr_repl_next run_read(struct qr_repl *r, const char *arg)
 static enum qr_repl_next run_save(struct qr_repl *r, const char *arg)
 {
     struct qr_err err;
-    if (arg[0] == '\0')
-        return needs_file(r, "/save");
     if (qr_session_save(&r->talk->session, arg, &err) != 0)
         return complain(r, &err);
     qr_repl_say(r, "%d messages written to %s.", r->talk->session.n, arg);
@@ -252,8 +231,6 @@ static enum qr_repl_next run_save(struct qr_repl *r, const char *arg)
 static enum qr_repl_next run_load(struct qr_repl *r, const char *arg)
 {
     struct qr_err err;
-    if (arg[0] == '\0')
-        return needs_file(r, "/load");
     if (qr_session_load(&r->talk->session, arg, &err) != 0)
         return complain(r, &err);
     qr_repl_say(r, "%d messages read from %s.", r->talk->session.n, arg);
@@ -389,6 +366,20 @@ static enum qr_repl_next run_help(struct qr_repl *r, const char *arg)
     return QR_REPL_PROMPT;
 }
 
+static bool takes_file(const struct command *c)
+{
+    return strcmp(c->arg, "FILE") == 0;
+}
+
+static enum qr_repl_next run_command(struct qr_repl *r, const struct command *c, const char *arg)
+{
+    const bool is_stdin = strcmp(arg, "-") == 0 && c->run == run_read;
+    if (!takes_file(c) || (arg[0] != '\0' && !is_stdin))
+        return c->run(r, arg);
+    qr_repl_say(r, "%s needs a file's name.", c->name);
+    return QR_REPL_PROMPT;
+}
+
 enum qr_repl_next qr_repl_command(struct qr_repl *r, const char *line)
 {
     QR_ASSERT(r != NULL);
@@ -410,7 +401,7 @@ enum qr_repl_next qr_repl_command(struct qr_repl *r, const char *line)
     for (int i = 0; i < QR_COUNT(commands); i++) {
         known[i] = commands[i].name;
         if (strcmp(commands[i].name, name) == 0)
-            return commands[i].run(r, arg);
+            return run_command(r, &commands[i], arg);
     }
     const char *near = qr_nearest(name, known, QR_COUNT(commands));
     if (near != NULL)
@@ -459,8 +450,9 @@ void qr_repl_complete(void *arg, const char *line, size_t n, void (*add)(void *t
     *blank = '\0';
     if (strchr(word, ' ') != NULL)
         return;
-    if (strcmp(text, "/read") == 0 || strcmp(text, "/save") == 0 || strcmp(text, "/load") == 0)
-        complete_files(word, add, to);
+    for (int i = 0; i < QR_COUNT(commands); i++)
+        if (takes_file(&commands[i]) && strcmp(text, commands[i].name) == 0)
+            complete_files(word, add, to);
     for (int32_t i = 0; strcmp(text, "/set") == 0 && qr_param_name(i) != NULL; i++)
         if (strncmp(qr_param_name(i), word, strlen(word)) == 0)
             add(to, qr_param_name(i));

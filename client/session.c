@@ -20,12 +20,6 @@ const char *qr_role_name(enum qr_role role)
     return role_names[role];
 }
 
-void qr_session_init(struct qr_session *s)
-{
-    QR_ASSERT(s != NULL);
-    *s = (struct qr_session){0};
-}
-
 static void drop_from(struct qr_session *s, int32_t first)
 {
     for (int32_t i = first; i < s->n; i++)

@@ -26,7 +26,6 @@ struct qr_session {
     int32_t n, cap;
 };
 
-void qr_session_init(struct qr_session *s);
 void qr_session_release(struct qr_session *s);
 
 void qr_session_add(struct qr_session *s, enum qr_role role, const char *text, size_t len, bool stopped);

@@ -9,21 +9,18 @@
 
 static const char bom[3] = {'\xef', '\xbb', '\xbf'};
 
-void qr_sse_init(struct qr_sse_reader *r, size_t event_bytes_max, void (*on_event)(void *, const struct qr_sse_event *),
-                 void *arg)
+void qr_sse_init(struct qr_sse_reader *r, size_t event_bytes_max, qr_sse_on_event *on_event, void *arg)
 {
     QR_ASSERT(r != NULL);
     QR_ASSERT(on_event != NULL);
     QR_ASSERT(event_bytes_max > 0);
-    *r = (struct qr_sse_reader){.on_event = on_event, .arg = arg, .event_bytes_max = event_bytes_max, .retry_ms = -1};
+    *r = (struct qr_sse_reader){.on_event = on_event, .arg = arg, .event_bytes_max = event_bytes_max};
 }
 
 void qr_sse_release(struct qr_sse_reader *r)
 {
     qr_buf_release(&r->line);
     qr_buf_release(&r->data);
-    qr_buf_release(&r->type);
-    qr_buf_release(&r->id);
     qr_buf_release(&r->decoded);
 }
 
@@ -31,9 +28,6 @@ void qr_sse_reset(struct qr_sse_reader *r)
 {
     qr_buf_clear(&r->line);
     qr_buf_clear(&r->data);
-    qr_buf_clear(&r->type);
-    qr_buf_clear(&r->id);
-    r->retry_ms = -1;
     r->n_bom = 0;
     r->after_cr = r->has_data = r->stopped = false;
 }
@@ -44,82 +38,20 @@ void qr_sse_stop(struct qr_sse_reader *r)
     r->stopped = true;
 }
 
-struct span {
-    size_t at, len; /* in r->decoded, when it had to be decoded */
-    bool decoded;
-};
-
-/* Appends a repaired copy of `text` to r->decoded when it is not valid UTF-8. */
-static struct span decode(struct qr_sse_reader *r, const struct qr_buf *text)
-{
-    struct span s = {.at = r->decoded.len, .len = text->len};
-    if (text->len == 0 || qr_utf8_valid_prefix(text->data, text->len) == text->len)
-        return s;
-    qr_buf_reserve(&r->decoded, 3 * text->len + 2);
-    s.len = qr_utf8_lossy(r->decoded.data + s.at, text->data, text->len);
-    s.decoded = true;
-    r->decoded.len += s.len;
-    qr_buf_put_byte(&r->decoded, '\0');
-    return s;
-}
-
-static const char *text_of(const struct qr_sse_reader *r, const struct qr_buf *text, struct span s)
-{
-    return s.decoded ? r->decoded.data + s.at : s.len != 0 ? text->data : "";
-}
-
 static void dispatch(struct qr_sse_reader *r)
 {
-    if (r->has_data) {
+    const struct qr_buf *said = &r->data;
+    if (r->data.len > 0 && qr_utf8_valid_prefix(r->data.data, r->data.len) != r->data.len) {
         qr_buf_clear(&r->decoded);
-        struct span data = decode(r, &r->data), type = decode(r, &r->type), id = decode(r, &r->id);
-        struct qr_sse_event e = {.data = text_of(r, &r->data, data), .data_len = data.len,
-                                 .type = text_of(r, &r->type, type), .type_len = type.len,
-                                 .last_id = text_of(r, &r->id, id), .last_id_len = id.len};
-        if (e.type_len == 0) {
-            e.type = "message";
-            e.type_len = 7;
-        }
-        r->on_event(r->arg, &e);
+        qr_buf_reserve(&r->decoded, 3 * r->data.len + 1);
+        r->decoded.len = qr_utf8_lossy(r->decoded.data, r->data.data, r->data.len);
+        r->decoded.data[r->decoded.len] = '\0';
+        said = &r->decoded;
     }
+    if (r->has_data)
+        r->on_event(r->arg, said->len > 0 ? said->data : "", said->len);
     qr_buf_clear(&r->data);
-    qr_buf_clear(&r->type);
     r->has_data = false;
-}
-
-static void take_retry(struct qr_sse_reader *r, const char *value, size_t n)
-{
-    int64_t ms = 0;
-    for (size_t i = 0; i < n; i++) {
-        if (value[i] < '0' || value[i] > '9' || ms > INT64_MAX / 20)
-            return;
-        ms = ms * 10 + (value[i] - '0');
-    }
-    if (n > 0)
-        r->retry_ms = ms;
-}
-
-static int take_field(struct qr_sse_reader *r, const char *name, size_t name_len, const char *value, size_t n,
-                      struct qr_err *err)
-{
-    if (name_len == 4 && memcmp(name, "data", 4) == 0) {
-        if (r->data.len + n + 1 > r->event_bytes_max)
-            return qr_err_set(err, QR_E_TOO_LARGE, "an event of the stream is larger than %zu bytes", r->event_bytes_max);
-        if (r->has_data)
-            qr_buf_put_byte(&r->data, '\n');
-        qr_buf_put(&r->data, value, n);
-        r->has_data = true;
-    } else if (name_len == 5 && memcmp(name, "event", 5) == 0) {
-        qr_buf_clear(&r->type);
-        qr_buf_put(&r->type, value, n);
-    } else if (name_len == 2 && memcmp(name, "id", 2) == 0) {
-        if (n != 0 && memchr(value, '\0', n) != NULL)
-            return 0;
-        qr_buf_clear(&r->id);
-        qr_buf_put(&r->id, value, n);
-    } else if (name_len == 5 && memcmp(name, "retry", 5) == 0)
-        take_retry(r, value, n);
-    return 0;
 }
 
 static int take_line(struct qr_sse_reader *r, const char *line, size_t n, struct qr_err *err)
@@ -129,14 +61,18 @@ static int take_line(struct qr_sse_reader *r, const char *line, size_t n, struct
         return 0;
     }
     const char *colon = memchr(line, ':', n);
-    if (colon == line)
-        return 0; /* a comment */
-    if (colon == NULL)
-        return take_field(r, line, n, "", 0, err);
-    const char *value = colon + 1, *end = line + n;
+    const char *end = line + n, *name_end = colon != NULL ? colon : end, *value = colon != NULL ? colon + 1 : end;
+    if (name_end - line != 4 || memcmp(line, "data", 4) != 0)
+        return 0; /* a comment, or another field */
     if (value < end && *value == ' ')
         value++;
-    return take_field(r, line, (size_t)(colon - line), value, (size_t)(end - value), err);
+    if (r->data.len + (size_t)(end - value) + 1 > r->event_bytes_max)
+        return qr_err_set(err, QR_E_TOO_LARGE, "an event of the stream is larger than %zu bytes", r->event_bytes_max);
+    if (r->has_data)
+        qr_buf_put_byte(&r->data, '\n');
+    qr_buf_put(&r->data, value, (size_t)(end - value));
+    r->has_data = true;
+    return 0;
 }
 
 /* Skips a byte order mark at the very start; bytes that only began like one are put back in front of the first line. */

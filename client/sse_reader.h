@@ -2,8 +2,8 @@
  *
  * The rules are those of the WHATWG HTML standard, section 9.2 "Server-sent events": lines end in CR, LF or CRLF; one byte
  * order mark at the start is skipped; `:` begins a comment; one space after the colon is dropped; `data` lines are joined by
- * LF; an event without data is not dispatched; what has no closing blank line at the end of the stream is dropped; an id
- * with U+0000 and a retry that is not all digits are ignored; ill-formed UTF-8 becomes U+FFFD.
+ * LF; an event without data is not dispatched; what has no closing blank line at the end of the stream is dropped;
+ * ill-formed UTF-8 becomes U+FFFD. Types, ids and retry times say nothing in these servers' streams, and are skipped.
  * One owning thread. The reader allocates only while its buffers grow.
  */
 #ifndef QR_CLIENT_SSE_READER_H
@@ -16,26 +16,20 @@
 #include "base/buf.h"
 #include "base/err.h"
 
-/* All three are borrowed for the time of the call and terminated; their bytes are valid UTF-8. */
-struct qr_sse_event {
-    const char *type; /* "message" when the stream named none */
-    const char *data;
-    const char *last_id; /* of the stream so far, "" when none */
-    size_t type_len, data_len, last_id_len;
-};
+/* An event's data: borrowed for the time of the call, terminated, valid UTF-8. It must not feed or release the
+ * reader. */
+typedef void qr_sse_on_event(void *arg, const char *data, size_t n);
 
 struct qr_sse_reader {
-    void (*on_event)(void *arg, const struct qr_sse_event *event); /* must not feed or release this reader */
-    void *arg;                                                     /* borrowed from the caller */
+    qr_sse_on_event *on_event;
+    void *arg;                        /* borrowed from the caller */
     size_t event_bytes_max;
-    struct qr_buf line, data, type, id, decoded; /* owned */
-    int64_t retry_ms;                            /* the last `retry` field, -1 before one came */
-    uint8_t n_bom;                               /* bytes of a byte order mark seen at the start; 3: past the start */
+    struct qr_buf line, data, decoded; /* owned */
+    uint8_t n_bom;                    /* bytes of a byte order mark seen at the start; 3: past the start */
     bool after_cr, has_data, stopped;
 };
 
-void qr_sse_init(struct qr_sse_reader *r, size_t event_bytes_max, void (*on_event)(void *, const struct qr_sse_event *),
-                 void *arg);
+void qr_sse_init(struct qr_sse_reader *r, size_t event_bytes_max, qr_sse_on_event *on_event, void *arg);
 void qr_sse_release(struct qr_sse_reader *r);
 
 /* Back to the start of a stream; buffers are kept. */

@@ -360,13 +360,11 @@ void qr_comm_place(const struct qr_comm *c, int32_t *local_rank, int32_t *local_
 
 void *qr_comm_plain_alloc(struct qr_comm *c, size_t n_bytes)
 {
-    (void)c;
     return qr_alloc_aligned(n_bytes, 64);
 }
 
 void qr_comm_plain_free(struct qr_comm *c, void *p)
 {
-    (void)c;
     qr_free_aligned(p);
 }
 

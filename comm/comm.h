@@ -61,9 +61,6 @@ struct qr_comm {
 /* One rank: sums and copies are what is there. */
 void qr_comm_open_single(struct qr_comm *c);
 
-/* n ranks as threads of this process: c[n], each to be used and closed by one thread. */
-int qr_comm_open_threads(struct qr_comm *c, int32_t n, struct qr_err *err);
-
 /* What processes of one machine share, made before they are forked (launch.h does that); each then opens its rank. It has no name in any file system, so
  * nothing is left of it however they end. Errors: QR_E_NO_ROOM, QR_E_USAGE. */
 struct qr_comm_shared;
@@ -85,7 +82,7 @@ int qr_comm_open_mpi(struct qr_comm *c, struct qr_err *err);
 /* Closes what was opened, and a zeroed comm. A rank that closes with calls not waited for gives up. */
 void qr_comm_close(struct qr_comm *c);
 
-/* "single", "threads", "shm", "mpi". */
+/* "single", "shm", "mpi". */
 const char *qr_comm_name(const struct qr_comm *c);
 
 /* Starts a call; *ticket names it. Waits only when 256 calls are in flight. Errors: those of qr_comm_wait, of earlier

@@ -96,7 +96,6 @@ static size_t area_of(const struct qr_comm_shared *s, int32_t rank)
 
 static void *reach(void *user, int32_t rank, uint64_t place)
 {
-    (void)rank;
     const struct process *p = user;
     return (char *)p->shared->board + place;
 }

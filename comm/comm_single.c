@@ -6,18 +6,15 @@
 
 static int run(struct qr_comm *c, const struct qr_comm_call *call, struct qr_err *err)
 {
-    (void)c, (void)call, (void)err;
     return 0;
 }
 
 static void tell(struct qr_comm *c, const char *why, bool own)
 {
-    (void)c, (void)why, (void)own;
 }
 
 static void nothing(struct qr_comm *c)
 {
-    (void)c;
 }
 
 void qr_comm_open_single(struct qr_comm *c)

@@ -336,8 +336,9 @@ uint64_t qr_engine_find_adapter(const struct qr_engine *e, const char *name)
 
 static void describe(struct qr_adapter_info *out, const struct qr_adapter *s)
 {
-    *out = (struct qr_adapter_info){.id = s->id, .rank = s->rank, .n_inside = s->n_inside, .leaving = s->state == QR_ADAPTER_LEAVING,
-                                    .loaded_s = s->loaded_s, .n_requests = s->n_requests, .prompt_tokens = s->prompt_tokens,
+    *out = (struct qr_adapter_info){.id = s->id, .rank = s->rank, .n_inside = (uint64_t)s->n_inside,
+                                    .leaving = s->state == QR_ADAPTER_LEAVING, .loaded_s = s->loaded_s,
+                                    .n_requests = s->n_requests, .prompt_tokens = s->prompt_tokens,
                                     .output_tokens = s->output_tokens};
     memcpy(out->name, s->name, sizeof out->name);
 }

@@ -38,9 +38,10 @@ uint64_t qr_engine_find_adapter(const struct qr_engine *e, const char *name);
 struct qr_adapter_info {
     char name[QR_ADAPTER_NAME_MAX];
     uint64_t id;
-    int32_t rank, n_inside;      /* the largest rank; requests that have not ended */
-    bool leaving;                /* unloaded, and waits for these */
+    int32_t rank;                /* the largest */
+    bool leaving;                /* unloaded, and waits for the requests inside */
     int64_t loaded_s;            /* wall clock */
+    uint64_t n_inside;           /* requests that have not ended */
     uint64_t n_requests, prompt_tokens, output_tokens; /* since it was loaded */
 };
 

@@ -67,13 +67,6 @@ static int32_t stretch_len(int32_t n_vocab, int32_t i)
     return n_vocab - i * QR_STRETCH < QR_STRETCH ? n_vocab - i * QR_STRETCH : QR_STRETCH;
 }
 
-/* The places among `most` of all stretches that are at least v, for stretches [i, i + QR_STRETCH): at[0..) counts from i. */
-static int32_t find_stretches(int32_t at[QR_STRETCH], const struct qr_row_math *math, const float *most, int32_t n_stretches, int32_t i, float v)
-{
-    const int32_t left = n_stretches - i;
-    return math->find(at, most + i, left < QR_STRETCH ? left : QR_STRETCH, v);
-}
-
 /* ---- log-probabilities ---- */
 
 struct qr_logits qr_logits_at(float *logits, int64_t stride, const struct qr_stretches *known, int64_t row)
@@ -146,22 +139,26 @@ static void find_top_within(struct qr_token_logprob *out, const struct qr_row_ma
         insert_top(out, n_top, from + at[k], row->x[from + at[k]]);
 }
 
-/* The n_top largest, in stretches: one that holds nothing larger than the last of the list is not read a second time. */
+/* The first stretch from number i on that holds a number of at least v; the number of stretches: there is none. */
+static int32_t next_stretch(const struct qr_row_math *math, const struct qr_logits *row, int32_t n_vocab, int32_t i,
+                            float v)
+{
+    const int32_t n = (n_vocab + QR_STRETCH - 1) / QR_STRETCH;
+    if (row->largest)
+        return i < n ? i + math->first(row->largest + i, n - i, v) : n;
+    while (i < n && !(math->max(row->x + i * QR_STRETCH, stretch_len(n_vocab, i), -INFINITY) >= v))
+        i++;
+    return i;
+}
+
+/* The n_top largest, in stretches: one that holds nothing as large as the last of the list is not read. */
 static void find_top(struct qr_token_logprob *out, const struct qr_row_math *math, const struct qr_logits *row, int32_t n_vocab, int32_t n_top)
 {
     const float least = reached_by(math, row, n_vocab, n_top);
-    const int32_t n_stretches = (n_vocab + QR_STRETCH - 1) / QR_STRETCH;
-    for (int32_t i = 0; !row->largest && i < n_stretches; i++) {
-        const float most = math->max(row->x + i * QR_STRETCH, stretch_len(n_vocab, i), -INFINITY);
-        if (out->n_top < n_top || most > out->top_logprob[n_top - 1])
-            find_top_within(out, math, row, n_vocab, n_top, i, least);
-    }
-    for (int32_t i = 0; row->largest && i < n_stretches; i += QR_STRETCH) {
-        int32_t at[QR_STRETCH] QR_UNINITIALIZED;
-        const int32_t n = find_stretches(at, math, row->largest, n_stretches, i, least);
-        for (int32_t k = 0; k < n; k++)
-            if (out->n_top < n_top || row->largest[i + at[k]] > out->top_logprob[n_top - 1])
-                find_top_within(out, math, row, n_vocab, n_top, i + at[k], least);
+    float last = least;
+    for (int32_t i = 0; (i = next_stretch(math, row, n_vocab, i, last)) * QR_STRETCH < n_vocab; i++) {
+        find_top_within(out, math, row, n_vocab, n_top, i, least);
+        last = out->n_top == n_top && out->top_logprob[n_top - 1] > least ? out->top_logprob[n_top - 1] : least;
     }
 }
 
@@ -179,17 +176,9 @@ static int32_t rank_within(const struct qr_row_math *math, const struct qr_logit
 static int32_t rank_of(const struct qr_row_math *math, const struct qr_logits *row, int32_t n_vocab, int32_t id)
 {
     const float v = row->x[id];
-    const int32_t n_stretches = (n_vocab + QR_STRETCH - 1) / QR_STRETCH;
     int32_t rank = 1;
-    for (int32_t i = 0; !row->largest && i < n_stretches; i++)
-        if (math->max(row->x + i * QR_STRETCH, stretch_len(n_vocab, i), -INFINITY) >= v)
-            rank += rank_within(math, row, n_vocab, i, id, v);
-    for (int32_t i = 0; row->largest && i < n_stretches; i += QR_STRETCH) {
-        int32_t at[QR_STRETCH] QR_UNINITIALIZED;
-        const int32_t n = find_stretches(at, math, row->largest, n_stretches, i, v);
-        for (int32_t k = 0; k < n; k++)
-            rank += rank_within(math, row, n_vocab, i + at[k], id, v);
-    }
+    for (int32_t i = 0; (i = next_stretch(math, row, n_vocab, i, v)) * QR_STRETCH < n_vocab; i++)
+        rank += rank_within(math, row, n_vocab, i, id, v);
     return rank;
 }
 

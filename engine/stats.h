@@ -17,12 +17,24 @@ struct qr_hist {
     uint64_t n;
     double sum;
 };
-void qr_hist_init(struct qr_hist *h, const double *bound, int32_t n_bounds);
 void qr_hist_add(struct qr_hist *h, double v);
 
-/* vLLM's bounds, so that dashboards fit, and finer ones of our own (see docs/operations.md). */
-extern const double qr_bounds_ttft_s[], qr_bounds_itl_s[], qr_bounds_latency_s[], qr_bounds_fine_s[], qr_bounds_tokens[], qr_bounds_step_tokens[];
-extern const int32_t qr_n_bounds_ttft_s, qr_n_bounds_itl_s, qr_n_bounds_latency_s, qr_n_bounds_fine_s, qr_n_bounds_tokens, qr_n_bounds_step_tokens;
+/* ROW(field of struct qr_stats, bounds, name in /metrics, help). vLLM's bounds, so that dashboards fit, and finer ones
+ * of our own (see docs/operations.md). Times in seconds. */
+#define QR_HISTOGRAMS(ROW)                                                                                             \
+    ROW(ttft, ttft, "vllm:time_to_first_token_seconds", "From arrival to the first token.")                            \
+    ROW(itl, itl, "vllm:inter_token_latency_seconds", "Between tokens of one sequence.")                               \
+    ROW(tpot, itl, "vllm:request_time_per_output_token_seconds", "Mean time per token after the first, per request.")  \
+    ROW(e2e, latency, "vllm:e2e_request_latency_seconds", "From arrival to the end.")                                  \
+    ROW(queue, latency, "vllm:request_queue_time_seconds", "From arrival to the first admission.")                     \
+    ROW(prefill_time, latency, "vllm:request_prefill_time_seconds", "From admission to the first token.")              \
+    ROW(decode_time, latency, "vllm:request_decode_time_seconds", "From the first token to the end.")                  \
+    ROW(prompt_len, tokens, "vllm:request_prompt_tokens", "Prompt length.")                                            \
+    ROW(output_len, tokens, "vllm:request_generation_tokens", "Output length.")                                        \
+    ROW(step_tokens, step_tokens, "vllm:iteration_tokens_total", "Tokens computed in one step.")                       \
+    ROW(ttft_fine, fine, "quire_time_to_first_token_seconds", "From arrival to the first token, finer.")               \
+    ROW(itl_fine, fine, "quire_inter_token_latency_seconds", "Between tokens of one sequence, finer.")                 \
+    ROW(step_fine, fine, "quire_step_duration_seconds", "One engine step.")
 
 /* Where the engine thread's time goes. All but MODEL, WAIT and IDLE is the engine's own work. */
 enum qr_step_part {
@@ -48,9 +60,9 @@ struct qr_stats {
     /* Of a device that draws: time from the end of a wait to the end of the next one, where that found the device done (QR_WAITED_NS) though the next step was
      * launched before it. The device had nothing to do for some part of that time: an upper bound, and 0 where the device always had work. */
     int64_t unfed_ns;
-    struct qr_hist ttft, itl, e2e, queue, prefill_time, decode_time, tpot;      /* seconds, vLLM's bounds */
-    struct qr_hist ttft_fine, itl_fine, step_fine;                              /* seconds, our bounds */
-    struct qr_hist prompt_len, output_len, step_tokens;                         /* tokens */
+#define QR_HIST_FIELD(field, ...) struct qr_hist field;
+    QR_HISTOGRAMS(QR_HIST_FIELD)
+#undef QR_HIST_FIELD
 };
 
 void qr_stats_init(struct qr_stats *s); /* everything zero, histograms with their bounds */

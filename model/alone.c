@@ -7,17 +7,30 @@
 
 #define BLOCK_TOKENS 16
 
+static int32_t n_blocks_of(int32_t ctx_max)
+{
+    return (ctx_max + BLOCK_TOKENS - 1) / BLOCK_TOKENS;
+}
+
+size_t qr_alone_bytes(const struct qr_model *m, int32_t ctx_max, int32_t rows_max, int32_t logits_max)
+{
+    QR_ASSERT(m != NULL);
+    QR_ASSERT(ctx_max > 0 && rows_max > 0);
+    const struct qr_kv_view kv = qr_model_kv_view(m, NULL, n_blocks_of(ctx_max), BLOCK_TOKENS);
+    return (size_t)n_blocks_of(ctx_max) * qr_kv_block_bytes(&kv) + qr_model_act_bytes(m, rows_max, logits_max);
+}
+
 void qr_alone_init(struct qr_alone *a, struct qr_model *m, struct qr_backend *be, const struct qr_lora *lora, int32_t ctx_max, int32_t rows_max,
-                   bool watched)
+                   int32_t logits_max, bool watched)
 {
     QR_ASSERT(a != NULL && m != NULL && be != NULL);
-    QR_ASSERT(ctx_max > 0 && rows_max > 0);
-    const int32_t n_blocks = (ctx_max + BLOCK_TOKENS - 1) / BLOCK_TOKENS;
-    *a = (struct qr_alone){.model = m, .be = be, .ctx_max = ctx_max, .rows_max = rows_max};
+    QR_ASSERT(ctx_max > 0 && rows_max > 0 && logits_max > 0 && logits_max <= rows_max);
+    const int32_t n_blocks = n_blocks_of(ctx_max);
+    *a = (struct qr_alone){.model = m, .be = be, .ctx_max = ctx_max, .rows_max = rows_max, .logits_max = logits_max};
     a->kv = qr_model_kv_view(m, NULL, n_blocks, BLOCK_TOKENS);
     a->kv.base = a->kv_mem = be->mem->alloc((size_t)n_blocks * qr_kv_block_bytes(&a->kv));
-    size_t act_bytes = qr_model_act_bytes(m, rows_max, rows_max);
-    const size_t unfused = lora || watched ? qr_model_unfused_act_bytes(m, rows_max, rows_max) : 0;
+    size_t act_bytes = qr_model_act_bytes(m, rows_max, logits_max);
+    const size_t unfused = lora || watched ? qr_model_unfused_act_bytes(m, rows_max, logits_max) : 0;
     act_bytes = unfused > act_bytes ? unfused : act_bytes;
     a->act_mem = qr_model_act_alloc(m, be, act_bytes);
     qr_arena_init_fixed(&a->act, a->act_mem, act_bytes);
@@ -54,13 +67,14 @@ struct qr_tensor qr_alone_step(struct qr_alone *a, const int32_t *ids, int32_t f
 {
     QR_ASSERT(a != NULL && ids != NULL);
     QR_ASSERT(n > 0 && n <= a->rows_max && first >= 0 && first <= a->ctx_max - n);
-    const int32_t row_start[2] = {0, n}, ctx_len = first + n;
+    const int32_t row_start[2] = {0, n}, ctx_len = first + n, n_logits = n < a->logits_max ? n : a->logits_max;
     for (int32_t i = 0; i < n; i++)
         a->pos[i] = first + i;
     const struct qr_row_group all = {.row = a->row, .n_rows = n};
-    const struct qr_batch b = {.n_tokens = n, .n_seqs = 1, .n_prefill_seqs = 1, .n_logits = n, .block_tokens = BLOCK_TOKENS,
-                               .table_stride = (a->ctx_max + BLOCK_TOKENS - 1) / BLOCK_TOKENS, .ids = ids + first, .pos = a->pos, .slot = a->pos,
-                               .row_start = row_start, .ctx_len = &ctx_len, .block_table = a->table, .logit_row = a->row, .logit_scale = a->scale,
-                               .group = &all, .n_groups = a->exec.lora ? 1 : 0};
+    const struct qr_batch b = {.n_tokens = n, .n_seqs = 1, .n_prefill_seqs = 1, .n_logits = n_logits,
+                               .block_tokens = BLOCK_TOKENS, .table_stride = n_blocks_of(a->ctx_max),
+                               .ids = ids + first, .pos = a->pos, .slot = a->pos, .row_start = row_start,
+                               .ctx_len = &ctx_len, .block_table = a->table, .logit_row = a->row + n - n_logits,
+                               .logit_scale = a->scale, .group = &all, .n_groups = a->exec.lora ? 1 : 0};
     return qr_model_forward(&a->exec, &b);
 }

@@ -4,7 +4,6 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "server/call.h"
-#include "server/route.h"
 
 /* ---- prepare ---- */
 
@@ -73,11 +72,4 @@ static void prepare(struct qr_call *call)
     qr_ids_release(&ids);
 }
 
-void qr_api_chat(struct qr_server *s, struct qr_conn *c)
-{
-    static const struct qr_call_kind kind = {.api = QR_API_CHAT, .prepare = prepare};
-    QR_ASSERT(s != NULL);
-    QR_ASSERT(c != NULL);
-    s->n_chat++;
-    qr_call_start(s, c, &kind);
-}
+const struct qr_call_kind qr_call_chat = {.api = QR_API_CHAT, .counted = QR_COUNTED_CHAT, .prepare = prepare};

@@ -1,9 +1,7 @@
 /* POST /v1/completions. */
 #include <stdio.h>
 
-#include "base/assert.h"
 #include "server/call.h"
-#include "server/route.h"
 
 static void path_of(char out[32], bool many, int32_t i)
 {
@@ -33,12 +31,12 @@ static int read_prompt(struct qr_call *call, struct qr_ids *ids, struct qr_buf *
             qr_tokenizer_decode(s->model.tokenizer, echo, ids->id, ids->n, p->sampling.skip_special);
         return 0;
     }
-    size_t len;
-    const char *text = qr_json_str(v, &len);
-    unsigned flags = (p->add_special ? QR_ENCODE_ADD_SPECIAL : 0u) | (s->config.trust_special ? QR_ENCODE_PARSE_SPECIAL : 0u);
-    if (p->echo)
+    if (p->echo) {
+        size_t len;
+        const char *text = qr_json_str(v, &len);
         qr_buf_put(echo, text, len);
-    int rc = qr_tokenizer_encode(s->model.tokenizer, ids, text, len, flags, err);
+    }
+    int rc = qr_call_encode(call, ids, v, p->add_special, err);
     if (rc == 0 && ids->n == 0 && qr_tokenizer_bos(s->model.tokenizer) >= 0)
         qr_ids_push(ids, qr_tokenizer_bos(s->model.tokenizer)); /* an empty text is the beginning of any */
     return rc;
@@ -69,11 +67,5 @@ static void prepare(struct qr_call *call)
     qr_ids_release(&ids);
 }
 
-void qr_api_completions(struct qr_server *s, struct qr_conn *c)
-{
-    static const struct qr_call_kind kind = {.api = QR_API_COMPLETIONS, .prepare = prepare};
-    QR_ASSERT(s != NULL);
-    QR_ASSERT(c != NULL);
-    s->n_completions++;
-    qr_call_start(s, c, &kind);
-}
+const struct qr_call_kind qr_call_completions = {
+    .api = QR_API_COMPLETIONS, .counted = QR_COUNTED_COMPLETIONS, .prepare = prepare};

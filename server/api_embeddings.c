@@ -8,7 +8,6 @@
 #include "base/assert.h"
 #include "base/mem.h"
 #include "server/call.h"
-#include "server/route.h"
 
 #define INPUTS_MAX 2048     /* OpenAI's limit */
 #define TEXT_BYTES 20       /* of a number as text, "-1.23456789e-10,", with some of its buffer's room */
@@ -23,49 +22,46 @@ static int32_t n_embd(const struct qr_call *call)
     return qr_engine_model(call->server->model.engine)->n_embd;
 }
 
-static int read_fields(struct qr_call *call, struct qr_err *err)
+/* What a body may say; NULL: it does not. */
+struct fields {
+    const struct qr_json *model, *input, *dimensions, *format, *cut, *add_special;
+};
+
+static int read_fields(struct qr_call *call, const struct fields *f, struct qr_err *err)
 {
-    const struct qr_json *doc = call->params.doc, *model = qr_json_find(doc, "model"), *n = qr_json_find(doc, "dimensions");
-    const struct qr_json *format = qr_json_find(doc, "encoding_format"), *cut = qr_json_find(doc, "truncate_prompt_tokens");
     const int32_t width = qr_pooling_width(&call->server->model.pooling, n_embd(call));
     char excerpt[72];
     int64_t i = width;
-    if (!qr_json_is_null(model) && qr_json_type(model) != QR_JSON_T_STRING)
-        return qr_wrong_type(err, "model", "a string", model);
-    if (!qr_json_is_null(n) && (qr_json_type(n) != QR_JSON_T_NUMBER || !qr_json_is_integer_text(n)))
-        return qr_wrong_type(err, "dimensions", "an integer", n);
-    if (!qr_json_is_null(n) && (!qr_json_i64(n, &i) || i < 1 || i > width))
-        return qr_err_at(err, QR_E_INVALID, "dimensions", "dimensions must be between 1 and %d, found %s", width, qr_json_excerpt(excerpt, n));
-    if (!qr_json_is_null(cut))
+    if (f->dimensions && qr_json_type(f->dimensions) == QR_JSON_T_NUMBER && !qr_json_is_integer_text(f->dimensions))
+        return qr_wrong_type(err, "dimensions", "an integer", f->dimensions);
+    const int rc = f->dimensions ? qr_read_whole(&i, f->dimensions, "dimensions", 1, width, err) : 0;
+    if (rc != 0)
+        return rc;
+    if (f->cut)
         return qr_err_at(err, QR_E_UNSUPPORTED, "truncate_prompt_tokens", "truncate_prompt_tokens is not supported; send inputs that fit");
     call->n_dimensions = (int32_t)i;
-    if (qr_json_is_null(format))
-        return 0;
-    if (qr_json_type(format) != QR_JSON_T_STRING)
-        return qr_wrong_type(err, "encoding_format", "\"float\" or \"base64\"", format);
-    call->base64 = strcmp(qr_json_str(format, NULL), "base64") == 0;
-    if (!call->base64 && strcmp(qr_json_str(format, NULL), "float") != 0)
-        return qr_err_at(err, QR_E_INVALID, "encoding_format", "encoding_format must be \"float\" or \"base64\", found %s", qr_json_excerpt(excerpt, format));
+    call->base64 = f->format && strcmp(qr_json_str(f->format, NULL), "base64") == 0;
+    if (f->format && !call->base64 && strcmp(qr_json_str(f->format, NULL), "float") != 0)
+        return qr_err_at(err, QR_E_INVALID, "encoding_format",
+                         "encoding_format must be \"float\" or \"base64\", found %s",
+                         qr_json_excerpt(excerpt, f->format));
     return 0;
 }
 
 static int read_input(const struct qr_call *call, struct qr_ids *ids, const struct qr_json *v, const char *path, bool add_special, struct qr_err *err)
 {
-    const struct qr_server *s = call->server;
     int rc = 0;
-    size_t n = 1;
-    if (qr_json_type(v) == QR_JSON_T_STRING) {
-        const char *text = qr_json_str(v, &n);
-        const unsigned flags = (add_special ? QR_ENCODE_ADD_SPECIAL : 0u) | (s->config.trust_special ? QR_ENCODE_PARSE_SPECIAL : 0u);
-        if (n > 0)
-            rc = qr_tokenizer_encode(s->model.tokenizer, ids, text, n, flags, err);
-    } else if (qr_json_type(v) == QR_JSON_T_ARRAY) {
-        rc = qr_read_token_ids(ids, v, path, qr_engine_limits(s->model.engine)->vocab, err);
-    } else {
-        return qr_wrong_type(err, path, "a string or an array of token ids", v);
-    }
+    size_t n = 0;
+    if (qr_json_type(v) == QR_JSON_T_STRING)
+        qr_json_str(v, &n);
+    if (n > 0)
+        rc = qr_call_encode(call, ids, v, add_special, err);
+    else if (qr_json_type(v) == QR_JSON_T_ARRAY)
+        rc = qr_read_token_ids(ids, v, path, qr_engine_limits(call->server->model.engine)->vocab, err);
+    else if (qr_json_type(v) != QR_JSON_T_STRING)
+        rc = qr_wrong_type(err, path, "a string or an array of token ids", v);
     if (rc == 0 && ids->n == 0)
-        return qr_err_at(err, QR_E_INVALID, path, "%s is empty; at least one token is needed", path);
+        rc = qr_err_at(err, QR_E_INVALID, path, "%s is empty; at least one token is needed", path);
     return rc;
 }
 
@@ -104,43 +100,53 @@ static int set_inputs(struct qr_call *call, const struct qr_json *input, bool ad
     return rc;
 }
 
+#define INPUT "a string, an array of strings, an array of token ids or an array of such arrays"
+
 /* What can be refused before an input is read; *n: inputs. */
-static int check(struct qr_call *call, const struct qr_json *input, int32_t *n, struct qr_err *err)
+static int check(struct qr_call *call, const struct fields *f, int32_t *n, struct qr_err *err)
 {
-    const struct qr_server *s = call->server;
+    if (qr_json_type(f->input) != QR_JSON_T_STRING && qr_json_type(f->input) != QR_JSON_T_ARRAY)
+        return qr_wrong_type(err, "input", INPUT, f->input);
+    *n = is_many(f->input) ? qr_json_count(f->input) : 1;
+    if (*n > INPUTS_MAX)
+        return qr_err_at(err, QR_E_TOO_LARGE, "input", "input has %d elements; at most %d fit one request", *n,
+                         INPUTS_MAX);
+    return read_fields(call, f, err);
+}
+
+/* Whether this server computes embeddings. */
+static int check_server(const struct qr_server *s, struct qr_err *err)
+{
     const char *why = qr_engine_limits(s->model.engine)->no_embeddings;
     if (!why && s->model.pooling.pooling == QR_POOLING_NONE && s->model.pooling.note[0])
         why = s->model.pooling.note;
-    if (s->model.pooling.pooling == QR_POOLING_NONE || why)
-        return qr_err_at(err, QR_E_UNSUPPORTED, "model", "this server computes no embeddings%s%s", why ? ": " : "", why ? why : "");
-    if (qr_json_is_null(input))
-        return qr_err_at(err, QR_E_INVALID, "input", "input is required: a string, an array of strings, an array of token ids or an array of such arrays");
-    if (qr_json_type(input) != QR_JSON_T_STRING && qr_json_type(input) != QR_JSON_T_ARRAY)
-        return qr_wrong_type(err, "input", "a string, an array of strings, an array of token ids or an array of such arrays", input);
-    *n = is_many(input) ? qr_json_count(input) : 1;
-    if (*n > INPUTS_MAX)
-        return qr_err_at(err, QR_E_TOO_LARGE, "input", "input has %d elements; at most %d fit one request", *n, INPUTS_MAX);
-    return read_fields(call, err);
+    if (s->model.pooling.pooling != QR_POOLING_NONE && !why)
+        return 0;
+    return qr_err_at(err, QR_E_UNSUPPORTED, "model", "this server computes no embeddings%s%s", why ? ": " : "",
+                     why ? why : "");
 }
 
 static void prepare(struct qr_call *call)
 {
-    static const char *const fields[] = {"model", "input", "dimensions", "encoding_format", "truncate_prompt_tokens", "add_special_tokens", NULL};
+    struct fields f = {0};
+    const struct qr_member members[] = {
+        {"model", QR_JSON_T_STRING, "a string", .value = &f.model},
+        {"input", QR_JSON_T_NULL, INPUT, .value = &f.input, .required = true},
+        {"dimensions", QR_JSON_T_NULL, "an integer", .value = &f.dimensions},
+        {"encoding_format", QR_JSON_T_STRING, "\"float\" or \"base64\"", .value = &f.format},
+        {"truncate_prompt_tokens", QR_JSON_T_NULL, NULL, .value = &f.cut},
+        {"add_special_tokens", QR_JSON_T_BOOL, "true or false", .value = &f.add_special},
+    };
     struct qr_err err = {0};
-    bool add_special = true;
     int32_t n = 0;
     call->params.n = 1;
-    int rc = qr_call_read_object(&call->params.doc, call, fields, &err);
-    const struct qr_json *doc = call->params.doc, *input = rc == 0 ? qr_json_find(doc, "input") : NULL;
-    if (rc == 0)
-        rc = check(call, input, &n, &err);
-    if (rc == 0)
-        rc = qr_read_flag(&add_special, doc, "add_special_tokens", &err);
+    int rc = check_server(call->server, &err);
+    rc = rc ? rc : qr_call_read(&call->params.doc, call, members, QR_COUNT(members), &err);
+    rc = rc ? rc : check(call, &f, &n, &err);
     if (rc == 0) {
-        const struct qr_json *model = qr_json_find(doc, "model");
-        if (!qr_call_check_model(call, qr_json_is_null(model) ? NULL : qr_json_str(model, NULL)) || !qr_call_make_pieces(call, n))
+        if (!qr_call_check_model(call, f.model) || !qr_call_make_pieces(call, n))
             return;
-        rc = set_inputs(call, input, add_special, &err);
+        rc = set_inputs(call, f.input, !f.add_special || qr_json_bool(f.add_special), &err);
     }
     if (rc != 0)
         qr_call_fail(call, &err);
@@ -231,12 +237,6 @@ static void write_answer(struct qr_call *call)
     qr_buf_printf(b, ",\"usage\":{\"prompt_tokens\":%lld,\"total_tokens\":%lld}}", (long long)n_tokens, (long long)n_tokens);
 }
 
-void qr_api_embeddings(struct qr_server *s, struct qr_conn *c)
-{
-    static const struct qr_call_kind kind = {.prepare = prepare, .collect = collect, .write = write_answer, .make = make_request,
-                                            .submitted_max = SUBMITTED_MAX};
-    QR_ASSERT(s != NULL);
-    QR_ASSERT(c != NULL);
-    s->n_embeddings++;
-    qr_call_start(s, c, &kind);
-}
+const struct qr_call_kind qr_call_embeddings = {.counted = QR_COUNTED_EMBEDDINGS, .prepare = prepare,
+                                                .collect = collect, .write = write_answer, .make = make_request,
+                                                .submitted_max = SUBMITTED_MAX};

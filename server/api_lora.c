@@ -6,20 +6,8 @@
 #include "base/log.h"
 #include "engine/adapters.h"
 #include "server/call.h"
-#include "server/route.h"
 
 #define PATH_BYTES_MAX 4000
-
-static int read_text(const char **out, const struct qr_json *doc, const char *name, struct qr_err *err)
-{
-    const struct qr_json *v = qr_json_find(doc, name);
-    if (qr_json_is_null(v))
-        return qr_err_at(err, QR_E_INVALID, name, "%s is required: a string", name);
-    if (qr_json_type(v) != QR_JSON_T_STRING)
-        return qr_wrong_type(err, name, "a string", v);
-    *out = qr_json_str(v, NULL);
-    return 0;
-}
 
 static bool has_parent_step(const char *path)
 {
@@ -64,19 +52,21 @@ static int check_free(const struct qr_server *s, const char *name, struct qr_err
     return 0;
 }
 
-static int load(const struct qr_server *s, const struct qr_json *doc, const char **name, struct qr_err *err)
+/* What a body may say; NULL: it does not. */
+struct fields {
+    const struct qr_json *name, *path, *replace;
+};
+
+static int load(const struct qr_server *s, const struct fields *f, struct qr_err *err)
 {
     char dir[2 * PATH_BYTES_MAX];
-    const char *path;
-    bool replace = false;
-    int rc = read_text(name, doc, "lora_name", err);
-    rc = rc ? rc : read_text(&path, doc, "lora_path", err);
-    rc = rc ? rc : qr_read_flag(&replace, doc, "load_inplace", err);
-    rc = rc ? rc : check_free(s, *name, err);
+    const char *name = qr_json_str(f->name, NULL), *path = qr_json_str(f->path, NULL);
+    int rc = check_free(s, name, err);
     rc = rc ? rc : resolve(dir, s->config.lora_dir, path, err);
     if (rc)
         return rc;
-    const struct qr_adapter_source source = {.name = *name, .dir = dir, .root = s->config.lora_dir, .replace = replace};
+    const struct qr_adapter_source source = {
+        .name = name, .dir = dir, .root = s->config.lora_dir, .replace = f->replace && qr_json_bool(f->replace)};
     rc = qr_engine_load_adapter(s->model.engine, &source, err);
     if (rc && err->param[0] == 0)
         snprintf(err->param, sizeof err->param, "lora_path");
@@ -85,10 +75,9 @@ static int load(const struct qr_server *s, const struct qr_json *doc, const char
     return rc;
 }
 
-static int unload(const struct qr_server *s, const struct qr_json *doc, const char **name, struct qr_err *err)
+static int unload(const struct qr_server *s, const struct fields *f, struct qr_err *err)
 {
-    int rc = read_text(name, doc, "lora_name", err);
-    return rc ? rc : qr_engine_unload_adapter(s->model.engine, *name, err);
+    return qr_engine_unload_adapter(s->model.engine, qr_json_str(f->name, NULL), err);
 }
 
 /* Whatever is wrong with a file is wrong with the request that names it. */
@@ -100,18 +89,23 @@ static void fail(struct qr_call *call, struct qr_err *err)
     qr_log_text(QR_LOG_WARN, "lora", "refused", "reason", err->msg);
 }
 
-static void prepare(struct qr_call *call, int (*act)(const struct qr_server *s, const struct qr_json *doc, const char **name, struct qr_err *err),
-                    const char *done)
+static void prepare(struct qr_call *call, bool loads)
 {
-    static const char *const fields[] = {"lora_name", "lora_path", "load_inplace", NULL};
+    struct fields f = {0};
+    const struct qr_member members[] = {
+        {"lora_name", QR_JSON_T_STRING, "a string", .value = &f.name, .required = true},
+        {"lora_path", QR_JSON_T_STRING, "a string", .value = &f.path, .required = true},
+        {"load_inplace", QR_JSON_T_BOOL, "true or false", .value = &f.replace},
+    };
+    const char *done = loads ? "loaded" : "unloaded";
     struct qr_err err = {0};
     struct qr_json *doc = NULL;
-    const char *name = NULL;
-    int rc = qr_call_read_object(&doc, call, fields, &err);
-    rc = rc ? rc : act(call->server, doc, &name, &err);
+    int rc = qr_call_read(&doc, call, members, loads ? QR_COUNT(members) : 1, &err);
+    rc = rc ? rc : (loads ? load : unload)(call->server, &f, &err);
     if (rc) {
         fail(call, &err);
     } else {
+        const char *name = qr_json_str(f.name, NULL);
         qr_log_text(QR_LOG_INFO, "lora", done, "name", name);
         qr_buf_printf(&call->reply, "{\"status\":\"%s\",\"lora_name\":", done);
         qr_json_put_str(&call->reply, name, strlen(name));
@@ -122,26 +116,13 @@ static void prepare(struct qr_call *call, int (*act)(const struct qr_server *s, 
 
 static void prepare_load(struct qr_call *call)
 {
-    prepare(call, load, "loaded");
+    prepare(call, true);
 }
 
 static void prepare_unload(struct qr_call *call)
 {
-    prepare(call, unload, "unloaded");
+    prepare(call, false);
 }
 
-void qr_api_load_adapter(struct qr_server *s, struct qr_conn *c)
-{
-    static const struct qr_call_kind kind = {.prepare = prepare_load};
-    QR_ASSERT(s != NULL);
-    QR_ASSERT(c != NULL);
-    qr_call_start(s, c, &kind);
-}
-
-void qr_api_unload_adapter(struct qr_server *s, struct qr_conn *c)
-{
-    static const struct qr_call_kind kind = {.prepare = prepare_unload};
-    QR_ASSERT(s != NULL);
-    QR_ASSERT(c != NULL);
-    qr_call_start(s, c, &kind);
-}
+const struct qr_call_kind qr_call_load_adapter = {.prepare = prepare_load},
+                          qr_call_unload_adapter = {.prepare = prepare_unload};

@@ -4,6 +4,7 @@
 #include "base/assert.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "engine/adapters.h"
 #include "server/route.h"
 
@@ -33,8 +34,8 @@ static int32_t put_models(struct qr_buf *out, const struct qr_server *s, const c
         const char *name = a ? a->name : s->names[i];
         if ((a && a->leaving) || (only && (strlen(name) != len || memcmp(name, only, len) != 0)))
             continue;
-        if (n++ > 0)
-            qr_buf_put_byte(out, ',');
+        n++;
+        qr_buf_put_comma(out);
         put_model(out, s, name, a ? a->loaded_s : s->created_s, a != NULL);
         if (only)
             break;
@@ -61,21 +62,12 @@ void qr_api_models(struct qr_server *s, struct qr_conn *c)
     reply_json(c, &b);
 }
 
-static int hex(char ch)
-{
-    if (ch >= '0' && ch <= '9')
-        return ch - '0';
-    if ((ch | 32) >= 'a' && (ch | 32) <= 'f')
-        return (ch | 32) - 'a' + 10;
-    return -1;
-}
-
 /* Percent-decoding: names with '/' or other bytes arrive encoded by some clients. */
 static void decode(struct qr_buf *out, struct qr_span s)
 {
     for (size_t i = 0; i < s.len; i++) {
-        if (s.data[i] == '%' && i + 2 < s.len && hex(s.data[i + 1]) >= 0 && hex(s.data[i + 2]) >= 0) {
-            qr_buf_put_byte(out, (char)(hex(s.data[i + 1]) * 16 + hex(s.data[i + 2])));
+        if (s.data[i] == '%' && i + 2 < s.len && qr_hex_digit(s.data[i + 1]) >= 0 && qr_hex_digit(s.data[i + 2]) >= 0) {
+            qr_buf_put_byte(out, (char)(qr_hex_digit(s.data[i + 1]) * 16 + qr_hex_digit(s.data[i + 2])));
             i += 2;
         } else {
             qr_buf_put_byte(out, s.data[i]);

@@ -148,23 +148,45 @@ static bool lacks_memory(struct qr_call *call)
 
 /* ---- before the engine ---- */
 
-int qr_call_read_object(struct qr_json **doc, const struct qr_call *call, const char *const *wanted, struct qr_err *err)
+#define MEMBERS_MAX 8
+
+int qr_call_read(struct qr_json **doc, const struct qr_call *call, const struct qr_member *member, int32_t n,
+                 struct qr_err *err)
 {
+    const char *wanted[MEMBERS_MAX + 1] = {NULL};
     QR_ASSERT(doc != NULL && call != NULL);
-    QR_ASSERT(wanted != NULL && err != NULL);
-    int rc = qr_json_parse_members(doc, call->body.data ? call->body.data : "", call->body.len, &qr_json_limits_request, wanted, err);
-    if (rc != 0) {
-        *doc = NULL;
-        return qr_err_prefix(err, "the request body is not valid JSON: ");
+    QR_ASSERT(member != NULL && n >= 1 && n <= MEMBERS_MAX);
+    for (int32_t i = 0; i < n; i++)
+        wanted[i] = member[i].name;
+    int rc = qr_body_parse(doc, call->body.data, call->body.len, wanted, err);
+    for (int32_t i = 0; i < n && rc == 0; i++) {
+        const struct qr_member *m = &member[i];
+        const struct qr_json *v = qr_json_find(*doc, m->name);
+        *m->value = qr_json_is_null(v) ? NULL : v;
+        if (!*m->value && m->required)
+            rc = qr_err_at(err, QR_E_INVALID, m->name, "%s is required: %s", m->name, m->expected);
+        else if (*m->value && m->type != QR_JSON_T_NULL && qr_json_type(v) != m->type)
+            rc = qr_wrong_type(err, m->name, m->expected, v);
     }
-    if (qr_json_type(*doc) != QR_JSON_T_OBJECT)
-        return qr_err_set(err, QR_E_INVALID, "the request body must be a JSON object, found %s", qr_json_type_name(qr_json_type(*doc)));
-    return 0;
+    return rc;
 }
 
-bool qr_call_check_model(struct qr_call *call, const char *name)
+int qr_call_encode(const struct qr_call *call, struct qr_ids *ids, const struct qr_json *text, bool add_special,
+                   struct qr_err *err)
 {
     const struct qr_server *s = call->server;
+    size_t n;
+    const char *bytes = qr_json_str(text, &n);
+    QR_ASSERT(ids != NULL && err != NULL);
+    const unsigned flags =
+        (add_special ? QR_ENCODE_ADD_SPECIAL : 0u) | (s->config.trust_special ? QR_ENCODE_PARSE_SPECIAL : 0u);
+    return qr_tokenizer_encode(s->model.tokenizer, ids, bytes, n, flags, err);
+}
+
+bool qr_call_check_model(struct qr_call *call, const struct qr_json *given)
+{
+    const struct qr_server *s = call->server;
+    const char *name = given ? qr_json_str(given, NULL) : NULL;
     QR_ASSERT(s->n_names > 0);
     call->model = s->names[0];
     for (int32_t i = 0; i < s->n_names && name; i++)
@@ -305,11 +327,8 @@ bool qr_call_set_prompt(struct qr_call *call, int32_t i, const int32_t *ids, int
     sampling.max_tokens = wanted;
     piece->req = qr_request_new(&sampling, ids, n, call->params.n);
     piece->n_prompt = n;
-    for (int32_t k = 0; call->params.return_token_ids && k < n; k++) {
-        if (k > 0)
-            qr_buf_put_byte(&piece->prompt_ids, ',');
-        qr_buf_put_i64(&piece->prompt_ids, ids[k]);
-    }
+    if (call->params.return_token_ids)
+        qr_buf_put_ids(&piece->prompt_ids, ids, n);
     return true;
 }
 
@@ -486,6 +505,7 @@ void qr_call_start(struct qr_server *s, struct qr_conn *c, const struct qr_call_
     QR_ASSERT(kind != NULL && kind->prepare != NULL);
     struct qr_span key = qr_route_key(qr_conn_head(c));
     struct qr_call *call = call_new(s);
+    s->n_begun[kind->counted]++;
     if (!call) {
         qr_conn_out_of_memory(c);
         return;

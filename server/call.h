@@ -26,6 +26,7 @@ struct qr_piece;
 
 struct qr_call_kind {
     enum qr_api api;                        /* 0: neither chat nor completions */
+    enum qr_counted counted;                /* as what /metrics counts it */
     void (*prepare)(struct qr_call *call);  /* pool thread: fills pieces, or `reply`, or `error` */
     /* Where the answer has a shape of its own, else NULL: what an event that is no error adds to it, and, on a pool thread, the whole of it into `reply`, or
      * `error`. */
@@ -43,7 +44,7 @@ struct qr_piece {
     bool submitted;
     int32_t first_choice, n_prompt, n_cached;
     struct qr_buf prompt_text;              /* owned: for echo */
-    struct qr_buf prompt_ids;               /* owned: "1,2,3", for return_token_ids */
+    struct qr_buf prompt_ids;               /* owned: "[1,2,3]", for return_token_ids */
     struct qr_buf prompt_logprobs;          /* owned: JSON array, vLLM's shape */
 };
 
@@ -87,6 +88,10 @@ struct qr_call {
     struct qr_api_error error;              /* status 0: none */
 };
 
+/* One of each route that needs more than an answer at once (route.c). */
+extern const struct qr_call_kind qr_call_chat, qr_call_completions, qr_call_embeddings, qr_call_load_adapter,
+    qr_call_unload_adapter, qr_call_tokenize, qr_call_detokenize;
+
 void qr_call_start(struct qr_server *s, struct qr_conn *c, const struct qr_call_kind *kind);
 void qr_call_gone(void *server, struct qr_conn *c); /* connection handler: the client left */
 void qr_calls_take(struct qr_server *s);            /* all events that wait in the engine */
@@ -96,8 +101,22 @@ void qr_calls_release(struct qr_server *s);         /* at the very end; the engi
 
 /* For prepare functions, on a pool thread: */
 
-/* The body as a JSON object of its members in `wanted` (ended by NULL), to be freed (NULL is fine) also after an error. */
-int qr_call_read_object(struct qr_json **doc, const struct qr_call *call, const char *const *wanted, struct qr_err *err);
+/* A member of a body: null is as if it were not there. */
+struct qr_member {
+    const char *name;
+    enum qr_json_type type;                 /* NULL: the caller looks at it */
+    const char *expected;                   /* "a string" */
+    const struct qr_json **value;           /* becomes NULL where there is none */
+    bool required;
+};
+
+/* The body as a JSON object of these members, to be freed (NULL is fine) also after an error. */
+int qr_call_read(struct qr_json **doc, const struct qr_call *call, const struct qr_member *member, int32_t n,
+                 struct qr_err *err);
+
+/* Appends the ids of a text of the request. */
+int qr_call_encode(const struct qr_call *call, struct qr_ids *ids, const struct qr_json *text, bool add_special,
+                   struct qr_err *err);
 
 /* Parses body into params, checks the model's name. False: call->error is set. */
 bool qr_call_parse(struct qr_call *call);
@@ -108,8 +127,9 @@ bool qr_call_parse_as(struct qr_call *call, enum qr_api api);
 /* What the conversation in params is to the model, which has a template. */
 int qr_call_chat_ids(struct qr_call *call, struct qr_ids *ids, struct qr_err *err);
 
-/* False (and call->error set) when name is given and is neither one of the server's nor an adapter's (call->adapter). name lives as long as the call. */
-bool qr_call_check_model(struct qr_call *call, const char *name);
+/* False (and call->error set) when name is not NULL and is neither one of the server's nor an adapter's
+ * (call->adapter). name lives as long as the call. */
+bool qr_call_check_model(struct qr_call *call, const struct qr_json *name);
 
 void qr_call_fail(struct qr_call *call, const struct qr_err *err);
 

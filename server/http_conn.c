@@ -107,10 +107,9 @@ static void close_now(struct qr_conn *c)
     uv_close((uv_handle_t *)&c->tcp, on_closed);
 }
 
+/* The linger time ends the connection either way. */
 static void on_shutdown(uv_shutdown_t *req, int status)
 {
-    (void)req;
-    (void)status; /* the linger time ends the connection either way */
 }
 
 static void begin_linger(struct qr_conn *c)
@@ -273,7 +272,6 @@ void qr_conn_flush_all(struct qr_conn_env *env)
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 {
     struct qr_conn *c = handle->data;
-    (void)suggested;
     *buf = uv_buf_init(c->env->read_buf, sizeof c->env->read_buf);
 }
 
@@ -450,7 +448,7 @@ static void refuse(struct qr_conn *c)
     c->env->handler->bad(c->env->user, c, 503, "Too many connections; try again later.");
 }
 
-bool qr_conn_accept(struct qr_conn_env *env, void *listener, int32_t per_address_max)
+bool qr_conn_accept(struct qr_conn_env *env, void *listener, int32_t per_address_max, bool full)
 {
     QR_ASSERT(env != NULL && listener != NULL);
     QR_ASSERT(per_address_max > 0);
@@ -458,27 +456,12 @@ bool qr_conn_accept(struct qr_conn_env *env, void *listener, int32_t per_address
     struct qr_conn *c = take(env, listener, &missing);
     if (!c)
         return !missing;
-    env->stats.n_accepted++;
+    c->refused = full;
+    env->n_refused_open += full;
+    env->stats.n_accepted += !full;
     if (uv_read_start((uv_stream_t *)&c->tcp, on_alloc, on_read) != 0)
         close_now(c);
-    else if (!c->peer.loopback && count_address(env, &c->peer) > per_address_max)
-        refuse(c);
-    return true;
-}
-
-bool qr_conn_refuse(struct qr_conn_env *env, void *listener)
-{
-    QR_ASSERT(env != NULL && listener != NULL);
-    QR_ASSERT(env->handler->bad != NULL);
-    bool missing;
-    struct qr_conn *c = take(env, listener, &missing);
-    if (!c)
-        return !missing;
-    c->refused = true;
-    env->n_refused_open++;
-    if (uv_read_start((uv_stream_t *)&c->tcp, on_alloc, on_read) != 0)
-        close_now(c);
-    else
+    else if (full || (!c->peer.loopback && count_address(env, &c->peer) > per_address_max))
         refuse(c);
     return true;
 }
@@ -693,7 +676,7 @@ void qr_conn_reply(struct qr_conn *c, const struct qr_reply *reply)
     QR_ASSERT(c->tail.len == 0 && (!reply->taken || reply->len == 0));
     const size_t len = reply->taken ? reply->taken->len : reply->len;
     const struct qr_http_head *h = qr_http_parser_head(c->parser);
-    if (reply->close || c->env->closing)
+    if (c->env->closing)
         c->close_after = true;
     c->answered_early = c->phase == PHASE_READ;
     if (c->answered_early && h->content_length != 0) /* the body was not read: no way to stay in step */

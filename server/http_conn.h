@@ -50,7 +50,7 @@ struct qr_conn_env {
     const struct qr_conn_handler *handler; /* borrowed */
     void *user;                            /* borrowed: passed to the handler */
     struct qr_node conns, dirty;           /* every connection; those with bytes to write */
-    int32_t n_conns, n_refused_open;       /* all; those of them that qr_conn_refuse took */
+    int32_t n_conns, n_refused_open;       /* all; those of them that were refused as there were too many */
     struct qr_budget *budget;              /* borrowed: of requests, bodies that arrive and replies that leave among them */
     bool closing;                          /* draining: every reply ends its connection */
     struct qr_conn_stats stats;
@@ -61,11 +61,9 @@ struct qr_conn_env {
 void qr_conn_env_init(struct qr_conn_env *env, const struct qr_conn_limits *limits, struct qr_budget *budget, const struct qr_conn_handler *handler,
                       void *user);
 
-/* Takes the next waiting connection from `listener` (a uv_stream_t *). False: there is no memory for it, and it still waits. */
-bool qr_conn_accept(struct qr_conn_env *env, void *listener, int32_t per_address_max);
-
-/* Refuses the next waiting connection with 503; it is open until its client has read that, or two seconds. False: as above. */
-bool qr_conn_refuse(struct qr_conn_env *env, void *listener);
+/* Takes the next waiting connection from `listener` (a uv_stream_t *). full: it is refused with 503, and open until its
+ * client has read that, or two seconds. False: there is no memory for it, and it still waits. */
+bool qr_conn_accept(struct qr_conn_env *env, void *listener, int32_t per_address_max, bool full);
 
 /* Closes the connection that has been idle between requests for longest: no byte has come, and its first request has had a second. False: there is none. */
 bool qr_conn_evict_idle(struct qr_conn_env *env);
@@ -98,7 +96,6 @@ struct qr_reply {
     const char *body;
     size_t len;
     struct qr_buf *taken;     /* instead of body, or NULL: its memory, of the thread's account, is taken over; it is empty afterwards */
-    bool close;               /* end the connection afterwards */
 };
 void qr_conn_reply(struct qr_conn *c, const struct qr_reply *reply);
 

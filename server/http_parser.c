@@ -107,7 +107,6 @@ static int on_url(llhttp_t *http, const char *at, size_t n)
     const char *question = memchr(at, '?', n);
     size_t n_path = question ? (size_t)(question - at) : n;
     p->head.path = n_path > 0 ? (struct qr_span){at, n_path} : (struct qr_span){"/", 1};
-    p->head.query = (struct qr_span){at + n_path + (question != NULL), question ? n - n_path - 1 : 0};
     return 0;
 }
 

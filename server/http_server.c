@@ -73,7 +73,7 @@ static void take_connection(struct qr_http *h)
         qr_log(QR_LOG_WARN, "server", "connection limit reached connections_max=%d", h->connections_max);
     h->refuse_warned = full;
     if (!h->waiting)
-        h->waiting = !(full ? qr_conn_refuse(&h->env, listener) : qr_conn_accept(&h->env, listener, h->per_address_max));
+        h->waiting = !qr_conn_accept(&h->env, listener, h->per_address_max, full);
 }
 
 static void on_connection(uv_stream_t *listener, int status)
@@ -124,24 +124,25 @@ static void on_signal(uv_signal_t *handle, int signum)
 
 /* ---- addresses ---- */
 
-static void format_address(char *out, size_t size, const struct sockaddr *sa, bool *loopback, int32_t *port)
+/* False: it is neither IPv4 nor IPv6. */
+static bool ip_text(char out[INET6_ADDRSTRLEN], const struct sockaddr *sa)
 {
+    const int family = sa ? sa->sa_family : AF_UNSPEC;
+    if (family == AF_INET)
+        return uv_ip4_name((const struct sockaddr_in *)sa, out, INET6_ADDRSTRLEN) == 0;
+    return family == AF_INET6 && uv_ip6_name((const struct sockaddr_in6 *)sa, out, INET6_ADDRSTRLEN) == 0;
+}
+
+static void format_address(struct qr_http *h, const struct sockaddr *sa)
+{
+    const struct sockaddr_in *in = (const struct sockaddr_in *)sa;
+    const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)sa;
+    const bool six = sa->sa_family == AF_INET6;
     char ip[INET6_ADDRSTRLEN] = "?";
-    *loopback = false;
-    *port = 0;
-    if (sa->sa_family == AF_INET) {
-        const struct sockaddr_in *in = (const struct sockaddr_in *)sa;
-        uv_ip4_name(in, ip, sizeof ip);
-        *loopback = (ntohl(in->sin_addr.s_addr) >> 24) == 127;
-        *port = ntohs(in->sin_port);
-        snprintf(out, size, "%s:%d", ip, *port);
-    } else {
-        const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)sa;
-        uv_ip6_name(in6, ip, sizeof ip);
-        *loopback = IN6_IS_ADDR_LOOPBACK(&in6->sin6_addr);
-        *port = ntohs(in6->sin6_port);
-        snprintf(out, size, "[%s]:%d", ip, *port);
-    }
+    ip_text(ip, sa);
+    h->loopback = six ? IN6_IS_ADDR_LOOPBACK(&in6->sin6_addr) : (ntohl(in->sin_addr.s_addr) >> 24) == 127;
+    h->port = ntohs(six ? in6->sin6_port : in->sin_port);
+    snprintf(h->address, sizeof h->address, six ? "[%s]:%d" : "%s:%d", ip, h->port);
 }
 
 static int resolve(struct sockaddr_storage *out, const char *host, int32_t port, struct qr_err *err)
@@ -176,13 +177,8 @@ static void list_local_addresses(char *out, size_t size)
         return;
     for (struct ifaddrs *at = list; at && n + INET6_ADDRSTRLEN + 3 < size; at = at->ifa_next) {
         char ip[INET6_ADDRSTRLEN];
-        if (!at->ifa_addr || (at->ifa_addr->sa_family != AF_INET && at->ifa_addr->sa_family != AF_INET6))
-            continue;
-        if (at->ifa_addr->sa_family == AF_INET)
-            uv_ip4_name((struct sockaddr_in *)at->ifa_addr, ip, sizeof ip);
-        else
-            uv_ip6_name((struct sockaddr_in6 *)at->ifa_addr, ip, sizeof ip);
-        n += (size_t)snprintf(out + n, size - n, "%s%s", n ? ", " : "", ip);
+        if (ip_text(ip, at->ifa_addr))
+            n += (size_t)snprintf(out + n, size - n, "%s%s", n ? ", " : "", ip);
     }
     freeifaddrs(list);
 }
@@ -206,10 +202,8 @@ static void find_reachable(struct qr_http *h, const struct sockaddr *sa)
         const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)at->ifa_addr;
         six = all6 && at->ifa_addr->sa_family == AF_INET6 && !IN6_IS_ADDR_LINKLOCAL(&in6->sin6_addr);
         found = six || at->ifa_addr->sa_family == AF_INET;
-        if (found && six)
-            uv_ip6_name(in6, ip, sizeof ip);
-        else if (found)
-            uv_ip4_name((const struct sockaddr_in *)at->ifa_addr, ip, sizeof ip);
+        if (found)
+            ip_text(ip, at->ifa_addr);
     }
     freeifaddrs(list);
     snprintf(h->reachable, sizeof h->reachable, six ? "[%s]:%d" : "%s:%d", ip, h->port);
@@ -237,7 +231,7 @@ static int listen_on(struct qr_http *h, const struct qr_http_config *config, str
     int rc = resolve(&ss, config->host, config->port, err);
     if (rc != 0)
         return rc;
-    format_address(h->address, sizeof h->address, (struct sockaddr *)&ss, &h->loopback, &h->port);
+    format_address(h, (struct sockaddr *)&ss);
     uv_tcp_init(&h->loop, &h->listener);
     h->listener.data = h;
     if ((rc = uv_tcp_bind(&h->listener, (struct sockaddr *)&ss, 0)) != 0 ||
@@ -246,7 +240,7 @@ static int listen_on(struct qr_http *h, const struct qr_http_config *config, str
     int len = sizeof ss;
     if ((rc = uv_tcp_getsockname(&h->listener, (struct sockaddr *)&ss, &len)) != 0)
         return bind_error(h, rc, err);
-    format_address(h->address, sizeof h->address, (struct sockaddr *)&ss, &h->loopback, &h->port);
+    format_address(h, (struct sockaddr *)&ss);
     find_reachable(h, (struct sockaddr *)&ss);
     return 0;
 }
@@ -298,7 +292,6 @@ static void fit_connections(struct qr_http *h, int32_t wanted)
 
 static void close_handle(uv_handle_t *handle, void *arg)
 {
-    (void)arg;
     if (!uv_is_closing(handle))
         uv_close(handle, NULL);
 }
@@ -310,12 +303,10 @@ static void wait_for(void *sem)
 
 static void run_nothing(uv_work_t *work)
 {
-    (void)work;
 }
 
 static void ran_nothing(uv_work_t *work, int status)
 {
-    (void)work, (void)status;
 }
 
 /* libuv makes its pool's threads with the first job, and aborts without a word where it gets none. So the first job is now, and before it as many threads are
@@ -355,7 +346,6 @@ static void *grow_memory(void *p, size_t n_bytes)
 
 static void on_nothing(uv_poll_t *poll, int status, int events)
 {
-    (void)poll, (void)status, (void)events;
 }
 
 /* libuv's table of descriptors grows when a higher one is watched, and without memory that ends the process: the highest that there will be is watched now. */

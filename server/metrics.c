@@ -119,19 +119,9 @@ static void put_counters(struct out *o, const struct qr_stats *t)
 
 static void put_histograms(struct out *o, const struct qr_stats *t)
 {
-    put_hist(o, "vllm:time_to_first_token_seconds", "From arrival to the first token.", &t->ttft);
-    put_hist(o, "vllm:inter_token_latency_seconds", "Between tokens of one sequence.", &t->itl);
-    put_hist(o, "vllm:request_time_per_output_token_seconds", "Mean time per token after the first, per request.", &t->tpot);
-    put_hist(o, "vllm:e2e_request_latency_seconds", "From arrival to the end.", &t->e2e);
-    put_hist(o, "vllm:request_queue_time_seconds", "From arrival to the first admission.", &t->queue);
-    put_hist(o, "vllm:request_prefill_time_seconds", "From admission to the first token.", &t->prefill_time);
-    put_hist(o, "vllm:request_decode_time_seconds", "From the first token to the end.", &t->decode_time);
-    put_hist(o, "vllm:request_prompt_tokens", "Prompt length.", &t->prompt_len);
-    put_hist(o, "vllm:request_generation_tokens", "Output length.", &t->output_len);
-    put_hist(o, "vllm:iteration_tokens_total", "Tokens computed in one step.", &t->step_tokens);
-    put_hist(o, "quire_time_to_first_token_seconds", "From arrival to the first token, finer.", &t->ttft_fine);
-    put_hist(o, "quire_inter_token_latency_seconds", "Between tokens of one sequence, finer.", &t->itl_fine);
-    put_hist(o, "quire_step_duration_seconds", "One engine step.", &t->step_fine);
+#define PUT(field, bounds, name, help) put_hist(o, name, help, &t->field);
+    QR_HISTOGRAMS(PUT)
+#undef PUT
 }
 
 static void put_config(struct out *o, const struct qr_engine_limits *l)
@@ -159,8 +149,8 @@ static void put_host_tier(struct out *o, const struct qr_stats *t, const struct 
 }
 
 /* One family: a sample for each adapter that is there. A name may be there twice while the older one's last requests run, so ids tell them apart. */
-static void put_adapters(struct out *o, const struct qr_adapter_info *info, int32_t n, const char *name, const char *type, const char *help,
-                         double (*value)(const struct qr_adapter_info *a))
+static void put_adapters(struct out *o, const struct qr_adapter_info *info, int32_t n, const char *name,
+                         const char *type, const char *help, size_t offset)
 {
     struct qr_buf extra;
     qr_buf_init(&extra);
@@ -170,41 +160,25 @@ static void put_adapters(struct out *o, const struct qr_adapter_info *info, int3
         qr_buf_put_str(&extra, "adapter=\"");
         put_label_value(&extra, info[i].name);
         qr_buf_printf(&extra, "\",id=\"%llu\"", (unsigned long long)info[i].id);
-        put_sample(o, name, "", extra.data, value(&info[i]));
+        put_sample(o, name, "", extra.data, (double)*(const uint64_t *)(const void *)((const char *)&info[i] + offset));
     }
     qr_buf_release(&extra);
 }
 
-static double requests_of(const struct qr_adapter_info *a)
-{
-    return (double)a->n_requests;
-}
-
-static double inside_of(const struct qr_adapter_info *a)
-{
-    return a->n_inside;
-}
-
-static double prompt_tokens_of(const struct qr_adapter_info *a)
-{
-    return (double)a->prompt_tokens;
-}
-
-static double output_tokens_of(const struct qr_adapter_info *a)
-{
-    return (double)a->output_tokens;
-}
-
 static void put_lora(struct out *o, const struct qr_engine *e)
 {
+#define AT(field) offsetof(struct qr_adapter_info, field)
     struct qr_adapter_info *info = qr_alloc(QR_ADAPTERS_MAX, sizeof *info);
     const int32_t n = qr_engine_adapters(e, info, QR_ADAPTERS_MAX);
     put_one(o, "quire_lora_adapters", "gauge", "Adapters in slots.", n);
     put_one(o, "quire_lora_memory_bytes", "gauge", "Memory of the slots for adapters.", (double)qr_engine_limits(e)->lora_bytes);
-    put_adapters(o, info, n, "quire_lora_requests_total", "counter", "Requests accepted, by adapter.", requests_of);
-    put_adapters(o, info, n, "quire_lora_requests_inside", "gauge", "Requests that have not ended, by adapter.", inside_of);
-    put_adapters(o, info, n, "quire_lora_prompt_tokens_total", "counter", "Prompt tokens of requests that ended, by adapter.", prompt_tokens_of);
-    put_adapters(o, info, n, "quire_lora_generation_tokens_total", "counter", "Generated tokens of requests that ended, by adapter.", output_tokens_of);
+    put_adapters(o, info, n, "quire_lora_requests_total", "counter", "Requests accepted, by adapter.", AT(n_requests));
+    put_adapters(o, info, n, "quire_lora_requests_inside", "gauge", "Requests that have not ended, by adapter.",
+                 AT(n_inside));
+    put_adapters(o, info, n, "quire_lora_prompt_tokens_total", "counter",
+                 "Prompt tokens of requests that ended, by adapter.", AT(prompt_tokens));
+    put_adapters(o, info, n, "quire_lora_generation_tokens_total", "counter",
+                 "Generated tokens of requests that ended, by adapter.", AT(output_tokens));
     qr_free(info);
 }
 
@@ -212,6 +186,8 @@ static void put_lora(struct out *o, const struct qr_engine *e)
 
 static void put_server(struct out *o, struct qr_server *s)
 {
+    static const char *const route[] = {"", "route=\"chat\"", "route=\"completions\"", "route=\"embeddings\"",
+                                        "route=\"tokenize\""};
     const struct qr_conn_env *env = qr_http_env(s->http);
     const struct qr_conn_stats *t = &env->stats;
     put_one(o, "quire_http_connections", "gauge", "Open connections, this one included.", env->n_conns);
@@ -228,10 +204,8 @@ static void put_server(struct out *o, struct qr_server *s)
         put_sample(o, "quire_http_responses_total", "", extra, (double)t->n_replies[i]);
     }
     put_meta(o, "quire_calls_total", "counter", "API calls begun, by route.");
-    put_sample(o, "quire_calls_total", "", "route=\"chat\"", (double)s->n_chat);
-    put_sample(o, "quire_calls_total", "", "route=\"completions\"", (double)s->n_completions);
-    put_sample(o, "quire_calls_total", "", "route=\"embeddings\"", (double)s->n_embeddings);
-    put_sample(o, "quire_calls_total", "", "route=\"tokenize\"", (double)s->n_tokenize);
+    for (int i = QR_COUNTED_CHAT; i < QR_COUNTED_N; i++)
+        put_sample(o, "quire_calls_total", "", route[i], (double)s->n_begun[i]);
     put_one(o, "quire_requests_bytes", "gauge", "Memory that requests hold of --max-bodies-size.", (double)atomic_load(&s->budget.used_bytes));
     put_one(o, "quire_requests_bytes_max", "gauge", "What they may hold.", (double)s->budget.max_bytes);
     put_one(o, "quire_calls", "gauge", "API calls that have not ended.", s->n_calls);

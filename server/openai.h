@@ -23,8 +23,9 @@ enum qr_api { QR_API_CHAT = 1, QR_API_COMPLETIONS = 2 };
 
 struct qr_params {
     struct qr_json *doc;                /* owned; everything below points into it */
-    const struct qr_json *prompt, *messages, *tools, *documents, *template_kwargs; /* borrowed from doc; NULL when absent */
-    const char *model, *cache_salt;     /* borrowed from doc; NULL when absent */
+    const struct qr_json *model, *prompt, *messages, *tools; /* borrowed from doc; NULL when absent */
+    const struct qr_json *documents, *template_kwargs;       /* borrowed from doc; NULL when absent */
+    const char *cache_salt;             /* borrowed from doc; NULL when absent */
     size_t cache_salt_len;
     struct qr_sampling sampling;        /* stop strings borrowed from doc, lists of ids from the next three */
     struct qr_logit_bias *bias;         /* owned */
@@ -34,7 +35,7 @@ struct qr_params {
     int32_t top_logprobs;               /* chat */
     bool logprobs, prompt_logprobs;     /* prompt_logprobs: in the answer; echo with logprobs needs them without */
     bool stream, include_usage, continuous_usage, echo, return_token_ids, tokens_as_ids;
-    bool add_generation_prompt, has_generation_prompt, continue_final, add_special, has_seed, tools_off;
+    bool add_generation_prompt, continue_final, add_special, has_seed, tools_off;
 };
 
 /* What the parser must know of the model. */
@@ -51,6 +52,7 @@ void qr_params_release(struct qr_params *p);
 
 /* ---- the table ---- */
 
+/* OTHER without a reader: the value itself, at `offset`. */
 enum qr_field_type { QR_FIELD_BOOL, QR_FIELD_INT, QR_FIELD_FLOAT, QR_FIELD_OTHER, QR_FIELD_REFUSED, QR_FIELD_IGNORED };
 
 struct qr_field {
@@ -58,18 +60,20 @@ struct qr_field {
     uint8_t apis;              /* QR_API_CHAT | QR_API_COMPLETIONS */
     uint8_t type;              /* enum qr_field_type */
     bool max_is_ctx;           /* INT: the context length is the maximum */
-    size_t offset;             /* in struct qr_params; BOOL, INT (int32_t) and FLOAT (float) */
+    size_t offset;             /* in struct qr_params */
     double min, max;
     const char *why;           /* REFUSED: what to say */
+    enum qr_json_type json;    /* OTHER: its type, */
+    const char *expected;      /* and that in words; NULL: `read` looks at it */
     int (*read)(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err); /* OTHER */
 };
 const struct qr_field *qr_fields(int32_t *n);
 
-/* Readers of the structured fields (openai_fields.c). */
+/* Readers of the structured fields (openai_fields.c); p and v are never NULL. */
 typedef int qr_field_reader(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err);
-qr_field_reader qr_read_model, qr_read_messages, qr_read_prompt, qr_read_stop, qr_read_stop_token_ids, qr_read_logit_bias,
-    qr_read_stream_options, qr_read_seed, qr_read_logprobs_chat, qr_read_logprobs_completions, qr_read_cache_salt, qr_read_tools,
-    qr_read_tool_choice, qr_read_response_format, qr_read_template_kwargs, qr_read_documents, qr_read_modalities, qr_read_best_of,
+qr_field_reader qr_read_messages, qr_read_prompt, qr_read_stop, qr_read_stop_token_ids, qr_read_logit_bias,
+    qr_read_stream_options, qr_read_seed, qr_read_logprobs_completions, qr_read_cache_salt, qr_read_tools,
+    qr_read_tool_choice, qr_read_response_format, qr_read_template_kwargs, qr_read_modalities, qr_read_best_of,
     qr_read_allowed_token_ids, qr_read_bad_words;
 
 /* `found` as text for messages: at most 60 bytes of its JSON. */
@@ -81,8 +85,9 @@ int qr_wrong_type(struct qr_err *err, const char *path, const char *expected, co
 /* An integer, 64 bits of it. */
 int qr_read_whole(int64_t *out, const struct qr_json *v, const char *name, int64_t min, int64_t max, struct qr_err *err);
 
-/* A member that may be missing: *out stays then. */
-int qr_read_flag(bool *out, const struct qr_json *doc, const char *name, struct qr_err *err);
+/* A request's body, an object, of its members in `wanted` (ended by NULL). body NULL: it is empty. *doc is to be
+ * freed, also after an error. */
+int qr_body_parse(struct qr_json **doc, const char *body, size_t len, const char *const *wanted, struct qr_err *err);
 
 /* Token ids of an array, errors by their place ("prompt[3]"); ids NULL: only checked. */
 struct qr_ids;

@@ -10,20 +10,8 @@
 #include "tokenizer/chat.h"
 #include "tokenizer/tokenizer.h"
 
-int qr_read_model(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err)
-{
-    QR_ASSERT(p != NULL && v != NULL);
-    (void)context;
-    if (qr_json_type(v) != QR_JSON_T_STRING)
-        return qr_wrong_type(err, "model", "a string", v);
-    p->model = qr_json_str(v, NULL);
-    return 0;
-}
-
 int qr_read_messages(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err)
 {
-    QR_ASSERT(p != NULL && v != NULL);
-    (void)context;
     p->messages = v;
     return qr_messages_check(v, err);
 }
@@ -53,7 +41,6 @@ int qr_read_token_ids(struct qr_ids *ids, const struct qr_json *array, const cha
 int qr_read_prompt(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err)
 {
     static const char expected[] = "a string, an array of strings, an array of token ids, or an array of such arrays";
-    QR_ASSERT(p != NULL && v != NULL);
     p->prompt = v;
     if (qr_json_type(v) == QR_JSON_T_STRING)
         return 0;
@@ -82,44 +69,79 @@ int qr_read_prompt(struct qr_params *p, const struct qr_json *v, const struct qr
     return 0;
 }
 
-/* ---- where to stop ---- */
+/* ---- texts ---- */
 
-static int add_stop(struct qr_params *p, const struct qr_json *v, const char *path, struct qr_err *err)
+typedef int add_text(struct qr_params *p, const char *text, size_t n, const struct qr_params_context *context,
+                     struct qr_err *err);
+
+static int read_text(struct qr_params *p, const struct qr_json *v, const char *path, add_text *add,
+                     const struct qr_params_context *context, struct qr_err *err)
 {
     if (qr_json_type(v) != QR_JSON_T_STRING)
         return qr_wrong_type(err, path, "a string", v);
     size_t n;
-    const char *s = qr_json_str(v, &n);
+    const char *text = qr_json_str(v, &n);
     if (n < 1 || n > QR_STOP_BYTES_MAX)
         return qr_err_at(err, QR_E_INVALID, path, "%s must be between 1 and %d bytes long, found %zu", path, QR_STOP_BYTES_MAX, n);
-    p->sampling.stop[p->sampling.n_stops++] = s;
+    if (add(p, text, n, context, err) == 0)
+        return 0;
+    snprintf(err->param, sizeof err->param, "%s", path);
+    return qr_err_prefix(err, "%s: ", path);
+}
+
+/* An array of at most so many texts. */
+static int read_texts(struct qr_params *p, const struct qr_json *v, const char *name, int32_t most, add_text *add,
+                      const struct qr_params_context *context, struct qr_err *err)
+{
+    if (qr_json_count(v) > most)
+        return qr_err_at(err, QR_E_INVALID, name, "%s must have at most %d strings, found %d", name, most,
+                         qr_json_count(v));
+    int rc = 0, i = 0;
+    for (const struct qr_json *e = qr_json_first(v); e && rc == 0; e = qr_json_after(e), i++) {
+        char at[32];
+        snprintf(at, sizeof at, "%s[%d]", name, i);
+        rc = read_text(p, e, at, add, context, err);
+    }
+    return rc;
+}
+
+static int add_stop(struct qr_params *p, const char *text, size_t n, const struct qr_params_context *context,
+                    struct qr_err *err)
+{
+    p->sampling.stop[p->sampling.n_stops++] = text;
     return 0;
 }
 
 int qr_read_stop(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err)
 {
-    QR_ASSERT(p != NULL && v != NULL);
-    (void)context;
     if (qr_json_type(v) == QR_JSON_T_STRING)
-        return add_stop(p, v, "stop", err);
+        return read_text(p, v, "stop", add_stop, context, err);
     if (qr_json_type(v) != QR_JSON_T_ARRAY)
         return qr_wrong_type(err, "stop", "a string or an array of strings", v);
-    if (qr_json_count(v) > QR_STOPS_MAX)
-        return qr_err_at(err, QR_E_INVALID, "stop", "stop must have at most %d strings, found %d", QR_STOPS_MAX, qr_json_count(v));
-    int rc = 0, i = 0;
-    for (const struct qr_json *e = qr_json_first(v); e && rc == 0; e = qr_json_after(e), i++) {
-        char at[32];
-        snprintf(at, sizeof at, "stop[%d]", i);
-        rc = add_stop(p, e, at, err);
-    }
+    return read_texts(p, v, "stop", QR_STOPS_MAX, add_stop, context, err);
+}
+
+static int add_bad_word(struct qr_params *p, const char *text, size_t n, const struct qr_params_context *context,
+                        struct qr_err *err)
+{
+    return context->tokenizer ? qr_bad_words_encode(&p->bad, context->tokenizer, text, n, err) : 0;
+}
+
+int qr_read_bad_words(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context,
+                      struct qr_err *err)
+{
+    if (qr_json_type(v) != QR_JSON_T_ARRAY)
+        return qr_wrong_type(err, "bad_words", "an array of strings", v);
+    const int rc = read_texts(p, v, "bad_words", QR_BAD_WORDS_MAX, add_bad_word, context, err);
+    p->sampling.bad = p->bad.id;
+    p->sampling.n_bad = p->bad.n;
     return rc;
 }
 
+/* ---- ids ---- */
+
 int qr_read_stop_token_ids(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err)
 {
-    QR_ASSERT(p != NULL && v != NULL);
-    if (qr_json_type(v) != QR_JSON_T_ARRAY)
-        return qr_wrong_type(err, "stop_token_ids", "an array of token ids", v);
     if (qr_json_count(v) > QR_STOP_IDS_MAX)
         return qr_err_at(err, QR_E_INVALID, "stop_token_ids", "stop_token_ids must have at most %d ids, found %d", QR_STOP_IDS_MAX,
                          qr_json_count(v));
@@ -132,11 +154,8 @@ int qr_read_stop_token_ids(struct qr_params *p, const struct qr_json *v, const s
     return rc;
 }
 
-/* ---- how to choose ---- */
-
 int qr_read_allowed_token_ids(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err)
 {
-    QR_ASSERT(p != NULL && v != NULL);
     if (qr_json_type(v) != QR_JSON_T_ARRAY)
         return qr_wrong_type(err, "allowed_token_ids", "an array of token ids", v);
     const int32_t n = qr_json_count(v);
@@ -148,42 +167,11 @@ int qr_read_allowed_token_ids(struct qr_params *p, const struct qr_json *v, cons
     return rc;
 }
 
-static int add_bad_word(struct qr_params *p, const struct qr_json *v, const char *path, const struct qr_tokenizer *tokenizer, struct qr_err *err)
-{
-    size_t n;
-    if (qr_json_type(v) != QR_JSON_T_STRING)
-        return qr_wrong_type(err, path, "a string", v);
-    const char *text = qr_json_str(v, &n);
-    if (n < 1 || n > QR_STOP_BYTES_MAX)
-        return qr_err_at(err, QR_E_INVALID, path, "%s must be between 1 and %d bytes long, found %zu", path, QR_STOP_BYTES_MAX, n);
-    if (!tokenizer || qr_bad_words_encode(&p->bad, tokenizer, text, n, err) == 0)
-        return 0;
-    snprintf(err->param, sizeof err->param, "%s", path);
-    return qr_err_prefix(err, "%s: ", path);
-}
-
-int qr_read_bad_words(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err)
-{
-    QR_ASSERT(p != NULL && v != NULL);
-    if (qr_json_type(v) != QR_JSON_T_ARRAY)
-        return qr_wrong_type(err, "bad_words", "an array of strings", v);
-    if (qr_json_count(v) > QR_BAD_WORDS_MAX)
-        return qr_err_at(err, QR_E_INVALID, "bad_words", "bad_words must have at most %d strings, found %d", QR_BAD_WORDS_MAX, qr_json_count(v));
-    int rc = 0, i = 0;
-    for (const struct qr_json *e = qr_json_first(v); e && rc == 0; e = qr_json_after(e), i++) {
-        char at[32];
-        snprintf(at, sizeof at, "bad_words[%d]", i);
-        rc = add_bad_word(p, e, at, context->tokenizer, err);
-    }
-    p->sampling.bad = p->bad.id;
-    p->sampling.n_bad = p->bad.n;
-    return rc;
-}
+/* ---- how to choose ---- */
 
 int qr_read_seed(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err)
 {
     int64_t i;
-    (void)context;
     const int rc = qr_read_whole(&i, v, "seed", INT64_MIN, INT64_MAX, err);
     p->has_seed = rc == 0;
     p->sampling.seed = rc == 0 ? (uint64_t)i : 0;
@@ -194,7 +182,6 @@ int qr_read_best_of(struct qr_params *p, const struct qr_json *v, const struct q
 {
     int64_t i;
     char excerpt[72];
-    (void)context;
     const int rc = qr_read_whole(&i, v, "best_of", INT64_MIN, INT64_MAX, err);
     if (rc != 0)
         return rc;
@@ -231,9 +218,6 @@ static int read_bias(struct qr_logit_bias *out, const struct qr_json *v, int32_t
 
 int qr_read_logit_bias(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err)
 {
-    QR_ASSERT(p != NULL && v != NULL);
-    if (qr_json_type(v) != QR_JSON_T_OBJECT)
-        return qr_wrong_type(err, "logit_bias", "an object of token id to bias", v);
     int32_t n = qr_json_count(v);
     if (n > QR_LOGIT_BIAS_MAX)
         return qr_err_at(err, QR_E_INVALID, "logit_bias", "logit_bias must have at most %d entries, found %d", QR_LOGIT_BIAS_MAX, n);
@@ -247,20 +231,9 @@ int qr_read_logit_bias(struct qr_params *p, const struct qr_json *v, const struc
     return rc;
 }
 
-int qr_read_logprobs_chat(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err)
-{
-    QR_ASSERT(p != NULL && v != NULL);
-    (void)context;
-    if (qr_json_type(v) != QR_JSON_T_BOOL)
-        return qr_wrong_type(err, "logprobs", "true or false (the number goes into top_logprobs)", v);
-    p->logprobs = qr_json_bool(v);
-    return 0;
-}
-
 int qr_read_logprobs_completions(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err)
 {
     int64_t i;
-    (void)context;
     if (qr_json_type(v) == QR_JSON_T_BOOL && !qr_json_bool(v))
         return 0;
     const int rc = qr_read_whole(&i, v, "logprobs", 0, QR_TOP_LOGPROBS_MAX, err);
@@ -273,8 +246,6 @@ int qr_read_logprobs_completions(struct qr_params *p, const struct qr_json *v, c
 
 int qr_read_stream_options(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err)
 {
-    QR_ASSERT(p != NULL && v != NULL);
-    (void)context;
     struct {
         const char *name, *path;
         bool *to;
@@ -282,8 +253,6 @@ int qr_read_stream_options(struct qr_params *p, const struct qr_json *v, const s
         {"include_usage", "stream_options.include_usage", &p->include_usage},
         {"continuous_usage_stats", "stream_options.continuous_usage_stats", &p->continuous_usage},
     };
-    if (qr_json_type(v) != QR_JSON_T_OBJECT)
-        return qr_wrong_type(err, "stream_options", "an object", v);
     for (int i = 0; i < QR_COUNT(known); i++) {
         const struct qr_json *e = qr_json_find(v, known[i].name);
         if (qr_json_is_null(e))
@@ -297,10 +266,6 @@ int qr_read_stream_options(struct qr_params *p, const struct qr_json *v, const s
 
 int qr_read_response_format(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err)
 {
-    QR_ASSERT(p != NULL && v != NULL);
-    (void)context;
-    if (qr_json_type(v) != QR_JSON_T_OBJECT)
-        return qr_wrong_type(err, "response_format", "an object", v);
     const struct qr_json *type = qr_json_find(v, "type");
     if (!type || qr_json_type(type) != QR_JSON_T_STRING)
         return qr_err_at(err, QR_E_INVALID, "response_format.type", "response_format.type must be a string such as \"text\"");
@@ -315,10 +280,6 @@ int qr_read_response_format(struct qr_params *p, const struct qr_json *v, const 
 
 int qr_read_modalities(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err)
 {
-    QR_ASSERT(p != NULL && v != NULL);
-    (void)context;
-    if (qr_json_type(v) != QR_JSON_T_ARRAY)
-        return qr_wrong_type(err, "modalities", "an array", v);
     for (const struct qr_json *e = qr_json_first(v); e; e = qr_json_after(e))
         if (qr_json_type(e) != QR_JSON_T_STRING || strcmp(qr_json_str(e, NULL), "text") != 0)
             return qr_err_at(err, QR_E_UNSUPPORTED, "modalities", "modalities must be [\"text\"]; this server answers with text");
@@ -327,10 +288,6 @@ int qr_read_modalities(struct qr_params *p, const struct qr_json *v, const struc
 
 int qr_read_cache_salt(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err)
 {
-    QR_ASSERT(p != NULL && v != NULL);
-    (void)context;
-    if (qr_json_type(v) != QR_JSON_T_STRING)
-        return qr_wrong_type(err, "cache_salt", "a string", v);
     p->cache_salt = qr_json_str(v, &p->cache_salt_len);
     if (p->cache_salt_len < 1 || p->cache_salt_len > QR_CACHE_SALT_MAX)
         return qr_err_at(err, QR_E_INVALID, "cache_salt", "cache_salt must be between 1 and %d bytes long, found %zu", QR_CACHE_SALT_MAX,
@@ -342,10 +299,6 @@ int qr_read_cache_salt(struct qr_params *p, const struct qr_json *v, const struc
 
 int qr_read_tools(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err)
 {
-    QR_ASSERT(p != NULL && v != NULL);
-    (void)context;
-    if (qr_json_type(v) != QR_JSON_T_ARRAY)
-        return qr_wrong_type(err, "tools", "an array", v);
     int32_t i = 0;
     for (const struct qr_json *e = qr_json_first(v); e; e = qr_json_after(e), i++) {
         char at[64];
@@ -366,8 +319,6 @@ int qr_read_tools(struct qr_params *p, const struct qr_json *v, const struct qr_
 int qr_read_tool_choice(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err)
 {
     char excerpt[72];
-    QR_ASSERT(p != NULL && v != NULL);
-    (void)context;
     if (qr_json_type(v) == QR_JSON_T_STRING && strcmp(qr_json_str(v, NULL), "auto") == 0)
         return 0;
     if (qr_json_type(v) == QR_JSON_T_STRING && strcmp(qr_json_str(v, NULL), "none") == 0) {
@@ -379,22 +330,8 @@ int qr_read_tool_choice(struct qr_params *p, const struct qr_json *v, const stru
                      qr_json_type(v) == QR_JSON_T_OBJECT ? "a tool to be called" : qr_json_excerpt(excerpt, v));
 }
 
-int qr_read_documents(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err)
-{
-    QR_ASSERT(p != NULL && v != NULL);
-    (void)context;
-    if (qr_json_type(v) != QR_JSON_T_ARRAY)
-        return qr_wrong_type(err, "documents", "an array", v);
-    p->documents = v;
-    return 0;
-}
-
 int qr_read_template_kwargs(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err)
 {
-    QR_ASSERT(p != NULL && v != NULL);
-    (void)context;
-    if (qr_json_type(v) != QR_JSON_T_OBJECT)
-        return qr_wrong_type(err, "chat_template_kwargs", "an object", v);
     for (const struct qr_json *e = qr_json_first(v); e; e = qr_json_after(e)) {
         char at[96];
         snprintf(at, sizeof at, "chat_template_kwargs.%.60s", qr_json_key(e));

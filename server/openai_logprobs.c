@@ -19,12 +19,6 @@ static void put_logprob(struct qr_buf *out, float v)
         qr_buf_put_str(out, "-9999.0");
 }
 
-static void separate(struct qr_buf *b)
-{
-    if (b->len > 0)
-        qr_buf_put_byte(b, ',');
-}
-
 /* The token's text as a JSON string. Bytes that are no character of their own: U+FFFD in chat (the bytes stand beside it),
  * "bytes:\xe2\x96" in completions, where the text is also a key and must stay unique. */
 static void put_token(struct qr_buf *out, const struct qr_call *call, int32_t id)
@@ -51,8 +45,7 @@ static void put_bytes(struct qr_buf *out, const struct qr_call *call, int32_t id
     const char *s = qr_tokenizer_token_bytes(call->server->model.tokenizer, id, &n);
     qr_buf_put_byte(out, '[');
     for (size_t i = 0; i < n; i++) {
-        if (i > 0)
-            qr_buf_put_byte(out, ',');
+        qr_buf_put_comma(out);
         qr_buf_put_i64(out, (unsigned char)s[i]);
     }
     qr_buf_put_byte(out, ']');
@@ -71,12 +64,11 @@ static void put_chat_token(struct qr_buf *out, const struct qr_call *call, int32
 static void add_chat(const struct qr_call *call, struct qr_choice *choice, const struct qr_token_logprob *t)
 {
     struct qr_buf *b = &choice->logprob[0];
-    separate(b);
+    qr_buf_put_comma(b);
     put_chat_token(b, call, t->id, t->logprob);
     qr_buf_put_str(b, ",\"top_logprobs\":[");
     for (int32_t i = 0; i < t->n_top; i++) {
-        if (i > 0)
-            qr_buf_put_byte(b, ',');
+        qr_buf_put_comma(b);
         put_chat_token(b, call, t->top_id[i], t->top_logprob[i]);
         qr_buf_put_byte(b, '}');
     }
@@ -99,15 +91,12 @@ static bool text_seen(const struct qr_call *call, const struct qr_token_logprob 
 
 static void put_top_object(struct qr_buf *b, const struct qr_call *call, const struct qr_token_logprob *t)
 {
-    bool first = true;
     qr_buf_put_byte(b, '{');
     for (int32_t i = 0; i <= t->n_top; i++) { /* the chosen token comes last, when it is not among the likeliest */
         int32_t id = i < t->n_top ? t->top_id[i] : t->id;
         if (text_seen(call, t, i, id))
             continue;
-        if (!first)
-            qr_buf_put_byte(b, ',');
-        first = false;
+        qr_buf_put_comma(b);
         put_token(b, call, id);
         qr_buf_put_byte(b, ':');
         put_logprob(b, i < t->n_top ? t->top_logprob[i] : t->logprob);
@@ -137,7 +126,7 @@ static void add_completion(const struct qr_call *call, struct qr_choice *choice,
     struct qr_buf *b = choice->logprob;
     const struct qr_tokenizer *tokenizer = call->server->model.tokenizer;
     for (int k = 0; k < QR_LOGPROB_PARTS; k++)
-        separate(&b[k]);
+        qr_buf_put_comma(&b[k]);
     put_token(&b[0], call, t->id);
     if (present) {
         put_logprob(&b[1], t->logprob);
@@ -217,14 +206,12 @@ void qr_prompt_logprobs_put(struct qr_buf *out, const struct qr_call *call, cons
         bool chosen_is_top = false;
         qr_buf_put_str(out, ",{");
         for (int32_t k = 0; k < t[i].n_top; k++) {
-            if (k > 0)
-                qr_buf_put_byte(out, ',');
+            qr_buf_put_comma(out);
             put_prompt_entry(out, call, t[i].top_id[k], t[i].top_logprob[k], k + 1);
             chosen_is_top = chosen_is_top || t[i].top_id[k] == t[i].id;
         }
         if (!chosen_is_top) {
-            if (t[i].n_top > 0)
-                qr_buf_put_byte(out, ',');
+            qr_buf_put_comma(out);
             put_prompt_entry(out, call, t[i].id, t[i].logprob, t[i].rank);
         }
         qr_buf_put_byte(out, '}');

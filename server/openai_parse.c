@@ -15,6 +15,9 @@
 #define AT(field) offsetof(struct qr_params, field)
 #define INT_TOP 2147483647.0
 #define IGNORED(field, apis) {field, apis, QR_FIELD_IGNORED, .offset = 0}
+#define STRING .json = QR_JSON_T_STRING, .expected = "a string"
+#define ARRAY .json = QR_JSON_T_ARRAY, .expected = "an array"
+#define OBJECT .json = QR_JSON_T_OBJECT, .expected = "an object"
 #define NO_GUIDE "structured output is not available in this version; leave it out or use {\"type\": \"text\"}"
 
 /* What a row of base/sampling.h is as a field of a request. */
@@ -32,21 +35,26 @@
     {key, QR_API_COMPLETIONS, QR_FIELD_INT, .offset = AT(max_tokens), .min = low, .max_is_ctx = true},
 
 static const struct qr_field fields[] = {
-    {"model", BOTH, QR_FIELD_OTHER, .read = qr_read_model},
+    {"model", BOTH, QR_FIELD_OTHER, .offset = AT(model), STRING},
     {"messages", QR_API_CHAT, QR_FIELD_OTHER, .read = qr_read_messages},
     {"prompt", QR_API_COMPLETIONS, QR_FIELD_OTHER, .read = qr_read_prompt},
     QR_SAMPLING_ROWS(FIELD)
     {"n", BOTH, QR_FIELD_INT, .offset = AT(n), .min = 1, .max = QR_CHOICES_MAX},
     {"best_of", QR_API_COMPLETIONS, QR_FIELD_OTHER, .read = qr_read_best_of},
-    {"stop_token_ids", BOTH, QR_FIELD_OTHER, .read = qr_read_stop_token_ids},
-    {"logit_bias", BOTH, QR_FIELD_OTHER, .read = qr_read_logit_bias},
-    {"logprobs", QR_API_CHAT, QR_FIELD_OTHER, .read = qr_read_logprobs_chat},
-    {"logprobs", QR_API_COMPLETIONS, QR_FIELD_OTHER, .min = 0, .max = QR_TOP_LOGPROBS_MAX, .read = qr_read_logprobs_completions},
+    {"stop_token_ids", BOTH, QR_FIELD_OTHER, .json = QR_JSON_T_ARRAY, .expected = "an array of token ids",
+     .read = qr_read_stop_token_ids},
+    {"logit_bias", BOTH, QR_FIELD_OTHER, .json = QR_JSON_T_OBJECT, .expected = "an object of token id to bias",
+     .read = qr_read_logit_bias},
+    {"logprobs", QR_API_CHAT, QR_FIELD_BOOL, .offset = AT(logprobs),
+     .expected = "true or false (the number goes into top_logprobs)"},
+    {"logprobs", QR_API_COMPLETIONS, QR_FIELD_OTHER, .min = 0, .max = QR_TOP_LOGPROBS_MAX,
+     .read = qr_read_logprobs_completions},
     {"top_logprobs", QR_API_CHAT, QR_FIELD_INT, .offset = AT(top_logprobs), .min = 0, .max = QR_TOP_LOGPROBS_MAX},
-    {"prompt_logprobs", BOTH, QR_FIELD_INT, .offset = AT(sampling.n_prompt_logprobs), .min = 0, .max = QR_TOP_LOGPROBS_MAX},
+    {"prompt_logprobs", BOTH, QR_FIELD_INT, .offset = AT(sampling.n_prompt_logprobs), .min = 0,
+     .max = QR_TOP_LOGPROBS_MAX},
     {"priority", BOTH, QR_FIELD_INT, .offset = AT(priority), .min = -INT_TOP - 1, .max = INT_TOP},
     {"stream", BOTH, QR_FIELD_BOOL, .offset = AT(stream)},
-    {"stream_options", BOTH, QR_FIELD_OTHER, .read = qr_read_stream_options},
+    {"stream_options", BOTH, QR_FIELD_OTHER, OBJECT, .read = qr_read_stream_options},
     {"skip_special_tokens", BOTH, QR_FIELD_BOOL, .offset = AT(sampling.skip_special)},
     {"include_stop_str_in_output", BOTH, QR_FIELD_BOOL, .offset = AT(sampling.include_stop)},
     {"add_special_tokens", BOTH, QR_FIELD_BOOL, .offset = AT(add_special)},
@@ -55,20 +63,22 @@ static const struct qr_field fields[] = {
     {"echo", QR_API_COMPLETIONS, QR_FIELD_BOOL, .offset = AT(echo)},
     {"add_generation_prompt", QR_API_CHAT, QR_FIELD_BOOL, .offset = AT(add_generation_prompt)},
     {"continue_final_message", QR_API_CHAT, QR_FIELD_BOOL, .offset = AT(continue_final)},
-    {"cache_salt", BOTH, QR_FIELD_OTHER, .read = qr_read_cache_salt},
-    {"tools", QR_API_CHAT, QR_FIELD_OTHER, .read = qr_read_tools},
+    {"cache_salt", BOTH, QR_FIELD_OTHER, STRING, .read = qr_read_cache_salt},
+    {"tools", QR_API_CHAT, QR_FIELD_OTHER, ARRAY, .read = qr_read_tools},
     {"tool_choice", QR_API_CHAT, QR_FIELD_OTHER, .read = qr_read_tool_choice},
-    {"documents", QR_API_CHAT, QR_FIELD_OTHER, .read = qr_read_documents},
-    {"chat_template_kwargs", QR_API_CHAT, QR_FIELD_OTHER, .read = qr_read_template_kwargs},
-    {"response_format", BOTH, QR_FIELD_OTHER, .read = qr_read_response_format},
-    {"modalities", QR_API_CHAT, QR_FIELD_OTHER, .read = qr_read_modalities},
+    {"documents", QR_API_CHAT, QR_FIELD_OTHER, .offset = AT(documents), ARRAY},
+    {"chat_template_kwargs", QR_API_CHAT, QR_FIELD_OTHER, OBJECT, .read = qr_read_template_kwargs},
+    {"response_format", BOTH, QR_FIELD_OTHER, OBJECT, .read = qr_read_response_format},
+    {"modalities", QR_API_CHAT, QR_FIELD_OTHER, ARRAY, .read = qr_read_modalities},
     {"suffix", QR_API_COMPLETIONS, QR_FIELD_REFUSED, .why = "text after the gap is not supported; leave suffix out"},
     {"echo", QR_API_CHAT, QR_FIELD_REFUSED, .why = "echo belongs to /v1/completions; leave it out"},
     {"functions", QR_API_CHAT, QR_FIELD_REFUSED, .why = "functions was replaced by tools; use tools"},
-    {"function_call", QR_API_CHAT, QR_FIELD_REFUSED, .why = "function_call was replaced by tool_choice; use tool_choice \"auto\" or \"none\""},
+    {"function_call", QR_API_CHAT, QR_FIELD_REFUSED,
+     .why = "function_call was replaced by tool_choice; use tool_choice \"auto\" or \"none\""},
     {"audio", QR_API_CHAT, QR_FIELD_REFUSED, .why = "audio is not supported; this server answers with text"},
     {"web_search_options", QR_API_CHAT, QR_FIELD_REFUSED, .why = "this server does not search the web; leave it out"},
-    {"chat_template", QR_API_CHAT, QR_FIELD_REFUSED, .why = "templates are not taken from requests; the model's own is used"},
+    {"chat_template", QR_API_CHAT, QR_FIELD_REFUSED,
+     .why = "templates are not taken from requests; the model's own is used"},
     {"structured_outputs", BOTH, QR_FIELD_REFUSED, .why = NO_GUIDE},
     {"guided_json", BOTH, QR_FIELD_REFUSED, .why = NO_GUIDE},
     {"guided_regex", BOTH, QR_FIELD_REFUSED, .why = NO_GUIDE},
@@ -124,16 +134,17 @@ int qr_wrong_type(struct qr_err *err, const char *path, const char *expected, co
                      type, bare ? "" : ": ", bare ? "" : qr_json_excerpt(excerpt, found));
 }
 
-int qr_read_flag(bool *out, const struct qr_json *doc, const char *name, struct qr_err *err)
+int qr_body_parse(struct qr_json **doc, const char *body, size_t len, const char *const *wanted, struct qr_err *err)
 {
-    QR_ASSERT(out != NULL && doc != NULL);
-    QR_ASSERT(name != NULL && err != NULL);
-    const struct qr_json *v = qr_json_find(doc, name);
-    if (qr_json_is_null(v))
-        return 0;
-    if (qr_json_type(v) != QR_JSON_T_BOOL)
-        return qr_wrong_type(err, name, "true or false", v);
-    *out = qr_json_bool(v);
+    QR_ASSERT(doc != NULL && wanted != NULL);
+    QR_ASSERT(body != NULL || len == 0);
+    if (qr_json_parse_members(doc, body ? body : "", len, &qr_json_limits_request, wanted, err) != 0) {
+        *doc = NULL;
+        return qr_err_prefix(err, "the request body is not valid JSON: ");
+    }
+    if (qr_json_type(*doc) != QR_JSON_T_OBJECT)
+        return qr_err_set(err, QR_E_INVALID, "the request body must be a JSON object, found %s",
+                          qr_json_type_name(qr_json_type(*doc)));
     return 0;
 }
 
@@ -173,18 +184,31 @@ static int read_float(struct qr_params *p, const struct qr_field *f, const struc
     return 0;
 }
 
+static int read_other(struct qr_params *p, const struct qr_field *f, const struct qr_json *v,
+                      const struct qr_params_context *context, struct qr_err *err)
+{
+    QR_ASSERT(p != NULL && v != NULL);
+    QR_ASSERT(context != NULL && err != NULL);
+    if (f->expected && qr_json_type(v) != f->json)
+        return qr_wrong_type(err, f->name, f->expected, v);
+    if (f->read)
+        return f->read(p, v, context, err);
+    *(const struct qr_json **)(void *)((char *)p + f->offset) = v;
+    return 0;
+}
+
 static int read_field(struct qr_params *p, const struct qr_field *f, const struct qr_json *v, const struct qr_params_context *context,
                       struct qr_err *err)
 {
     switch ((enum qr_field_type)f->type) {
     case QR_FIELD_BOOL:
         if (qr_json_type(v) != QR_JSON_T_BOOL)
-            return qr_wrong_type(err, f->name, "true or false", v);
+            return qr_wrong_type(err, f->name, f->expected ? f->expected : "true or false", v);
         *(bool *)((char *)p + f->offset) = qr_json_bool(v);
         return 0;
     case QR_FIELD_INT: return read_int(p, f, v, f->max_is_ctx ? context->ctx_max : (int32_t)f->max, err);
     case QR_FIELD_FLOAT: return read_float(p, f, v, err);
-    case QR_FIELD_OTHER: return f->read(p, v, context, err);
+    case QR_FIELD_OTHER: return read_other(p, f, v, context, err);
     case QR_FIELD_REFUSED:
         if ((qr_json_type(v) == QR_JSON_T_BOOL && !qr_json_bool(v)) || (qr_json_type(v) == QR_JSON_T_STRING && !*qr_json_str(v, NULL)) ||
             (qr_json_type(v) == QR_JSON_T_ARRAY && qr_json_count(v) == 0))
@@ -227,7 +251,8 @@ static int check_together(struct qr_params *p, enum qr_api api, struct qr_err *e
         s->n_prompt_logprobs = s->n_logprobs;
     if (p->max_tokens >= 0 && s->min_tokens > p->max_tokens)
         return qr_err_at(err, QR_E_INVALID, "min_tokens", "min_tokens must be at most max_tokens (%d), found %d", p->max_tokens, s->min_tokens);
-    if (p->continue_final && p->has_generation_prompt && p->add_generation_prompt)
+    if (p->continue_final && p->add_generation_prompt &&
+        !qr_json_is_null(qr_json_find(p->doc, "add_generation_prompt")))
         return qr_err_at(err, QR_E_INVALID, "continue_final_message",
                          "continue_final_message and add_generation_prompt cannot both be true");
     if (p->continue_final)
@@ -253,23 +278,12 @@ int qr_params_parse(struct qr_params *p, enum qr_api api, const char *body, size
     for (int i = 0, n = 0; i < QR_COUNT(fields); i++)
         if ((fields[i].apis & api) && fields[i].type != QR_FIELD_IGNORED)
             wanted[n++] = fields[i].name;
-    int rc = qr_json_parse_members(&p->doc, body, len, &qr_json_limits_request, wanted, err);
-    if (rc != 0) {
-        p->doc = NULL;
-        return qr_err_prefix(err, "the request body is not valid JSON: ");
-    }
-    if (qr_json_type(p->doc) != QR_JSON_T_OBJECT) {
-        rc = qr_err_set(err, QR_E_INVALID, "the request body must be a JSON object, found %s", qr_json_type_name(qr_json_type(p->doc)));
-        qr_params_release(p);
-        return rc;
-    }
+    int rc = qr_body_parse(&p->doc, body, len, wanted, err);
     for (int i = 0; i < QR_COUNT(fields) && rc == 0; i++) {
         const struct qr_json *v = (fields[i].apis & api) ? qr_json_find(p->doc, fields[i].name) : NULL;
         if (v && !qr_json_is_null(v))
             rc = read_field(p, &fields[i], v, context, err);
     }
-    const struct qr_json *generation = qr_json_find(p->doc, "add_generation_prompt");
-    p->has_generation_prompt = generation && !qr_json_is_null(generation);
     if (rc == 0)
         rc = check_together(p, api, err);
     if (rc != 0)

@@ -34,10 +34,18 @@ static void put_head(struct qr_buf *out, const struct qr_call *call)
 static void put_ids(struct qr_buf *out, const struct qr_event *ev)
 {
     for (int32_t i = 0; i < ev->n_tokens; i++) {
-        if (out->len > 0)
-            qr_buf_put_byte(out, ',');
+        qr_buf_put_comma(out);
         qr_buf_put_i64(out, ev->token[i].id);
     }
+}
+
+/* A buffer of JSON as the member `name`; nothing where it is empty. */
+static void put_member(struct qr_buf *out, const char *name, const struct qr_buf *json)
+{
+    if (json->len == 0)
+        return;
+    qr_buf_printf(out, ",\"%s\":", name);
+    qr_buf_put(out, json->data, json->len);
 }
 
 static void put_usage(struct qr_buf *out, const struct qr_call *call)
@@ -147,13 +155,26 @@ static void put_index(struct qr_buf *out, const struct qr_call *call, const stru
     qr_buf_put_i64(out, choice - call->choice);
 }
 
-static void put_chunk_logprobs(struct qr_buf *out, const struct qr_call *call, struct qr_choice *choice)
+static void begin_chunk(struct qr_buf *out, const struct qr_call *call, const struct qr_choice *choice)
+{
+    put_head(out, call);
+    put_index(out, call, choice);
+}
+
+static void put_logprobs(struct qr_buf *out, const struct qr_call *call, struct qr_choice *choice, bool present)
 {
     qr_buf_put_str(out, ",\"logprobs\":");
-    if (call->params.logprobs && choice->logprob[0].len > 0)
+    if (call->params.logprobs && present)
         qr_logprobs_put(out, call, choice);
     else
         qr_buf_put_str(out, "null");
+}
+
+static void put_finish(struct qr_buf *out, const struct qr_call *call, const struct qr_choice *choice)
+{
+    qr_buf_put_str(out, ",\"finish_reason\":");
+    qr_buf_put_str(out, finish_text(choice->finish));
+    put_stop_reason(out, call, choice);
 }
 
 static void put_chunk_ids(struct qr_buf *out, const struct qr_call *call, const struct qr_event *ev)
@@ -161,50 +182,33 @@ static void put_chunk_ids(struct qr_buf *out, const struct qr_call *call, const 
     if (!call->params.return_token_ids)
         return;
     qr_buf_put_str(out, ",\"token_ids\":[");
-    for (int32_t i = 0; i < ev->n_tokens; i++) {
-        if (i > 0)
-            qr_buf_put_byte(out, ',');
-        qr_buf_put_i64(out, ev->token[i].id);
-    }
-    qr_buf_put_byte(out, ']');
-}
-
-static void put_prompt_ids(struct qr_buf *out, const struct qr_call *call, const struct qr_piece *piece)
-{
-    if (!call->params.return_token_ids)
-        return;
-    qr_buf_put_str(out, ",\"prompt_token_ids\":[");
-    qr_buf_put(out, piece->prompt_ids.data ? piece->prompt_ids.data : "", piece->prompt_ids.len);
+    put_ids(out, ev);
     qr_buf_put_byte(out, ']');
 }
 
 static void chat_chunks(struct qr_call *call, struct qr_choice *choice, const struct qr_event *ev, struct qr_buf *out)
 {
     if (!choice->begun) {
-        put_head(out, call);
-        put_index(out, call, choice);
+        begin_chunk(out, call, choice);
         qr_buf_put_str(out, ",\"delta\":{\"role\":\"assistant\",\"content\":\"\",\"refusal\":null},\"logprobs\":null,\"finish_reason\":null");
-        put_prompt_ids(out, call, choice->piece);
+        put_member(out, "prompt_token_ids", &choice->piece->prompt_ids);
         end_chunk(out, call);
     }
     bool wants_tokens = ev->n_tokens > 0 && (call->params.logprobs || call->params.return_token_ids);
     if (ev->text_len > 0 || wants_tokens) {
-        put_head(out, call);
-        put_index(out, call, choice);
+        begin_chunk(out, call, choice);
         qr_buf_put_str(out, ",\"delta\":{\"content\":");
         qr_json_put_str(out, ev->text, (size_t)ev->text_len);
         qr_buf_put_byte(out, '}');
-        put_chunk_logprobs(out, call, choice);
+        put_logprobs(out, call, choice, choice->logprob[0].len > 0);
         qr_buf_put_str(out, ",\"finish_reason\":null");
         put_chunk_ids(out, call, ev);
         end_chunk(out, call);
     }
     if (ev->finish != QR_FINISH_NONE) {
-        put_head(out, call);
-        put_index(out, call, choice);
-        qr_buf_put_str(out, ",\"delta\":{},\"logprobs\":null,\"finish_reason\":");
-        qr_buf_put_str(out, finish_text(ev->finish));
-        put_stop_reason(out, call, choice);
+        begin_chunk(out, call, choice);
+        qr_buf_put_str(out, ",\"delta\":{},\"logprobs\":null");
+        put_finish(out, call, choice);
         end_chunk(out, call);
     }
 }
@@ -214,8 +218,7 @@ static void completion_chunk(struct qr_call *call, struct qr_choice *choice, con
     bool wants_tokens = ev->n_tokens > 0 && (call->params.logprobs || call->params.return_token_ids);
     if (ev->text_len == 0 && choice->text.len == 0 && !wants_tokens && ev->finish == QR_FINISH_NONE)
         return;
-    put_head(out, call);
-    put_index(out, call, choice);
+    begin_chunk(out, call, choice);
     qr_buf_put_str(out, ",\"text\":");
     if (choice->text.len > 0) { /* the echoed prompt leaves with the first chunk */
         qr_buf_put(&choice->text, ev->text, (size_t)ev->text_len);
@@ -224,12 +227,10 @@ static void completion_chunk(struct qr_call *call, struct qr_choice *choice, con
     } else {
         qr_json_put_str(out, ev->text, (size_t)ev->text_len);
     }
-    put_chunk_logprobs(out, call, choice);
-    qr_buf_put_str(out, ",\"finish_reason\":");
-    qr_buf_put_str(out, finish_text(ev->finish));
-    put_stop_reason(out, call, choice);
+    put_logprobs(out, call, choice, choice->logprob[0].len > 0);
+    put_finish(out, call, choice);
     if (!choice->begun)
-        put_prompt_ids(out, call, choice->piece);
+        put_member(out, "prompt_token_ids", &choice->piece->prompt_ids);
     put_chunk_ids(out, call, ev);
     end_chunk(out, call);
 }
@@ -262,6 +263,13 @@ void qr_write_stream_end(struct qr_call *call, struct qr_buf *out)
 
 /* ---- whole ---- */
 
+/* What is said of a prompt: chat says it once, completions of each choice. */
+static void put_prompt(struct qr_buf *out, const struct qr_piece *piece)
+{
+    put_member(out, "prompt_token_ids", &piece->prompt_ids);
+    put_member(out, "prompt_logprobs", &piece->prompt_logprobs);
+}
+
 static void put_choice(struct qr_call *call, struct qr_choice *choice, struct qr_buf *out)
 {
     put_index(out, call, choice);
@@ -269,26 +277,15 @@ static void put_choice(struct qr_call *call, struct qr_choice *choice, struct qr
     qr_json_put_str(out, choice->text.data ? choice->text.data : "", choice->text.len);
     if (is_chat(call))
         qr_buf_put_str(out, ",\"refusal\":null}");
-    qr_buf_put_str(out, ",\"logprobs\":");
-    if (call->params.logprobs)
-        qr_logprobs_put(out, call, choice);
-    else
-        qr_buf_put_str(out, "null");
-    qr_buf_put_str(out, ",\"finish_reason\":");
-    qr_buf_put_str(out, finish_text(choice->finish));
-    put_stop_reason(out, call, choice);
+    put_logprobs(out, call, choice, true);
+    put_finish(out, call, choice);
     if (call->params.return_token_ids) {
         qr_buf_put_str(out, ",\"token_ids\":[");
         qr_buf_put(out, choice->ids.data ? choice->ids.data : "", choice->ids.len);
         qr_buf_put_byte(out, ']');
     }
-    if (!is_chat(call)) {
-        put_prompt_ids(out, call, choice->piece);
-        if (choice->piece->prompt_logprobs.len > 0) {
-            qr_buf_put_str(out, ",\"prompt_logprobs\":");
-            qr_buf_put(out, choice->piece->prompt_logprobs.data, choice->piece->prompt_logprobs.len);
-        }
-    }
+    if (!is_chat(call))
+        put_prompt(out, choice->piece);
     qr_buf_put_byte(out, '}');
 }
 
@@ -307,19 +304,13 @@ void qr_write_whole(struct qr_call *call, struct qr_buf *out)
     QR_ASSERT(!call->params.stream);
     put_head(out, call);
     for (int32_t i = 0; i < call->n_choices; i++) {
-        if (i > 0)
-            qr_buf_put_byte(out, ',');
+        qr_buf_put_comma(out);
         put_choice(call, &call->choice[i], out);
         qr_write_release(&call->choice[i]); /* an answer may be large, and is not there twice */
     }
     qr_buf_put_str(out, "],\"usage\":");
     put_usage(out, call);
-    if (is_chat(call)) {
-        put_prompt_ids(out, call, &call->piece[0]);
-        if (call->piece[0].prompt_logprobs.len > 0) {
-            qr_buf_put_str(out, ",\"prompt_logprobs\":");
-            qr_buf_put(out, call->piece[0].prompt_logprobs.data, call->piece[0].prompt_logprobs.len);
-        }
-    }
+    if (is_chat(call))
+        put_prompt(out, &call->piece[0]);
     qr_buf_put_byte(out, '}');
 }

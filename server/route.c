@@ -9,28 +9,29 @@
 #include <strings.h>
 
 #include "base/assert.h"
+#include "server/call.h"
 
 static const struct qr_route routes[] = {
-    {"POST", "/v1/chat/completions", QR_ACCESS_USER, true, qr_api_chat},
-    {"POST", "/v1/completions", QR_ACCESS_USER, true, qr_api_completions},
-    {"POST", "/v1/embeddings", QR_ACCESS_USER, true, qr_api_embeddings},
-    {"GET", "/v1/models", QR_ACCESS_USER, true, qr_api_models},
-    {"GET", "/v1/models/", QR_ACCESS_USER, true, qr_api_model},
-    {"POST", "/v1/load_lora_adapter", QR_ACCESS_ADMIN, true, qr_api_load_adapter},
-    {"POST", "/v1/unload_lora_adapter", QR_ACCESS_ADMIN, true, qr_api_unload_adapter},
-    {"POST", "/tokenize", QR_ACCESS_USER, true, qr_api_tokenize},
-    {"POST", "/detokenize", QR_ACCESS_USER, true, qr_api_detokenize},
-    {"GET", "/version", QR_ACCESS_USER, false, qr_api_version},
-    {"GET", "/health", QR_ACCESS_PUBLIC, false, qr_api_health},
-    {"GET", "/livez", QR_ACCESS_PUBLIC, false, qr_api_livez},
-    {"GET", "/readyz", QR_ACCESS_PUBLIC, false, qr_api_readyz},
-    {"GET", "/metrics", QR_ACCESS_ADMIN, false, qr_api_metrics},
+    {"POST", "/v1/chat/completions", QR_ACCESS_USER, true, .call = &qr_call_chat},
+    {"POST", "/v1/completions", QR_ACCESS_USER, true, .call = &qr_call_completions},
+    {"POST", "/v1/embeddings", QR_ACCESS_USER, true, .call = &qr_call_embeddings},
+    {"GET", "/v1/models", QR_ACCESS_USER, true, .handle = qr_api_models},
+    {"GET", "/v1/models/", QR_ACCESS_USER, true, .handle = qr_api_model},
+    {"POST", "/v1/load_lora_adapter", QR_ACCESS_ADMIN, true, .call = &qr_call_load_adapter},
+    {"POST", "/v1/unload_lora_adapter", QR_ACCESS_ADMIN, true, .call = &qr_call_unload_adapter},
+    {"POST", "/tokenize", QR_ACCESS_USER, true, .call = &qr_call_tokenize},
+    {"POST", "/detokenize", QR_ACCESS_USER, true, .call = &qr_call_detokenize},
+    {"GET", "/version", QR_ACCESS_USER, false, .handle = qr_api_version},
+    {"GET", "/health", QR_ACCESS_PUBLIC, false, .handle = qr_api_health},
+    {"GET", "/livez", QR_ACCESS_PUBLIC, false, .handle = qr_api_livez},
+    {"GET", "/readyz", QR_ACCESS_PUBLIC, false, .handle = qr_api_readyz},
+    {"GET", "/metrics", QR_ACCESS_ADMIN, false, .handle = qr_api_metrics},
 };
 
 const struct qr_route *qr_routes(int32_t *n)
 {
     QR_ASSERT(n != NULL);
-    QR_ASSERT(routes[0].handle != NULL);
+    QR_ASSERT(routes[0].call != NULL);
     *n = QR_COUNT(routes);
     return routes;
 }
@@ -325,6 +326,8 @@ static void request(void *handling)
     QR_ASSERT(route != NULL); /* `head` let it pass */
     if (route->needs_model && qr_server_unavailable(of->s, &e)) /* the drain may have begun while the body arrived */
         refuse(of->c, &e);
+    else if (route->call)
+        qr_call_start(of->s, of->c, route->call);
     else
         route->handle(of->s, of->c);
 }

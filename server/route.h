@@ -9,11 +9,14 @@
 
 enum qr_access { QR_ACCESS_USER, QR_ACCESS_PUBLIC, QR_ACCESS_ADMIN };
 
+struct qr_call_kind;
+
 struct qr_route {
     const char *method;      /* "GET" answers HEAD too */
     const char *path;        /* one that ends in '/' takes everything below it */
     enum qr_access access;
     bool needs_model;        /* 503 while loading or draining */
+    const struct qr_call_kind *call; /* what is prepared on libuv's pool (call.h); NULL: `handle` answers at once */
     void (*handle)(struct qr_server *s, struct qr_conn *c);
 };
 const struct qr_route *qr_routes(int32_t *n);
@@ -27,15 +30,8 @@ void qr_route_bad(void *server, struct qr_conn *c, int32_t status, const char *w
 struct qr_span qr_route_key(const struct qr_http_head *h);
 
 /* The handlers. */
-void qr_api_chat(struct qr_server *s, struct qr_conn *c);
-void qr_api_completions(struct qr_server *s, struct qr_conn *c);
-void qr_api_embeddings(struct qr_server *s, struct qr_conn *c);
 void qr_api_models(struct qr_server *s, struct qr_conn *c);
 void qr_api_model(struct qr_server *s, struct qr_conn *c);
-void qr_api_load_adapter(struct qr_server *s, struct qr_conn *c);
-void qr_api_unload_adapter(struct qr_server *s, struct qr_conn *c);
-void qr_api_tokenize(struct qr_server *s, struct qr_conn *c);
-void qr_api_detokenize(struct qr_server *s, struct qr_conn *c);
 void qr_api_health(struct qr_server *s, struct qr_conn *c);
 void qr_api_livez(struct qr_server *s, struct qr_conn *c);
 void qr_api_readyz(struct qr_server *s, struct qr_conn *c);

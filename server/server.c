@@ -121,7 +121,6 @@ static void on_signal(void *user, int32_t signum)
 
 static void trim_run(void *arg)
 {
-    (void)arg;
     qr_heap_trim();
 }
 

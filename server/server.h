@@ -19,7 +19,7 @@
 #include "tokenizer/chat.h"
 #include "tokenizer/tokenizer.h"
 
-/* Filled by the option table below. Strings are borrowed and must outlive the server. */
+/* Filled by QR_SERVER_ROWS. Strings are borrowed and must outlive the server. */
 struct qr_server_config {
     const char *host;
     int64_t port;                           /* 0: any free one */
@@ -38,13 +38,80 @@ struct qr_server_config {
     bool ignore_signals;                    /* not an option: for tests that stop the server themselves */
 };
 
-/* The table's rows with offsets from the start of a struct qr_server_config that lies base_offset bytes into the caller's own
- * struct. out: room for qr_server_option_count() rows. */
-int32_t qr_server_option_count(void);
-void qr_server_option_rows(struct qr_option *out, size_t base_offset);
-
-/* All built-in values, for callers without an option set. */
-void qr_server_config_init(struct qr_server_config *c);
+/* Rows of an option table for a struct T with a member `s` (struct qr_server_config). */
+#define QR_SERVER_ROWS(T, s)                                                                                          \
+    QR_OPTION(T, s.host, STR, "host", .brief = true, .builtin = "127.0.0.1", .arg = "HOST", .group = "Server",        \
+              .help = "Address to listen on. Anything but a loopback address should come with --api-key."),           \
+    QR_OPTION(T, s.port, INT, "port", .brief = true, .letter = 'p', .builtin = "8000", .min = 0, .max = 65535,        \
+              .arg = "N", .group = "Server", .help = "TCP port; 0 takes any free one and prints it."),                \
+    QR_OPTION(T, s.served_names, LIST, "served-model-name", .brief = true, .arg = "NAME", .group = "Server",          \
+              .help = "Name that clients call the model by; may be repeated. The first one appears in answers."),     \
+    QR_OPTION(T, s.api_keys, LIST, "api-key", .brief = true, .arg = "KEY", .group = "Server",                         \
+              .help = "Key that clients must send as 'Authorization: Bearer KEY'; may be repeated."),                 \
+    QR_OPTION(T, s.api_key_file, STR, "api-key-file", .arg = "FILE", .group = "Server",                               \
+              .help = "File with one key per line."),                                                                 \
+    QR_OPTION(T, s.admin_keys, LIST, "admin-key", .arg = "KEY", .group = "Server",                                    \
+              .help = "Key that may also call the administrative routes (/metrics)."),                                \
+    QR_OPTION(T, s.admin_key_file, STR, "admin-key-file", .arg = "FILE", .group = "Server",                           \
+              .help = "File with one admin key per line."),                                                           \
+    QR_OPTION(T, s.lora_dir, STR, "lora-dir", .arg = "DIR", .group = "Adapters",                                      \
+              .help = "Adapters below this directory may be loaded while the server runs (POST "                      \
+                      "/v1/load_lora_adapter, admin key); links that lead out of it are refused."),                   \
+    QR_OPTION(T, s.pooling, ENUM, "pooling", .builtin = "auto", .choices = QR_POOLING_CHOICES,                        \
+              .group = "Embeddings",                                                                                  \
+              .help = "Which of the model's last rows make an embedding (POST /v1/embeddings): the last one, the "    \
+                      "mean of all or the first; auto: as modules.json and its Pooling module say, else the last, "   \
+                      "normalised."),                                                                                 \
+    QR_OPTION(T, s.cors_origins, LIST, "cors-origin", .arg = "ORIGIN", .group = "Server",                             \
+              .help = "Origin whose web pages may call this server, such as https://example.org, or * for all; "      \
+                      "may be repeated."),                                                                            \
+    QR_OPTION(T, s.allowed_hosts, LIST, "allowed-host", .arg = "NAME", .group = "Server",                             \
+              .help = "Further Host name accepted on a loopback address; others are refused, which stops DNS "        \
+                      "rebinding."),                                                                                  \
+    QR_OPTION(T, s.trust_special, FLAG, "trust-special-tokens", .builtin = "false", .group = "Server",                \
+              .help = "Take special tokens written in user text as such. Off, they are plain text and cannot "        \
+                      "forge a role."),                                                                               \
+    QR_OPTION(T, s.request_us, TIME, "request-timeout", .builtin = "600s", .min = 1e5, .max = 86.4e9, .arg = "T",     \
+              .group = "Server limits", .help = "Longest time of one request from arrival to its last token."),       \
+    QR_OPTION(T, s.drain_us, TIME, "drain-timeout", .builtin = "30s", .min = 0, .max = 3.6e9, .arg = "T",             \
+              .group = "Server limits", .help = "After SIGTERM, how long running requests may take to finish."),      \
+    QR_OPTION(T, s.watchdog_us, TIME, "watchdog", .builtin = "30s", .min = 1e5, .max = 3.6e9, .arg = "T",             \
+              .group = "Server limits",                                                                               \
+              .help = "With work at hand and no engine step for so long, /readyz and /health answer 503."),           \
+    QR_OPTION(T, s.connections_max, INT, "max-connections", .builtin = "4096", .min = 1, .max = 1000000, .arg = "N",  \
+              .group = "Server limits",                                                                               \
+              .help = "Open connections; at the limit the longest idle one is closed first."),                        \
+    QR_OPTION(T, s.per_address_max, INT, "max-connections-per-address", .builtin = "256", .min = 1, .max = 1000000,   \
+              .arg = "N", .group = "Server limits",                                                                   \
+              .help = "Open connections from one address; loopback clients are not counted."),                        \
+    QR_OPTION(T, s.header_bytes, BYTES, "max-header-size", .builtin = "16KiB", .min = 1024, .max = 1048576,           \
+              .arg = "BYTES", .group = "Server limits", .help = "Largest head of a request."),                        \
+    QR_OPTION(T, s.header_fields, INT, "max-header-fields", .builtin = "100", .min = 10, .max = 10000, .arg = "N",    \
+              .group = "Server limits", .help = "Most header fields of a request."),                                  \
+    QR_OPTION(T, s.body_bytes, BYTES, "max-body-size", .builtin = "4MiB", .min = 1024, .max = 4194304,                \
+              .arg = "BYTES", .group = "Server limits", .help = "Largest body of a request."),                        \
+    QR_OPTION(T, s.bodies_bytes, BYTES, "max-bodies-size", .builtin = "256MiB", .min = 1048576, .max = 0x1p36,        \
+              .arg = "BYTES", .group = "Server limits",                                                               \
+              .help = "Memory that all requests may hold together: bodies (half of it at most), what they are "       \
+                      "read to, and answers. Past it requests get 503, embeddings 429. Less where the model "         \
+                      "leaves less: half of what is free then."),                                                     \
+    QR_OPTION(T, s.header_us, TIME, "header-timeout", .builtin = "10s", .min = 1e5, .max = 3.6e9, .arg = "T",         \
+              .group = "Server limits",                                                                               \
+              .help = "Longest time from the first byte of a head to its last; a body gets the same grace before "    \
+                      "its rate counts."),                                                                            \
+    QR_OPTION(T, s.idle_us, TIME, "idle-timeout", .builtin = "75s", .min = 1e5, .max = 86.4e9, .arg = "T",            \
+              .group = "Server limits", .help = "A connection without a request is closed after so long."),           \
+    QR_OPTION(T, s.body_rate, BYTES, "min-body-rate", .builtin = "1KiB", .min = 0, .max = 0x1p30, .arg = "BYTES",     \
+              .group = "Server limits", .help = "Bytes per second below which an arriving body is given up."),        \
+    QR_OPTION(T, s.stream_soft_bytes, BYTES, "stream-buffer", .builtin = "256KiB", .min = 4096, .max = 0x1p30,        \
+              .arg = "BYTES", .group = "Server limits",                                                               \
+              .help = "Unread bytes of a stream that a slow reader may leave for --stall-timeout."),                  \
+    QR_OPTION(T, s.stream_hard_bytes, BYTES, "max-stream-buffer", .builtin = "1MiB", .min = 4096, .max = 0x1p30,      \
+              .arg = "BYTES", .group = "Server limits", .help = "Unread bytes of a stream that end it."),             \
+    QR_OPTION(T, s.stall_us, TIME, "stall-timeout", .builtin = "30s", .min = 1e5, .max = 3.6e9, .arg = "T",           \
+              .group = "Server limits", .help = "A reader that takes nothing for so long is given up."),              \
+    QR_OPTION(T, s.ping_us, TIME, "sse-ping", .builtin = "15s", .min = 1e5, .max = 3.6e9, .arg = "T",                 \
+              .group = "Server limits", .help = "A silent stream gets a comment line after so long.")
 
 struct qr_server; /* opaque */
 

@@ -14,6 +14,10 @@
 #include "server/keys.h"
 #include "server/server.h"
 
+/* Calls that /metrics counts, by route. */
+enum qr_counted { QR_COUNTED_NOT, QR_COUNTED_CHAT, QR_COUNTED_COMPLETIONS, QR_COUNTED_EMBEDDINGS,
+                  QR_COUNTED_TOKENIZE, QR_COUNTED_N };
+
 enum qr_phase { QR_PHASE_LOADING, QR_PHASE_READY, QR_PHASE_FAILED };
 
 #define QR_TRIM_BYTES (32 << 10) /* of bodies: what less than this leaves in the heaps, under a MiB, is not worth a trim */
@@ -49,7 +53,7 @@ struct qr_server {
     bool starved;                         /* a call that has begun found no room for its next piece, and has none inside */
     uint64_t id_seed, n_ids;
     uint64_t n_submitted, n_ended;        /* engine requests: the ledger's server half */
-    uint64_t n_chat, n_completions, n_embeddings, n_tokenize; /* calls begun */
+    uint64_t n_begun[QR_COUNTED_N];       /* calls */
     struct qr_buf scratch;                /* owned: one stream chunk at a time */
     struct qr_account scratch_account;    /* while one is put there */
 };

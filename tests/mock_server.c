@@ -30,7 +30,8 @@ struct settings {
 #define ROW(row_name, row_type, field, value, low, high, text)                                                                      \
     {.name = row_name, .type = row_type, .offset = AT(field), .builtin = value, .min = low, .max = high, .arg = "N", .help = text,  \
      .group = "Mock"}
-static const struct qr_option own_rows[] = {
+static const struct qr_option table[] = {
+    QR_SERVER_ROWS(struct settings, server),
     {.name = "model", .type = QR_OPT_STR, .offset = AT(model), .arg = "DIR", .help = "Tokenizer and chat template.", .group = "Mock"},
     {.name = "mock-script", .type = QR_OPT_STR, .offset = AT(script), .arg = "TEXT", .help = "What it says.", .group = "Mock"},
     ROW("mock-rate", QR_OPT_FLOAT, rate, "40", 0, 1e9, "Events per second and choice; 0: no pause."),
@@ -149,11 +150,7 @@ int main(int argc, char **argv)
     struct settings o = {0};
     struct qr_err err = {0};
     signal(SIGPIPE, SIG_IGN);
-    struct qr_option table[128];
-    int32_t n = qr_server_option_count();
-    qr_server_option_rows(table, AT(server));
-    memcpy(table + n, own_rows, sizeof own_rows);
-    struct qr_option_set *set = qr_options_new(table, n + (int32_t)(sizeof own_rows / sizeof own_rows[0]), NULL, &o);
+    struct qr_option_set *set = qr_options_new(table, (int32_t)(sizeof table / sizeof table[0]), NULL, &o);
     int status = 2;
     if (qr_options_read(set, argc, argv, &err) != 0)
         fprintf(stderr, "mock_server: %s\n", err.msg);

@@ -41,21 +41,12 @@ static void strip(const struct qr_decoder_op *op, struct qr_buf *out, const char
     qr_buf_put(out, s, n);
 }
 
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
 /* <0xNN>, six bytes. The value, or -1. */
 static int byte_value(const char *s, size_t n)
 {
     if (n != 6 || memcmp(s, "<0x", 3) != 0 || s[5] != '>')
         return -1;
-    int hi = s[3] == '+' ? 0 : hex_digit(s[3]), lo = hex_digit(s[4]); /* the reference's parser takes a sign */
+    int hi = s[3] == '+' ? 0 : qr_hex_digit(s[3]), lo = qr_hex_digit(s[4]); /* the reference's parser takes a sign */
     return hi < 0 || lo < 0 ? -1 : hi * 16 + lo;
 }
 

@@ -36,9 +36,8 @@ struct saver {
 
 static int write_bytes(struct saver *s, const char *name, const void *bytes, size_t n)
 {
-    char path[QR_PATH_MAX];
-    int rc = qr_path_join(path, s->dir, name, s->err);
-    if (rc == 0 && (rc = qr_file_write(path, bytes, n, true, s->err)) == 0)
+    const int rc = qr_dir_write(s->dir, name, bytes, n, true, s->err);
+    if (rc == 0)
         qr_manifest_add(s->m, name, n, qr_file_hash(bytes, n));
     return rc;
 }
@@ -83,9 +82,9 @@ static int write_parts(struct saver *s, const char *name, const struct qr_part *
     return rc;
 }
 
+/* The error is the saver's. */
 static int copy_file(void *user, const char *name, const void *bytes, size_t n, struct qr_err *err)
 {
-    (void)err; /* the saver's */
     return write_bytes(user, name, bytes, n);
 }
 
@@ -102,20 +101,18 @@ static int write_model(struct saver *s)
 /* What makes a checkpoint of a model's directory; trainer.json last. */
 static int write_run(struct saver *s)
 {
-    char path[QR_PATH_MAX];
     struct qr_part *part;
     const int32_t n = qr_parts_of_optim(&part, s->src->params, s->src->optim);
     int rc = write_parts(s, QR_OPTIMIZER_FILE, part, n);
     qr_free(part);
     if (rc == 0 && s->src->config_text)
         rc = write_bytes(s, "train.yaml", s->src->config_text, strlen(s->src->config_text));
-    rc = rc ? rc : qr_path_join(path, s->dir, QR_MANIFEST_NAME, s->err);
     if (rc)
         return rc;
     struct qr_buf text;
     qr_buf_init(&text);
     qr_manifest_format(&text, s->m);
-    rc = qr_file_write(path, text.data, text.len, true, s->err);
+    rc = qr_dir_write(s->dir, QR_MANIFEST_NAME, text.data, text.len, true, s->err);
     qr_buf_release(&text);
     return rc;
 }
@@ -298,7 +295,6 @@ int qr_checkpoint_save(const char *run_dir, const struct qr_checkpoint_source *s
 
 static int let_go(void *user, const void *bytes, size_t n, struct qr_err *err)
 {
-    (void)user, (void)bytes, (void)n, (void)err;
     return 0;
 }
 

@@ -412,7 +412,6 @@ static void loss_run(struct qr_tape *t, const struct qr_node *n)
 
 static void loss_back(struct qr_tape *t, const struct qr_node *n)
 {
-    (void)t;
     QR_ASSERT(n != NULL);
     QR_ASSERT(n->w != NULL);
 }

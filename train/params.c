@@ -368,7 +368,6 @@ static void draw_item(const void *arg, int32_t item, int32_t worker)
 {
     const struct draw *d = arg;
     const int64_t first = (int64_t)item * DRAW_NUMBERS, last = first + DRAW_NUMBERS < d->n ? first + DRAW_NUMBERS : d->n;
-    (void)worker;
     for (int64_t i = first; i < last; i++)
         d->to[i] = (float)(d->size * normal(d->seed, d->stream, d->at + (uint64_t)i));
 }
@@ -437,7 +436,6 @@ static void trip_item(const void *arg, int32_t item, int32_t worker)
 {
     const struct trip *j = arg;
     const int64_t first = (int64_t)item * TRIP_ROWS, n = j->n_rows - first < TRIP_ROWS ? j->n_rows - first : TRIP_ROWS;
-    (void)worker;
     qr_round_trip(j->to + first * j->n_in, j->from + first * j->n_in, j->type, n, j->n_in);
 }
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/size.h"
 #include "loader/weight_table.h"
 
 void qr_train_plan_add(struct qr_train_plan *plan, const char *what, size_t n_bytes)
@@ -32,31 +33,18 @@ int qr_train_plan_tape(struct qr_train_plan *plan, struct qr_params *params, con
     return 0;
 }
 
-void qr_train_put_bytes(struct qr_buf *out, size_t n_bytes)
-{
-    static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    double n = (double)n_bytes;
-    int i = 0;
-    for (; n >= 1024 && i < QR_COUNT(unit) - 1; i++)
-        n /= 1024;
-    qr_buf_printf(out, "%.*f %s", i == 0 ? 0 : i < 3 ? 1 : 3, n, unit[i]);
-}
-
 void qr_train_plan_print(struct qr_buf *out, const struct qr_train_plan *plan)
 {
     QR_ASSERT(out != NULL && plan != NULL);
     QR_ASSERT(plan->n_rows > 0);
+    char size[QR_SIZE_TEXT];
     qr_buf_put_str(out, "memory\n");
     for (int32_t i = 0; i < plan->n_rows; i++) {
         if (plan->row[i].n_bytes == 0)
             continue;
-        qr_buf_printf(out, "  %-38s", plan->row[i].what);
-        qr_train_put_bytes(out, plan->row[i].n_bytes);
-        qr_buf_put_byte(out, '\n');
+        qr_buf_printf(out, "  %-38s%s\n", plan->row[i].what, qr_size_text(size, (int64_t)plan->row[i].n_bytes));
     }
-    qr_buf_printf(out, "  %-38s", "together");
-    qr_train_put_bytes(out, plan->total);
-    qr_buf_put_byte(out, '\n');
+    qr_buf_printf(out, "  %-38s%s\n", "together", qr_size_text(size, (int64_t)plan->total));
 }
 
 /* "model.layers.*.mlp.up_proj.weight" for a tensor of layer 0; other layers' tensors are not shown: false. */
@@ -113,12 +101,19 @@ struct qr_train_flops qr_train_flops_of(const struct qr_model_config *c)
     return f;
 }
 
+double qr_train_attended(const struct qr_batch *b)
+{
+    QR_ASSERT(b != NULL);
+    QR_ASSERT(b->n_seqs >= 0);
+    double seen = 0;
+    for (int32_t s = 0; s < b->n_seqs; s++)
+        seen += 0.5 * (double)b->ctx_len[s] * (double)(b->ctx_len[s] + 1);
+    return seen;
+}
+
 double qr_train_flops_batch(const struct qr_train_flops *f, const struct qr_batch *b)
 {
     QR_ASSERT(f != NULL && b != NULL);
     QR_ASSERT(b->n_tokens >= 0 && b->n_logits <= b->n_tokens);
-    double seen = 0;
-    for (int32_t s = 0; s < b->n_seqs; s++)
-        seen += 0.5 * (double)b->ctx_len[s] * (double)(b->ctx_len[s] + 1);
-    return f->row * b->n_tokens + f->logits * b->n_logits + f->attended * seen;
+    return f->row * b->n_tokens + f->logits * b->n_logits + f->attended * qr_train_attended(b);
 }

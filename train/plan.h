@@ -39,15 +39,15 @@ void qr_train_plan_print(struct qr_buf *out, const struct qr_train_plan *plan);
 /* The parameter table: tensors of layers as one line each, with shapes, numbers and what trains. */
 void qr_train_print_params(struct qr_buf *out, const struct qr_params *params);
 
-/* "12.3 MiB" */
-void qr_train_put_bytes(struct qr_buf *out, size_t n_bytes);
-
 /* Operations (a product and a sum are two) of a forward pass over rows at these positions; a training step counts three times as many, whatever is
  * recomputed. Norms, gates and the like are left out. */
 struct qr_train_flops {
     double row, logits, attended; /* of a row, of a row with logits, of a row for each position it sees */
 };
 struct qr_train_flops qr_train_flops_of(const struct qr_model_config *c);
+
+/* Positions that all rows of the batch see, themselves included. */
+double qr_train_attended(const struct qr_batch *b);
 double qr_train_flops_batch(const struct qr_train_flops *f, const struct qr_batch *b);
 
 #endif

@@ -3,15 +3,10 @@
 #define QR_TRAIN_PLOT_H
 
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #include "base/err.h"
 
 /* Reads DIR/log.csv and writes DIR/loss.html anew. title: the run's name. log_loss: the loss axis is logarithmic. Errors: QR_E_IO, QR_E_DAMAGED. */
 int qr_train_plot(const char *dir, const char *title, bool log_loss, struct qr_err *err);
-
-/* Memory that this takes for a log of n rows, at most. */
-size_t qr_train_plot_bytes(int64_t n);
 
 #endif

@@ -408,8 +408,6 @@ int qr_tape_backward(struct qr_tape *t, struct qr_err *err)
 
 static void plan_rope_table(struct qr_queue *q, const struct qr_rope_table_args *a)
 {
-    (void)q;
-    (void)a;
 }
 
 /* The only kernel that a recording calls outside its nodes. */

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "train/plan.h"
 
 #define DEPTH_MAX 8
 
@@ -46,15 +47,6 @@ static double count_of(const struct qr_tensor *t)
     return t->data && t->n_dims > 0 ? (double)qr_tensor_count(t) : 0;
 }
 
-/* Positions that all rows see, themselves included. */
-static double attended(const struct qr_batch *b)
-{
-    double n = 0;
-    for (int32_t s = 0; s < b->n_seqs; s++)
-        n += 0.5 * (double)b->ctx_len[s] * (double)(b->ctx_len[s] + 1);
-    return n;
-}
-
 struct qr_train_cost qr_train_cost_of(const struct qr_tape_op *op, const struct qr_batch *b)
 {
     QR_ASSERT(op != NULL && b != NULL);
@@ -71,7 +63,7 @@ struct qr_train_cost qr_train_cost_of(const struct qr_tape_op *op, const struct 
         c.bytes = back ? 0 : 4 * 4 * in + (2 * w_bytes + 8) * w;
     } else if (strcmp(op->verb, "attention") == 0) {
         const double width = rows_of(&op->in[0]) > 0 ? count_of(&op->in[0]) / rows_of(&op->in[0]) : 0; /* heads x their size */
-        c.ops = (back ? 10 : 4) * width * attended(b);
+        c.ops = (back ? 10 : 4) * width * qr_train_attended(b);
         c.bytes *= back ? 2 : 1;
     } else if (strcmp(op->verb, "embed") == 0)
         c = (struct qr_train_cost){.ops = back ? out : 0, .bytes = out * (4 + (back ? 8 : w_bytes))};

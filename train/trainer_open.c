@@ -12,6 +12,7 @@
 #include "base/assert.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/size.h"
 #include "loader/config/hf_config.h"
 #include "base/files/map_file.h"
 #include "tokenizer/tokenizer.h"
@@ -74,10 +75,10 @@ static int open_shards(struct qr_shards **out, const struct qr_trainer *t, const
     int rc = qr_shards_open(out, dir, err);
     if (rc)
         return qr_trainer_blame(t->c, setting, err);
-    if (qr_shards_vocab_size(*out) <= t->model.n_vocab)
+    if (qr_shards_index(*out)->vocab_size <= t->model.n_vocab)
         return 0;
     qr_err_set(err, QR_E_INVALID, "%s has ids up to %d, the model's vocabulary (vocab_size) is %d; prepare the data with the model's tokenizer, or make a "
-               "larger model", dir, qr_shards_vocab_size(*out) - 1, t->model.n_vocab);
+               "larger model", dir, qr_shards_index(*out)->vocab_size - 1, t->model.n_vocab);
     return qr_trainer_blame(t->c, setting, err);
 }
 
@@ -86,10 +87,13 @@ static int check_tokenizer(const struct qr_trainer *t, const struct qr_shards *s
 {
     uint64_t want;
     int rc = qr_data_tokenizer_hash(&want, t->tokenizer_dir, err);
-    if (rc || qr_shards_tokenizer_hash(s) == want)
+    if (rc || qr_shards_index(s)->tokenizer == want)
         return rc;
-    qr_err_set(err, QR_E_INVALID, "%s was prepared with another tokenizer (data.json: hash %016llx) than %s/tokenizer.json (%016llx); prepare it again "
-               "with --model %s", dir, (unsigned long long)qr_shards_tokenizer_hash(s), t->tokenizer_dir, (unsigned long long)want, t->tokenizer_dir);
+    qr_err_set(err, QR_E_INVALID,
+               "%s was prepared with another tokenizer (data.json: hash %016llx) than %s/tokenizer.json (%016llx); "
+               "prepare it again with --model %s",
+               dir, (unsigned long long)qr_shards_index(s)->tokenizer, t->tokenizer_dir, (unsigned long long)want,
+               t->tokenizer_dir);
     return qr_trainer_blame(t->c, setting, err);
 }
 
@@ -140,8 +144,8 @@ static int open_data(struct qr_trainer *t, struct qr_err *err)
 /* Pieces of a micro-batch of n tokens: twice as many as pieces of the average length need. */
 static int32_t sequences_for(const struct qr_trainer *t, int64_t n_tokens)
 {
-    const int64_t n_docs = qr_shards_n_docs(t->shards), longest = t->c->data.sequence;
-    const int64_t average = n_docs > 0 ? qr_shards_n_tokens(t->shards) / n_docs : 1;
+    const int64_t n_docs = qr_shards_index(t->shards)->n_docs, longest = t->c->data.sequence;
+    const int64_t average = n_docs > 0 ? qr_shards_index(t->shards)->n_tokens / n_docs : 1;
     const int64_t length = average < 2 ? 1 : average < longest ? average : longest, n = 2 * (n_tokens / length) + 2;
     if (t->c->batch.sequences)
         return (int32_t)(t->c->batch.sequences < n_tokens ? t->c->batch.sequences : n_tokens);
@@ -162,7 +166,7 @@ static void measure(struct qr_trainer *t)
     const struct qr_train_config *c = t->c;
     const double step = (double)c->batch.tokens * (double)c->batch.micro;
     t->n_steps = c->steps;
-    if (c->epochs > 0 || (double)c->steps * step >= (double)qr_shards_n_tokens(t->shards))
+    if (c->epochs > 0 || (double)c->steps * step >= (double)qr_shards_index(t->shards)->n_tokens)
         t->epoch_steps = qr_feed_n_micros(t->feed) / (double)c->batch.micro;
     if (c->epochs > 0)
         t->n_steps = (int64_t)fmax(1, ceil(c->epochs * t->epoch_steps - 1e-9)); /* which may be off by its rounding */
@@ -379,6 +383,7 @@ static size_t total_with(const struct qr_trainer *t, enum qr_recompute recompute
 static void put_advice(const struct qr_trainer *t, struct qr_buf *out, enum qr_recompute recompute, int64_t available)
 {
     static const char *const name[] = {"none", "selective", "full"};
+    char size[QR_SIZE_TEXT];
     int64_t n = t->c->batch.tokens, least = t->c->data.sequence;
     size_t total = total_with(t, recompute, (int32_t)n);
     while (total > (size_t)available && n > least) {
@@ -394,9 +399,7 @@ static void put_advice(const struct qr_trainer *t, struct qr_buf *out, enum qr_r
         const int64_t leaf = (t->c->batch.tokens * t->par.n_micro + n - 1) / n; /* micro-batches of a leaf */
         qr_buf_printf(out, "batch.tokens=%lld batch.micro=%lld ", (long long)n, (long long)(leaf * t->par.n_leaves));
     }
-    qr_buf_put_byte(out, '(');
-    qr_train_put_bytes(out, total);
-    qr_buf_put_byte(out, ')');
+    qr_buf_printf(out, "(%s)", qr_size_text(size, (int64_t)total));
 }
 
 int qr_trainer_check_room(struct qr_trainer *t, int64_t available, struct qr_err *err)
@@ -405,15 +408,15 @@ int qr_trainer_check_room(struct qr_trainer *t, int64_t available, struct qr_err
     QR_ASSERT(t->plan.total > 0 && t->params->planned);
     if ((int64_t)t->plan.total <= available)
         return 0;
-    struct qr_buf need = {0}, have = {0}, advice = {0};
-    qr_train_put_bytes(&need, t->plan.total);
-    qr_train_put_bytes(&have, available > 0 ? (size_t)available : 0);
+    struct qr_buf advice = {0};
+    char need[QR_SIZE_TEXT], have[QR_SIZE_TEXT];
     for (int r = t->c->compute.recompute; r <= (int)QR_RECOMPUTE_FULL; r++)
         put_advice(t, &advice, (enum qr_recompute)r, available);
-    int rc = qr_err_set(err, QR_E_NO_ROOM, "the run takes %s of memory, %s are available; %s%s", need.data, have.data, advice.len ? "what would fit: " : "",
-                        advice.len ? advice.data : "no setting would fit: parameters, gradients and moments are too large, a smaller model is needed");
-    qr_buf_release(&need);
-    qr_buf_release(&have);
+    const char *none = "no setting would fit: parameters, gradients and moments are too large, a smaller "
+                       "model is needed";
+    int rc = qr_err_set(err, QR_E_NO_ROOM, "the run takes %s of memory, %s are available; %s%s",
+                        qr_size_text(need, (int64_t)t->plan.total), qr_size_text(have, available > 0 ? available : 0),
+                        advice.len ? "what would fit: " : "", advice.len ? advice.data : none);
     qr_buf_release(&advice);
     return rc;
 }

@@ -70,7 +70,6 @@ static bool find_path(char line[LINE_MAX_BYTES], const char **path, uintptr_t at
 
 static void on_bus_error(int number, siginfo_t *info, void *context)
 {
-    (void)context;
     char line[LINE_MAX_BYTES], said[LINE_MAX_BYTES + 300];
     const char *path;
     if (info->si_code != BUS_ADRERR || !find_path(line, &path, (uintptr_t)info->si_addr)) {

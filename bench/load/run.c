@@ -153,12 +153,12 @@ static void take_silent(struct flight *f)
     qr_load_timeline_token(&f->load->out->timeline, f->first_ns);
 }
 
-static void on_event(void *arg, const struct qr_sse_event *e)
+static void on_event(void *arg, const char *data, size_t n)
 {
     struct flight *f = arg;
     struct qr_chunk *c = &f->load->chunk;
     struct qr_err err;
-    if (qr_chunk_parse(c, e->data, e->data_len, &err) != 0) {
+    if (qr_chunk_parse(c, data, n, &err) != 0) {
         fail(f, err.msg);
         return;
     }

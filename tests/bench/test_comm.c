@@ -1,4 +1,4 @@
-/* The measurement of ranks: both kinds of ranks that need nothing installed run through, and print every figure. */
+/* The measurement of ranks: those that need nothing installed run through, and print every figure. */
 #include <criterion/criterion.h>
 
 #include "bench/bench.h"
@@ -16,11 +16,6 @@ static void expect_figures(const char *words, const char *first, int n_reduces)
     cr_assert_not_null(strstr(text.data, "\nmemcpy on every rank"));
     cr_assert_not_null(strstr(text.data, "\nwaiting for a late rank"));
     qr_buf_release(&text);
-}
-
-Test(bench_comm, figures_of_threads_are_printed_once)
-{
-    expect_figures("comm --threads --ranks 3 --mib 0.1 --rounds 2", "3 ranks, threads, 0.1 MiB of f32 on each\n", 1);
 }
 
 Test(bench_comm, figures_of_processes_are_printed_for_both_kinds_of_memory)

@@ -45,10 +45,9 @@ static void add(struct qr_session *s, enum qr_role role, const char *text)
 static void body_is(const struct qr_session *s, const char *messages)
 {
     struct qr_buf body = {0};
-    struct qr_chat_params p;
+    struct qr_chat_params p = {0};
     struct qr_json *doc;
     struct qr_err err;
-    qr_chat_params_init(&p);
     qr_session_body(&body, s, "m", &p, false);
     cr_assert_eq(qr_json_parse(&doc, body.data, body.len, &qr_json_limits_request, &err), 0);
     qr_json_free(doc);
@@ -59,8 +58,7 @@ static void body_is(const struct qr_session *s, const char *messages)
 
 Test(session, the_system_message_is_always_first_and_only_one)
 {
-    struct qr_session s;
-    qr_session_init(&s);
+    struct qr_session s = {0};
     add(&s, QR_ROLE_USER, "a");
     qr_session_set_system(&s, "one");
     qr_session_set_system(&s, "two");
@@ -74,8 +72,7 @@ Test(session, the_system_message_is_always_first_and_only_one)
 
 Test(session, undo_takes_the_question_and_all_behind_it_and_rewind_leaves_the_question)
 {
-    struct qr_session s;
-    qr_session_init(&s);
+    struct qr_session s = {0};
     cr_expect(!qr_session_undo(&s));
     cr_expect(!qr_session_rewind_to_user(&s));
     qr_session_set_system(&s, "s");
@@ -95,11 +92,9 @@ Test(session, undo_takes_the_question_and_all_behind_it_and_rewind_leaves_the_qu
 
 Test(session, what_is_saved_is_loaded)
 {
-    struct qr_session s, t;
+    struct qr_session s = {0}, t = {0};
     struct qr_err err;
     struct stat st;
-    qr_session_init(&s);
-    qr_session_init(&t);
     qr_session_set_system(&s, "be \"brief\"\n");
     add(&s, QR_ROLE_USER, "h\xc3\xa9llo\n\tw\xe2\x80\xa8orld");
     qr_session_add(&s, QR_ROLE_ASSISTANT, "par", 3, true);
@@ -119,10 +114,9 @@ Test(session, what_is_saved_is_loaded)
 
 Test(session, a_neighbour_of_what_is_saved_is_left_alone)
 {
-    struct qr_session s;
+    struct qr_session s = {0};
     struct qr_err err;
     char neighbour[80], text[8] = "";
-    qr_session_init(&s);
     add(&s, QR_ROLE_USER, "hello");
     snprintf(neighbour, sizeof neighbour, "%s.part", path);
     int fd = open(neighbour, O_RDWR | O_CREAT | O_EXCL, 0600);
@@ -141,9 +135,8 @@ Test(session, a_damaged_file_is_refused_with_its_line_and_changes_nothing)
         "{\"role\":\"user\",\"content\":\"a\"}\n{\"role\":\"system\",\"content\":\"late\"}", "{\"role\":\"user\",\"content\":\"a\"} x",
         "{\"role\":\"user\",\"content\":\"\xff\"}",
     };
-    struct qr_session s;
+    struct qr_session s = {0};
     struct qr_err err;
-    qr_session_init(&s);
     add(&s, QR_ROLE_USER, "kept");
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         put_file(bad[i], strlen(bad[i]));
@@ -287,9 +280,8 @@ Test(params, edges_are_taken_and_one_beyond_is_refused)
         {"seed", "-1", true},         {"seed", "9007199254740991", true}, {"seed", "9007199254740993", false}, {"seed", "1e3", false},
         {"seed", "99999999999999999999", false}, {"stop", "", false},   {"stop", "x", true},              {"presence_penalty", "-2", true},
     };
-    struct qr_chat_params p;
+    struct qr_chat_params p = {0};
     struct qr_err err;
-    qr_chat_params_init(&p);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         cr_expect_eq(qr_chat_params_set(&p, cases[i].name, cases[i].text, "shown", &err) == 0, cases[i].ok, "%s %s", cases[i].name, cases[i].text);
     cr_expect_eq(qr_chat_params_set(&p, "temprature", "1", "x", &err), QR_E_USAGE);
@@ -299,10 +291,9 @@ Test(params, edges_are_taken_and_one_beyond_is_refused)
 
 Test(params, default_unsets)
 {
-    struct qr_chat_params p;
+    struct qr_chat_params p = {0};
     struct qr_err err;
     struct qr_buf out = {0};
-    qr_chat_params_init(&p);
     qr_chat_params_set(&p, "temperature", "0.7", "x", &err);
     qr_chat_params_set(&p, "stop", "a", "x", &err);
     qr_chat_params_put(&out, &p);

@@ -12,17 +12,14 @@
 #include "client/session.h"
 #include "client/sse_reader.h"
 
-/* Events as one text: "type|data|id;" each, so that a whole stream is one comparison. */
-static void note(void *arg, const struct qr_sse_event *e)
+/* Events as one text: "|data|;" each, so that a whole stream is one comparison. */
+static void note(void *arg, const char *data, size_t n)
 {
     struct qr_buf *out = arg;
-    cr_assert_eq(strlen(e->type), e->type_len);
-    qr_buf_put(out, e->type, e->type_len);
+    cr_assert_eq(data[n], 0);
     qr_buf_put_byte(out, '|');
-    qr_buf_put(out, e->data, e->data_len);
-    qr_buf_put_byte(out, '|');
-    qr_buf_put(out, e->last_id, e->last_id_len);
-    qr_buf_put_byte(out, ';');
+    qr_buf_put(out, data, n);
+    qr_buf_put_str(out, "|;");
 }
 
 static void read_in_pieces(struct qr_buf *out, const char *s, size_t n, size_t piece)
@@ -41,37 +38,37 @@ struct rule {
 };
 
 static const struct rule rules[] = {
-    {"data: a\n\n", "message|a|;", 0},
-    {"data:a\n\n", "message|a|;", 0},
-    {"data:  a\n\n", "message| a|;", 0},
-    {"data: a\r\n\r\n", "message|a|;", 0},
-    {"data: a\r\rdata: b\r\r", "message|a|;message|b|;", 0},
-    {"data: a\n\r\ndata: b\r\n\n", "message|a|;message|b|;", 0},
-    {"data: a\ndata: b\n\n", "message|a\nb|;", 0},
-    {"data\n\n", "message||;", 0},
-    {"data\ndata\n\n", "message|\n|;", 0},
-    {"data:\n\n", "message||;", 0},
+    {"data: a\n\n", "|a|;", 0},
+    {"data:a\n\n", "|a|;", 0},
+    {"data:  a\n\n", "| a|;", 0},
+    {"data: a\r\n\r\n", "|a|;", 0},
+    {"data: a\r\rdata: b\r\r", "|a|;|b|;", 0},
+    {"data: a\n\r\ndata: b\r\n\n", "|a|;|b|;", 0},
+    {"data: a\ndata: b\n\n", "|a\nb|;", 0},
+    {"data\n\n", "||;", 0},
+    {"data\ndata\n\n", "|\n|;", 0},
+    {"data:\n\n", "||;", 0},
     {": a comment\n\n", "", 0},
     {"event: x\n\n", "", 0},
-    {"event: x\ndata: a\n\ndata: b\n\n", "x|a|;message|b|;", 0},
-    {"id: 7\ndata: a\n\ndata: b\n\nid\ndata: c\n\n", "message|a|7;message|b|7;message|c|;", 0},
-    {"id: a\0b\ndata: x\n\n", "message|x|;", 17},
+    {"event: x\ndata: a\n\ndata: b\n\n", "|a|;|b|;", 0},
+    {"id: 7\ndata: a\n\ndata: b\n\nid\ndata: c\n\n", "|a|;|b|;|c|;", 0},
+    {"id: a\0b\ndata: x\n\n", "|x|;", 17},
     {"data: unfinished\n", "", 0},
     {"data: unfinished", "", 0},
-    {"\xef\xbb\xbf" "data: a\n\n", "message|a|;", 0},
-    {"\xef\xbb\xbf\xef\xbb\xbf" "data: a\n\ndata: b\n\n", "message|b|;", 0},
-    {"\xef\xbb" "data: a\n\ndata: b\n\n", "message|b|;", 0},
-    {"\xef\ndata: b\n\n", "message|b|;", 0},
+    {"\xef\xbb\xbf" "data: a\n\n", "|a|;", 0},
+    {"\xef\xbb\xbf\xef\xbb\xbf" "data: a\n\ndata: b\n\n", "|b|;", 0},
+    {"\xef\xbb" "data: a\n\ndata: b\n\n", "|b|;", 0},
+    {"\xef\ndata: b\n\n", "|b|;", 0},
     {" data: a\n\n", "", 0},
     {"Data: a\n\n", "", 0},
     {"data : a\n\n", "", 0},
-    {"dat: a\nunknown: x\ndata: y:z\n\n", "message|y:z|;", 0},
-    {"data: a\xff" "b\n\n", "message|a\xef\xbf\xbd" "b|;", 0},
-    {"\n\n\n\ndata: a\n\n\n", "message|a|;", 0},
-    {"data: a\n\r\n", "message|a|;", 0},
-    {"retry: 10\ndata: a\n\n", "message|a|;", 0},
-    {"data: a\n\ndata: [DONE]\n\n", "message|a|;message|[DONE]|;", 0},
-    {":\ndata: a\n:x\ndata: b\n\n", "message|a\nb|;", 0},
+    {"dat: a\nunknown: x\ndata: y:z\n\n", "|y:z|;", 0},
+    {"data: a\xff" "b\n\n", "|a\xef\xbf\xbd" "b|;", 0},
+    {"\n\n\n\ndata: a\n\n\n", "|a|;", 0},
+    {"data: a\n\r\n", "|a|;", 0},
+    {"retry: 10\ndata: a\n\n", "|a|;", 0},
+    {"data: a\n\ndata: [DONE]\n\n", "|a|;|[DONE]|;", 0},
+    {":\ndata: a\n:x\ndata: b\n\n", "|a\nb|;", 0},
 };
 
 Test(sse, follows_each_rule_of_the_standard_in_any_chunking)
@@ -91,25 +88,9 @@ Test(sse, keeps_nul_bytes_inside_data)
 {
     struct qr_buf got = {0};
     read_in_pieces(&got, "data: a\0b\xff\n\n", 13, 1);
-    cr_assert_eq(got.len, 8 + 6 + 2);
-    cr_assert_eq(memcmp(got.data, "message|a\0b\xef\xbf\xbd|;", got.len), 0);
+    cr_assert_eq(got.len, 1 + 6 + 2);
+    cr_assert_eq(memcmp(got.data, "|a\0b\xef\xbf\xbd|;", got.len), 0);
     qr_buf_release(&got);
-}
-
-Test(sse, retry_takes_digits_only)
-{
-    struct qr_sse_reader r;
-    struct qr_err err;
-    struct qr_buf out = {0};
-    qr_sse_init(&r, 1024, note, &out);
-    static const char *const bad[] = {"retry: 1x\n", "retry: -1\n", "retry:\n", "retry: 1 \n", "retry: 99999999999999999999\n"};
-    for (size_t i = 0; i < 5; i++) {
-        qr_sse_feed(&r, bad[i], strlen(bad[i]), &err);
-        cr_expect_eq(r.retry_ms, -1, "%s", bad[i]);
-    }
-    qr_sse_feed(&r, "retry: 250\n", 11, &err);
-    cr_expect_eq(r.retry_ms, 250);
-    qr_sse_release(&r);
 }
 
 Test(sse, an_event_may_have_as_many_bytes_as_the_limit_and_not_one_more)
@@ -158,29 +139,29 @@ Test(sse, nothing_comes_after_stop)
     cr_expect_eq(out.len, 0);
     qr_sse_reset(&r);
     qr_sse_feed(&r, "data: a\n\n", 9, &err);
-    cr_expect_str_eq(qr_buf_text(&out), "message|a|;");
+    cr_expect_str_eq(qr_buf_text(&out), "|a|;");
     qr_sse_release(&r);
     qr_buf_release(&out);
 }
 
 /* ---- recorded streams ---- */
 
-static void add_event(void *arg, const struct qr_sse_event *e)
+static void add_event(void *arg, const char *data, size_t n)
 {
-    struct qr_answer *a = arg;
+    struct qr_chunk *a = arg;
     struct qr_chunk c;
     struct qr_err err;
     qr_chunk_init(&c);
-    cr_assert_eq(qr_chunk_parse(&c, e->data, e->data_len, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_chunk_parse(&c, data, n, &err), 0, "%s", err.msg);
     cr_assert(!c.is_error);
-    qr_answer_add(a, &c);
+    qr_chunk_add(a, &c);
     qr_chunk_release(&c);
 }
 
-static void same_text(const struct qr_json *expected, bool has, const struct qr_buf *got, const char *what)
+static void same_text(const struct qr_json *expected, const struct qr_buf *got, const char *what)
 {
     if (qr_json_is_null(expected))
-        cr_expect(!has && got->len == 0, "%s is null", what);
+        cr_expect(got->len == 0, "%s is null", what);
     else
         cr_expect_str_eq(qr_buf_text(got), qr_json_str(expected, NULL), "%s", what);
 }
@@ -199,10 +180,10 @@ static void same_tools(const struct qr_json *expected, const struct qr_tool_call
 
 static void check_recording(const struct qr_json *expected, const struct qr_buf *stream, size_t piece)
 {
-    struct qr_answer a;
+    struct qr_chunk a;
     struct qr_sse_reader r;
     struct qr_err err;
-    qr_answer_init(&a);
+    qr_chunk_init(&a);
     qr_sse_init(&r, 1 << 20, add_event, &a);
     for (size_t at = 0; at < stream->len; at += piece)
         cr_assert_eq(qr_sse_feed(&r, stream->data + at, stream->len - at < piece ? stream->len - at : piece, &err), 0);
@@ -212,13 +193,13 @@ static void check_recording(const struct qr_json *expected, const struct qr_buf 
     cr_expect_eq(qr_json_bool(qr_json_find(expected, "done_marker")), a.done);
     cr_expect(qr_json_i64(qr_json_find(usage, "prompt_tokens"), &n) && n == a.usage.n_prompt);
     cr_expect(qr_json_i64(qr_json_find(usage, "completion_tokens"), &n) && n == a.usage.n_output);
-    same_text(qr_json_find(choice, "role"), true, &a.role, "role");
-    same_text(qr_json_find(choice, "content"), a.has_text, &a.text, "content");
-    same_text(qr_json_find(choice, "refusal"), a.has_refusal, &a.refusal, "refusal");
-    same_text(qr_json_find(choice, "finish_reason"), true, &a.finish, "finish_reason");
+    same_text(qr_json_find(choice, "role"), &a.role, "role");
+    same_text(qr_json_find(choice, "content"), &a.text, "content");
+    same_text(qr_json_find(choice, "refusal"), &a.refusal, "refusal");
+    same_text(qr_json_find(choice, "finish_reason"), &a.finish, "finish_reason");
     same_tools(qr_json_find(choice, "tool_calls"), &a.tools);
     qr_sse_release(&r);
-    qr_answer_release(&a);
+    qr_chunk_release(&a);
 }
 
 Test(sse, recorded_streams_end_in_what_the_server_meant_in_any_chunking)

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "tests/comm/rig.h"
+#include "tests/comm/threads.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { N_CALLS = 40, N_MAX = 9000 };
@@ -33,8 +34,7 @@ static void with_ranks(int32_t n, void (*body)(struct qr_comm *c, void *arg), vo
 {
     struct qr_comm c[QR_COMM_RANKS_MAX];
     struct rank r[QR_COMM_RANKS_MAX];
-    struct qr_err err;
-    CHECK_OK(qr_comm_open_threads(c, n, &err));
+    open_threads(c, n);
     for (int32_t i = 0; i < n; i++) {
         r[i] = (struct rank){.c = &c[i], .body = body, .arg = arg};
         CHECK(pthread_create(&r[i].thread, NULL, run_rank, &r[i]) == 0);
@@ -186,9 +186,8 @@ static void faults(void)
 static void signals_are_for_others(void)
 {
     struct qr_comm c;
-    struct qr_err err;
     sigset_t stop, before, pending;
-    CHECK_OK(qr_comm_open_threads(&c, 1, &err));
+    open_threads(&c, 1);
     sigemptyset(&stop);
     sigaddset(&stop, SIGTERM);
     pthread_sigmask(SIG_BLOCK, &stop, &before);
@@ -204,10 +203,7 @@ int main(void)
 {
     const char *text = getenv("QUIRE_TEST_SEED");
     uint64_t seed = text ? strtoull(text, NULL, 0) : 20261121;
-    struct qr_comm many[2];
-    struct qr_err err;
     printf("seed %llu\n", (unsigned long long)seed);
-    CHECK(qr_comm_open_threads(many, QR_COMM_RANKS_MAX + 1, &err) == QR_E_USAGE);
     struct qr_comm single;
     qr_comm_open_single(&single);
     rig_run(&single, seed, N_CALLS, N_MAX);

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "engine/follow.h"
+#include "tests/comm/threads.h"
 
 /* The path of shared data, or NULL when it is not there. Lives until the next call. */
 static inline const char *data_path(const char *name)
@@ -77,14 +78,12 @@ static inline void *follow(void *arg)
 
 static inline void world_follow(struct world *w, const struct setup *s, const struct qr_backend_options *bo, struct qr_model_options *mo)
 {
-    struct qr_err err;
     w->n_ranks = s->n_ranks > 1 ? s->n_ranks : 1;
     mo->comm = s->comm;
     QR_ASSERT(w->n_ranks <= RANKS_MAX);
     if (w->n_ranks == 1)
         return;
-    if (qr_comm_open_threads(w->comm, w->n_ranks, &err) != 0)
-        qr_panic("%s", err.msg);
+    open_threads(w->comm, w->n_ranks);
     for (int32_t r = 1; r < w->n_ranks; r++) {
         struct follower *f = &w->follower[r];
         *f = (struct follower){.dir = w->dir, .config = s->config, .bo = *bo, .mo = *mo};

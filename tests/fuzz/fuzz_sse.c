@@ -10,20 +10,13 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static void put_event(struct qr_buf *out, const char *type, size_t n_type, const char *text, size_t n_text, const char *id, size_t n_id)
+static void note(void *arg, const char *data, size_t n)
 {
-    qr_buf_printf(out, "<%zu,%zu,%zu>", n_type, n_text, n_id);
-    qr_buf_put(out, type, n_type);
-    qr_buf_put(out, text, n_text);
-    qr_buf_put(out, id, n_id);
-}
-
-static void note(void *arg, const struct qr_sse_event *e)
-{
-    QR_ASSERT(qr_utf8_valid_prefix(e->data, e->data_len) == e->data_len);
-    QR_ASSERT(qr_utf8_valid_prefix(e->type, e->type_len) == e->type_len);
-    QR_ASSERT(e->data[e->data_len] == '\0' && e->type[e->type_len] == '\0' && e->last_id[e->last_id_len] == '\0');
-    put_event(arg, e->type, e->type_len, e->data, e->data_len, e->last_id, e->last_id_len);
+    struct qr_buf *out = arg;
+    QR_ASSERT(qr_utf8_valid_prefix(data, n) == n);
+    QR_ASSERT(data[n] == '\0');
+    qr_buf_printf(out, "<%zu>", n);
+    qr_buf_put(out, data, n);
 }
 
 static void stream(struct qr_buf *out, const char *s, size_t n, uint32_t pieces)
@@ -43,17 +36,17 @@ static void stream(struct qr_buf *out, const char *s, size_t n, uint32_t pieces)
 }
 
 struct naive {
-    struct qr_buf data, type, id, *out;
+    struct qr_buf data, *out;
 };
 
 static void naive_line(struct naive *r, const char *line, size_t n)
 {
     if (n == 0) {
-        if (r->data.len > 0)
-            put_event(r->out, r->type.len > 0 ? r->type.data : "message", r->type.len > 0 ? r->type.len : 7, r->data.data, r->data.len - 1,
-                      r->id.data, r->id.len);
+        if (r->data.len > 0) {
+            r->data.data[--r->data.len] = '\0'; /* the last line end is none of the data's */
+            note(r->out, r->data.data, r->data.len);
+        }
         qr_buf_clear(&r->data);
-        qr_buf_clear(&r->type);
         return;
     }
     size_t name = 0;
@@ -62,17 +55,10 @@ static void naive_line(struct naive *r, const char *line, size_t n)
     size_t value = name < n ? name + 1 : n;
     if (name < n && value < n && line[value] == ' ')
         value++;
-    struct qr_buf *to = name == 4 && memcmp(line, "data", 4) == 0    ? &r->data
-                        : name == 5 && memcmp(line, "event", 5) == 0 ? &r->type
-                        : name == 2 && memcmp(line, "id", 2) == 0    ? &r->id
-                                                                     : NULL;
-    if (to == NULL || (to == &r->id && memchr(line + value, '\0', n - value) != NULL))
+    if (name != 4 || memcmp(line, "data", 4) != 0)
         return;
-    if (to != &r->data)
-        qr_buf_clear(to);
-    qr_buf_put(to, line + value, n - value);
-    if (to == &r->data)
-        qr_buf_put_byte(to, '\n');
+    qr_buf_put(&r->data, line + value, n - value);
+    qr_buf_put_byte(&r->data, '\n');
 }
 
 /* The standard, literally: decode, drop one byte order mark, split into lines, interpret. */
@@ -95,8 +81,6 @@ static void naive_read(struct qr_buf *out, const char *bytes, size_t size)
         s = eol + (*eol == '\r' && eol + 1 < end && eol[1] == '\n' ? 2 : 1);
     }
     qr_buf_release(&r.data);
-    qr_buf_release(&r.type);
-    qr_buf_release(&r.id);
     qr_buf_release(&text);
 }
 

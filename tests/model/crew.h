@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 
+#include "tests/comm/threads.h"
 #include "tests/model/rig.h"
 
 #define RANKS_MAX 4
@@ -35,10 +36,9 @@ static inline void *crew_follow(void *arg)
 
 static inline void crew_open(struct crew *w, const char *dir, struct rig_options o, int32_t n)
 {
-    struct qr_err err;
     *w = (struct crew){.n = n};
     if (n > 1)
-        cr_assert_eq(qr_comm_open_threads(w->comm, n, &err), 0, "%s", err.msg);
+        open_threads(w->comm, n);
     for (int32_t i = 1; i < n; i++) {
         w->f[i] = (struct follower){.dir = dir, .o = o};
         w->f[i].o.comm = &w->comm[i];

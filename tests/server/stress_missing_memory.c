@@ -89,7 +89,11 @@ struct world {
     char top[64], adapter[100];
     int32_t port, n_passed, n_failed;
     pthread_t thread;
+    struct qr_server_config config;
+    struct qr_option_set *settings;
 };
+
+static const struct qr_option rows[] = {QR_SERVER_ROWS(struct world, config)};
 
 static void *run_server(void *arg)
 {
@@ -101,26 +105,24 @@ static void *run_server(void *arg)
 static void open_world(struct world *w)
 {
     struct qr_err err = {0};
-    struct qr_server_config config;
     struct qr_engine_config engine;
     struct qr_backend_options backend = {.n_threads = 1};
     struct qr_model_options options = {.embeds = true};
     struct qr_model_config c;
-    static const char *const names[] = {"tiny"};
+    static const char *const names[] = {"tiny"}, *const settings[] = {"port=0"};
     QR_ASSERT(qr_model_config_read(&c, MODEL, &err) == 0);
     temp_dir_make(w->top, "memory");
     snprintf(w->adapter, sizeof w->adapter, "%s/a", w->top);
     lora_make(w->adapter, &c, &(struct lora_make){.rank = 2, .alpha = 4, .seed = 1});
-    qr_server_config_init(&config);
-    config.host = "127.0.0.1";
-    config.port = 0;
-    config.ignore_signals = true;
-    config.lora_dir = w->top;
+    w->settings = qr_options_new(rows, QR_COUNT(rows), NULL, w);
+    QR_ASSERT(qr_options_read_settings(w->settings, NULL, settings, 1, &err) == 0);
+    w->config.ignore_signals = true;
+    w->config.lora_dir = w->top;
     qr_engine_config_init(&engine);
     engine.kv_tokens = 2048;
     engine.lora_slots = 2;
     engine.lora_rank_max = 4;
-    int rc = qr_server_open(&w->server, &config, &err);
+    int rc = qr_server_open(&w->server, &w->config, &err);
     rc = rc ? rc : qr_tokenizer_open(&w->tokenizer, MODEL, &err);
     rc = rc ? rc : qr_chat_open(&w->chat, MODEL, &err);
     rc = rc ? rc : qr_engine_open(&w->engine, MODEL, &engine, &backend, &options, w->tokenizer, qr_server_wake, w->server, &err);
@@ -141,6 +143,7 @@ static void close_world(struct world *w)
     qr_server_close(w->server);
     qr_chat_close(w->chat);
     qr_tokenizer_close(w->tokenizer);
+    qr_options_free(w->settings);
     qr_dir_remove(w->adapter, &err);
     rmdir(w->top);
 }

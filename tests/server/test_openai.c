@@ -113,24 +113,6 @@ Test(openai, every_field_and_route_is_documented)
         cr_assert_not_null(strstr(text, route[i].path), "docs/api.md does not mention %s", route[i].path);
 }
 
-Test(options, built_in_values_are_the_same_in_the_table_and_in_init)
-{
-    struct qr_server_config from_table = {0}, from_init;
-    struct qr_option *rows = calloc((size_t)qr_server_option_count(), sizeof *rows);
-    struct qr_err err = {0};
-    char name[] = "test", *argv[] = {name, NULL};
-    qr_server_option_rows(rows, 0);
-    struct qr_option_set *set = qr_options_new(rows, qr_server_option_count(), NULL, &from_table);
-    cr_assert_eq(qr_options_read(set, 1, argv, &err), 0, "%s", err.msg);
-    qr_server_config_init(&from_init);
-    cr_assert_str_eq(from_table.host, from_init.host);
-    from_table.host = from_init.host = NULL;
-    from_table.served_names = from_table.api_keys = from_table.admin_keys = from_table.cors_origins = from_table.allowed_hosts = (struct qr_str_list){0};
-    cr_assert_eq(memcmp(&from_table, &from_init, sizeof from_init), 0);
-    qr_options_free(set);
-    free(rows);
-}
-
 Test(api_error, has_four_keys_and_escapes_what_it_quotes)
 {
     struct qr_api_error e;

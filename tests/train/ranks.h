@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "base/files/map_file.h"
+#include "tests/comm/threads.h"
 #include "tests/train/world.h"
 
 #define RANKS_MAX 4
@@ -73,9 +74,8 @@ static inline void ranks_run(struct rank *rank, int32_t n, const struct rank *li
 {
     struct qr_comm comm[RANKS_MAX];
     pthread_t thread[RANKS_MAX];
-    struct qr_err err = {0};
     cr_assert(n <= RANKS_MAX);
-    cr_assert_eq(qr_comm_open_threads(comm, n, &err), 0, "%s", err.msg);
+    open_threads(comm, n);
     for (int32_t i = 0; i < n; i++) {
         rank[i] = *like;
         rank[i].comm = comm[i];

@@ -110,7 +110,8 @@ Test(feed, gives_every_piece_once_an_epoch_in_another_order_each_time)
             n_rows += p.n - 1;
             n_same += e > 0 && p.doc == before.doc && p.first == before.first;
         }
-        cr_assert_eq(n_rows, qr_shards_n_tokens(b.shards) - qr_shards_n_docs(b.shards)); /* so all pieces have been there */
+        cr_assert_eq(n_rows, qr_shards_index(b.shards)->n_tokens -
+                                 qr_shards_index(b.shards)->n_docs); /* so all pieces have been there */
         qr_free(seen);
     }
     cr_assert_lt(n_same, n / 4); /* three other orders: one match each is expected */

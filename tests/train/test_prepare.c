@@ -67,8 +67,8 @@ static void decode_all(struct qr_buf *out, const char *dir)
     struct qr_tokenizer *t = tok_open(MODEL);
     struct qr_shards *s = data_open(dir);
     qr_buf_clear(out);
-    for (int64_t d = 0; d < qr_shards_n_docs(s); d++) {
-        const int64_t n = qr_shards_doc(s, d).n;
+    for (int64_t d = 0; d < qr_shards_index(s)->n_docs; d++) {
+        const int64_t n = qr_shards_doc_n(s, d);
         int32_t *ids = qr_alloc((size_t)n, sizeof *ids);
         qr_shards_read(s, d, 0, n, ids, NULL);
         for (int64_t i = 0; i < n; i++) {
@@ -131,7 +131,7 @@ Test(prepare, ids_are_the_tokenizers_and_special_names_in_a_text_are_text_unless
         cr_assert_eq(qr_tokenizer_encode(t, &want, "a </s> b", 8, QR_ENCODE_ADD_SPECIAL | (parse ? QR_ENCODE_PARSE_SPECIAL : 0), &err), 0);
         qr_ids_push(&want, qr_tokenizer_eos(t));
         struct qr_shards *s = data_open(b.out);
-        cr_assert_eq(qr_shards_doc(s, 0).n, want.n);
+        cr_assert_eq(qr_shards_doc_n(s, 0), want.n);
         qr_shards_read(s, 0, 0, want.n, got, NULL);
         cr_assert_eq(memcmp(got, want.id, (size_t)want.n * 4), 0);
         qr_shards_close(s);
@@ -154,16 +154,16 @@ Test(prepare, of_conversations_only_answers_count_unless_all_is_asked_for)
         struct qr_shards *s = data_open(b.out);
         int32_t ids[64];
         bool counts[64];
-        const int64_t n = qr_shards_doc(s, 0).n;
+        const int64_t n = qr_shards_doc_n(s, 0);
         qr_shards_read(s, 0, 0, n, ids, counts);
         cr_expect_eq(counts[1], all == 1);
         cr_expect(counts[n - 1] && counts[n - 2]);
-        const int64_t n_text = qr_shards_doc(s, 1).n;
+        const int64_t n_text = qr_shards_doc_n(s, 1);
         qr_shards_read(s, 1, 0, n_text, ids, counts);
         for (int64_t i = 0; i < n_text; i++)
             cr_expect(counts[i]);
         cr_expect(sum.n_chats == 1 && sum.n_turns == 1 && sum.n_open == 0 && sum.n_hidden == 0);
-        cr_expect_eq(sum.train.n_targets, qr_shards_n_targets(s));
+        cr_expect_eq(sum.train.n_targets, qr_shards_index(s)->n_targets);
         qr_shards_close(s);
         data_dir_remove(&b.dir);
     }

@@ -10,10 +10,10 @@ static void check_corpus(const struct corpus *c, const struct qr_shards *s)
     int64_t n_tokens = 0, n_targets = 0;
     int32_t ids[256];
     bool counts[256];
-    cr_assert_eq(qr_shards_n_docs(s), c->n_docs);
+    cr_assert_eq(qr_shards_index(s)->n_docs, c->n_docs);
     for (int32_t d = 0; d < c->n_docs; d++) {
         const int32_t n = c->n[d], first = n / 3;
-        cr_assert_eq(qr_shards_doc(s, d).n, n);
+        cr_assert_eq(qr_shards_doc_n(s, d), n);
         qr_shards_read(s, d, 0, n, ids, counts);
         cr_assert_eq(memcmp(ids, c->ids[d], (size_t)n * 4), 0);
         for (int32_t i = 0; i < n; i++) {
@@ -24,8 +24,8 @@ static void check_corpus(const struct corpus *c, const struct qr_shards *s)
         cr_assert_eq(memcmp(ids, c->ids[d] + first, (size_t)(n - first) * 4), 0);
         n_tokens += n;
     }
-    cr_assert_eq(qr_shards_n_tokens(s), n_tokens);
-    cr_assert_eq(qr_shards_n_targets(s), n_targets);
+    cr_assert_eq(qr_shards_index(s)->n_tokens, n_tokens);
+    cr_assert_eq(qr_shards_index(s)->n_targets, n_targets);
 }
 
 Test(shards, give_back_documents_and_masks_with_ids_of_two_and_four_bytes_in_one_file_and_in_many)
@@ -40,8 +40,8 @@ Test(shards, give_back_documents_and_masks_with_ids_of_two_and_four_bytes_in_one
             corpus_write(&c, dir.path, shard_tokens[k]);
             struct qr_shards *s = data_open(dir.path);
             check_corpus(&c, s);
-            cr_assert_eq(qr_shards_vocab_size(s), vocab[v]);
-            cr_assert_eq(qr_shards_tokenizer_hash(s), 0x1234abcd);
+            cr_assert_eq(qr_shards_index(s)->vocab_size, vocab[v]);
+            cr_assert_eq(qr_shards_index(s)->tokenizer, 0x1234abcd);
             qr_shards_close(s);
             corpus_drop(&c);
             data_dir_remove(&dir);

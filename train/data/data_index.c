@@ -54,13 +54,9 @@ static int read_shard(const struct reader *r, const struct qr_json *v, struct qr
     if (!name || qr_json_type(name) != QR_JSON_T_STRING || strcmp(qr_json_str(name, NULL), expected) != 0)
         return qr_err_set(r->err, QR_E_DAMAGED, "%s: the name of shard %d must be \"%s\"", r->name, m->n_shards - 1, expected);
     int rc = need_number(r, v, "bytes", QR_SHARD_HEADER_BYTES, COUNT_MAX, &s->n_bytes);
-    if (rc == 0)
-        rc = need_number(r, v, "n_docs", 1, COUNT_MAX, &s->n_docs);
-    if (rc == 0)
-        rc = need_number(r, v, "n_tokens", 1, COUNT_MAX, &s->n_tokens);
-    if (rc == 0)
-        rc = need_hash(r, v, "xxh3", &s->hash);
-    return rc;
+    rc = rc ? rc : need_number(r, v, "n_docs", 1, COUNT_MAX, &s->n_docs);
+    rc = rc ? rc : need_number(r, v, "n_tokens", 1, COUNT_MAX, &s->n_tokens);
+    return rc ? rc : need_hash(r, v, "xxh3", &s->hash);
 }
 
 static int read_shards(const struct reader *r, const struct qr_json *doc, struct qr_data_index *m)
@@ -94,16 +90,11 @@ static int read_all(const struct reader *r, const struct qr_json *doc, struct qr
     if (rc == 0 && version != VERSION)
         return qr_err_set(r->err, QR_E_UNSUPPORTED, "%s: version %" PRId64 ", expected %d; prepare the data again with this program", r->name, version,
                           VERSION);
-    if (rc == 0)
-        rc = need_hash(r, doc, "tokenizer", &m->tokenizer);
-    if (rc == 0)
-        rc = need_number(r, doc, "vocab_size", 1, INT32_MAX, &vocab_size);
-    if (rc == 0)
-        rc = need_number(r, doc, "n_docs", 1, COUNT_MAX, &m->n_docs);
-    if (rc == 0)
-        rc = need_number(r, doc, "n_tokens", 1, COUNT_MAX, &m->n_tokens);
-    if (rc == 0)
-        rc = need_number(r, doc, "n_targets", 0, COUNT_MAX, &m->n_targets);
+    rc = rc ? rc : need_hash(r, doc, "tokenizer", &m->tokenizer);
+    rc = rc ? rc : need_number(r, doc, "vocab_size", 1, INT32_MAX, &vocab_size);
+    rc = rc ? rc : need_number(r, doc, "n_docs", 1, COUNT_MAX, &m->n_docs);
+    rc = rc ? rc : need_number(r, doc, "n_tokens", 1, COUNT_MAX, &m->n_tokens);
+    rc = rc ? rc : need_number(r, doc, "n_targets", 0, COUNT_MAX, &m->n_targets);
     m->vocab_size = (int32_t)vocab_size;
     return rc == 0 ? read_shards(r, doc, m) : rc;
 }

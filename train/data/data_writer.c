@@ -88,33 +88,18 @@ int qr_data_writer_add(struct qr_data_writer *w, const int32_t *ids, const bool 
     return 0;
 }
 
-int64_t qr_data_writer_n_docs(const struct qr_data_writer *w)
+const struct qr_data_index *qr_data_writer_index(const struct qr_data_writer *w)
 {
     QR_ASSERT(w != NULL);
-    return w->m.n_docs;
-}
-
-int64_t qr_data_writer_n_tokens(const struct qr_data_writer *w)
-{
-    QR_ASSERT(w != NULL);
-    return w->m.n_tokens;
-}
-
-int64_t qr_data_writer_n_targets(const struct qr_data_writer *w)
-{
-    QR_ASSERT(w != NULL);
-    return w->m.n_targets;
+    return &w->m;
 }
 
 static int write_index(struct qr_data_writer *w, struct qr_err *err)
 {
-    char path[QR_PATH_MAX];
     struct qr_buf text;
     qr_buf_init(&text);
     qr_data_index_print(&text, &w->m);
-    int rc = qr_path_join(path, w->o.dir, "data.json", err);
-    if (rc == 0)
-        rc = qr_file_write(path, text.data, text.len, true, err);
+    const int rc = qr_dir_write(w->o.dir, "data.json", text.data, text.len, true, err);
     qr_buf_release(&text);
     return rc;
 }

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "train/data/shards.h"
 
 #define QR_SHARD_TOKENS_MAX (INT64_C(1) << 26) /* the next document begins a new shard */
 #define QR_SHARD_DOCS_MAX (INT64_C(1) << 20)
@@ -26,9 +27,7 @@ void qr_data_writer_free(struct qr_data_writer *w); /* NULL is fine; files stay 
 
 /* A document of n >= 1 ids below vocab_size. counts NULL: all count. Errors: QR_E_IO, QR_E_TOO_LARGE. */
 int qr_data_writer_add(struct qr_data_writer *w, const int32_t *ids, const bool *counts, int64_t n, struct qr_err *err);
-int64_t qr_data_writer_n_docs(const struct qr_data_writer *w);
-int64_t qr_data_writer_n_tokens(const struct qr_data_writer *w);
-int64_t qr_data_writer_n_targets(const struct qr_data_writer *w);
+const struct qr_data_index *qr_data_writer_index(const struct qr_data_writer *w); /* so far */
 
 /* Ends the last shard and writes data.json; all files are on the disk then. Requires a document. */
 int qr_data_writer_finish(struct qr_data_writer *w, struct qr_err *err);

@@ -9,20 +9,16 @@
 #include "base/assert.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 
 #define BLOCK_BYTES ((size_t)1 << 16)
-
-static bool ends_with(const char *s, const char *end)
-{
-    const size_t n = strlen(s), n_end = strlen(end);
-    return n >= n_end && strcmp(s + n - n_end, end) == 0;
-}
 
 bool qr_data_is_lines(enum qr_data_kind kind, const char *path)
 {
     QR_ASSERT(path != NULL);
     QR_ASSERT(kind >= QR_DATA_AUTO && kind <= QR_DATA_JSONL);
-    return kind == QR_DATA_JSONL || (kind == QR_DATA_AUTO && (ends_with(path, ".jsonl") || ends_with(path, ".ndjson")));
+    return kind == QR_DATA_JSONL ||
+           (kind == QR_DATA_AUTO && (qr_ends_with(path, ".jsonl") || qr_ends_with(path, ".ndjson")));
 }
 
 static int fail(const struct qr_doc_reader *r, int number, struct qr_err *err)

@@ -17,7 +17,7 @@ struct qr_feed {
 
 static int64_t pieces_of(const struct qr_feed *f, int64_t doc)
 {
-    const int64_t n_targets = qr_shards_doc(f->s, doc).n - 1;
+    const int64_t n_targets = qr_shards_doc_n(f->s, doc) - 1;
     return (n_targets + f->o.sequence - 1) / f->o.sequence;
 }
 
@@ -25,11 +25,11 @@ int qr_feed_open(struct qr_feed **out, const struct qr_shards *s, const struct q
 {
     QR_ASSERT(out != NULL && s != NULL && o != NULL);
     QR_ASSERT(o->sequence > 0 && o->micro_tokens >= o->sequence && o->n_seqs_max > 0);
-    if (qr_shards_n_targets(s) == 0)
+    if (qr_shards_index(s)->n_targets == 0)
         return qr_err_set(err, QR_E_INVALID, "the data has nothing to learn: no id of its %lld documents counts as a target (a document needs two ids, "
-                          "a chat an assistant's turn)", (long long)qr_shards_n_docs(s));
+                          "a chat an assistant's turn)", (long long)qr_shards_index(s)->n_docs);
     struct qr_feed *f = qr_alloc(1, sizeof *f);
-    *f = (struct qr_feed){.s = s, .o = *o, .n_docs = qr_shards_n_docs(s)};
+    *f = (struct qr_feed){.s = s, .o = *o, .n_docs = qr_shards_index(s)->n_docs};
     f->before = qr_alloc((size_t)(f->n_docs / STRIDE + 1), sizeof *f->before);
     f->ids = qr_alloc((size_t)o->sequence + 1, sizeof *f->ids);
     f->counts = qr_alloc((size_t)o->sequence + 1, sizeof *f->counts);
@@ -84,7 +84,7 @@ struct qr_piece qr_feed_piece(const struct qr_feed *f, int64_t position)
     int64_t doc = entry * STRIDE, left = index - f->before[entry];
     for (int64_t n; left >= (n = pieces_of(f, doc)); doc++)
         left -= n;
-    const int64_t first = left * f->o.sequence, rest = qr_shards_doc(f->s, doc).n - first;
+    const int64_t first = left * f->o.sequence, rest = qr_shards_doc_n(f->s, doc) - first;
     return (struct qr_piece){.doc = doc, .first = first, .n = (int32_t)(rest <= f->o.sequence ? rest : f->o.sequence + 1)};
 }
 

@@ -168,13 +168,15 @@ static int add_document(struct maker *m, const struct qr_doc_reader *r, struct q
 
 static int64_t n_docs(const struct maker *m)
 {
-    return qr_data_writer_n_docs(m->train) + (m->eval ? qr_data_writer_n_docs(m->eval) : 0);
+    return qr_data_writer_index(m->train)->n_docs + (m->eval ? qr_data_writer_index(m->eval)->n_docs : 0);
 }
 
 static bool go_on(const struct maker *m, const struct qr_doc_reader *r)
 {
-    const struct qr_data_progress now = {.n_bytes = m->n_bytes_before + r->n_bytes, .n_bytes_total = m->n_bytes_total, .n_docs = n_docs(m),
-                                         .n_tokens = qr_data_writer_n_tokens(m->train) + (m->eval ? qr_data_writer_n_tokens(m->eval) : 0), .file = r->path};
+    const int64_t n_eval = m->eval ? qr_data_writer_index(m->eval)->n_tokens : 0;
+    const struct qr_data_progress now = {.n_bytes = m->n_bytes_before + r->n_bytes, .n_bytes_total = m->n_bytes_total,
+                                         .n_docs = n_docs(m), .file = r->path,
+                                         .n_tokens = qr_data_writer_index(m->train)->n_tokens + n_eval};
     return !m->p->progress || m->p->progress(m->p->user, &now);
 }
 
@@ -203,12 +205,12 @@ static int read_file(struct maker *m, const char *path)
 static int check_targets(const struct maker *m)
 {
     char hidden[100] = "";
-    if (qr_data_writer_n_targets(m->train) > 0)
+    if (qr_data_writer_index(m->train)->n_targets > 0)
         return 0;
     if (m->sum->n_hidden > 0)
         snprintf(hidden, sizeof hidden, "; the chat template does not show %" PRId64 " answers", m->sum->n_hidden);
     return qr_err_set(m->err, QR_E_INVALID, "nothing to learn: no id of the %" PRId64 " documents counts as a target (a document needs two ids, a conversation "
-                      "an assistant's answer)%s", qr_data_writer_n_docs(m->train), hidden);
+                      "an assistant's answer)%s", qr_data_writer_index(m->train)->n_docs, hidden);
 }
 
 static int read_files(struct maker *m)
@@ -216,9 +218,12 @@ static int read_files(struct maker *m)
     int rc = 0;
     for (int32_t i = 0; i < m->p->n_files && rc == 0; i++)
         rc = read_file(m, m->p->files[i]);
-    if (rc == 0 && qr_data_writer_n_docs(m->train) == 0)
-        rc = qr_err_set(m->err, QR_E_INVALID, "no document to train on in %d file%s: %" PRId64 " empty, %" PRId64 " bad, %" PRId64 " held out",
-                        m->p->n_files, m->p->n_files == 1 ? "" : "s", m->sum->n_empty, m->sum->n_bad, m->eval ? qr_data_writer_n_docs(m->eval) : 0);
+    if (rc == 0 && qr_data_writer_index(m->train)->n_docs == 0)
+        rc = qr_err_set(m->err, QR_E_INVALID,
+                        "no document to train on in %d file%s: %" PRId64 " empty, %" PRId64 " bad, %" PRId64
+                        " held out",
+                        m->p->n_files, m->p->n_files == 1 ? "" : "s", m->sum->n_empty, m->sum->n_bad,
+                        m->eval ? qr_data_writer_index(m->eval)->n_docs : 0);
     return rc ? rc : check_targets(m);
 }
 
@@ -226,9 +231,7 @@ static int read_files(struct maker *m)
 
 static int copy_file(void *user, const char *name, const void *bytes, size_t n, struct qr_err *err)
 {
-    char path[QR_PATH_MAX];
-    const int rc = qr_path_join(path, user, name, err);
-    return rc == 0 ? qr_file_write(path, bytes, n, true, err) : rc;
+    return qr_dir_write(user, name, bytes, n, true, err);
 }
 
 static struct qr_data_writer *open_writer(struct maker *m, char dir[QR_PATH_MAX])
@@ -242,7 +245,8 @@ static struct qr_data_writer *open_writer(struct maker *m, char dir[QR_PATH_MAX]
 
 static int finish_part(struct qr_data_writer *w, const char *dir, struct qr_data_part *part, struct qr_err *err)
 {
-    *part = (struct qr_data_part){qr_data_writer_n_docs(w), qr_data_writer_n_tokens(w), qr_data_writer_n_targets(w)};
+    const struct qr_data_index *m = qr_data_writer_index(w);
+    *part = (struct qr_data_part){m->n_docs, m->n_tokens, m->n_targets};
     const int rc = qr_data_writer_finish(w, err);
     return rc == 0 ? qr_dir_sync(dir, err) : rc;
 }
@@ -258,7 +262,7 @@ static int fill_directory(struct maker *m)
     }
     int rc = read_files(m);
     if (rc == 0 && m->eval) {
-        if (qr_data_writer_n_docs(m->eval) > 0)
+        if (qr_data_writer_index(m->eval)->n_docs > 0)
             rc = finish_part(m->eval, m->spare_eval, &m->sum->eval, m->err);
         else
             rc = qr_dir_remove(m->spare_eval, m->err);

@@ -25,6 +25,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "train/data/shards.h"
 
 #define QR_SHARD_NAME_MAX 32
 #define QR_SHARD_COUNT_MAX 100000
@@ -66,19 +67,6 @@ int qr_shard_add(struct qr_shard_writer *w, const int32_t *ids, const bool *coun
 /* Writes what stands behind the ids and the header, and has the system put it on the disk. Requires a document. The writer is released in any case. */
 int qr_shard_end(struct qr_shard_writer *w, struct qr_err *err);
 void qr_shard_abandon(struct qr_shard_writer *w); /* closes; the file stays as it is */
-
-/* data.json */
-struct qr_data_shard {
-    int64_t n_bytes, n_docs, n_tokens;
-    uint64_t hash; /* qr_file_hash */
-};
-
-struct qr_data_index {
-    struct qr_data_shard *shard; /* owned [n_shards] */
-    int32_t n_shards, vocab_size;
-    int64_t n_docs, n_tokens, n_targets;
-    uint64_t tokenizer;
-};
 
 void qr_shard_name(char name[QR_SHARD_NAME_MAX], int32_t shard);
 int qr_data_index_parse(struct qr_data_index *out, const char *text, size_t n, const char *name, struct qr_err *err);

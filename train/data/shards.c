@@ -111,34 +111,10 @@ void qr_shards_close(struct qr_shards *s)
     qr_free(s);
 }
 
-int64_t qr_shards_n_docs(const struct qr_shards *s)
+const struct qr_data_index *qr_shards_index(const struct qr_shards *s)
 {
     QR_ASSERT(s != NULL);
-    return s->m.n_docs;
-}
-
-int64_t qr_shards_n_tokens(const struct qr_shards *s)
-{
-    QR_ASSERT(s != NULL);
-    return s->m.n_tokens;
-}
-
-int64_t qr_shards_n_targets(const struct qr_shards *s)
-{
-    QR_ASSERT(s != NULL);
-    return s->m.n_targets;
-}
-
-int32_t qr_shards_vocab_size(const struct qr_shards *s)
-{
-    QR_ASSERT(s != NULL);
-    return s->m.vocab_size;
-}
-
-uint64_t qr_shards_tokenizer_hash(const struct qr_shards *s)
-{
-    QR_ASSERT(s != NULL);
-    return s->m.tokenizer;
+    return &s->m;
 }
 
 /* The shard that holds a document: the last whose first document is not above it. */
@@ -155,13 +131,13 @@ static const struct open_shard *find(const struct qr_shards *s, int64_t doc)
     return &s->shard[low];
 }
 
-struct qr_doc qr_shards_doc(const struct qr_shards *s, int64_t doc)
+int64_t qr_shards_doc_n(const struct qr_shards *s, int64_t doc)
 {
     QR_ASSERT(s != NULL);
     QR_ASSERT(doc >= 0 && doc < s->m.n_docs);
     const struct open_shard *o = find(s, doc);
     const int64_t i = doc - o->first_doc;
-    return (struct qr_doc){.n = qr_shard_offset(&o->s, i + 1) - qr_shard_offset(&o->s, i), .shard = (int32_t)(o - s->shard), .in_shard = i};
+    return qr_shard_offset(&o->s, i + 1) - qr_shard_offset(&o->s, i);
 }
 
 void qr_shards_read(const struct qr_shards *s, int64_t doc, int64_t first, int64_t n, int32_t *ids, bool *counts)

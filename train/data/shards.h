@@ -12,24 +12,31 @@
 
 #include "base/err.h"
 
+/* data.json */
+struct qr_data_shard {
+    int64_t n_bytes, n_docs, n_tokens;
+    uint64_t hash; /* qr_file_hash */
+};
+
+struct qr_data_index {
+    struct qr_data_shard *shard; /* owned [n_shards] */
+    int32_t n_shards;
+    int32_t vocab_size;          /* every id is below it */
+    int64_t n_docs, n_tokens;
+    int64_t n_targets;           /* ids that count and are not the first of their document */
+    uint64_t tokenizer;          /* compare with qr_data_tokenizer_hash */
+};
+
 struct qr_shards; /* opaque */
 
 /* Errors name the file, what was found and what was expected: QR_E_NOT_FOUND, QR_E_DAMAGED, QR_E_UNSUPPORTED, QR_E_IO. */
 int qr_shards_open(struct qr_shards **out, const char *dir, struct qr_err *err);
 void qr_shards_close(struct qr_shards *s); /* NULL is fine */
 
-int64_t qr_shards_n_docs(const struct qr_shards *s);
-int64_t qr_shards_n_tokens(const struct qr_shards *s);
-int64_t qr_shards_n_targets(const struct qr_shards *s);        /* ids that count and are not the first of their document */
-int32_t qr_shards_vocab_size(const struct qr_shards *s);       /* every id is below it */
-uint64_t qr_shards_tokenizer_hash(const struct qr_shards *s);  /* compare with qr_data_tokenizer_hash */
+const struct qr_data_index *qr_shards_index(const struct qr_shards *s);
 
-struct qr_doc {
-    int64_t n;        /* ids */
-    int32_t shard;    /* where it lies, for messages */
-    int64_t in_shard; /* its number there */
-};
-struct qr_doc qr_shards_doc(const struct qr_shards *s, int64_t doc);
+/* Ids of a document. */
+int64_t qr_shards_doc_n(const struct qr_shards *s, int64_t doc);
 
 /* Copies ids[first .. first + n) of a document, and whether each counts as a target. Either may be NULL. */
 void qr_shards_read(const struct qr_shards *s, int64_t doc, int64_t first, int64_t n, int32_t *ids, bool *counts);

@@ -6,22 +6,22 @@
 #include "base/file.h"
 #include "base/files/map_file.h"
 
-#define BYTES_MAX ((size_t)1 << 30)
+#define BYTES_MAX ((size_t)4 << 30) /* weights of a stage behind an embedding model */
 
 static const char *const names[] = {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt",
                                     "tokenizer.model", "chat_template.jinja", "chat_template.json", "generation_config.json"};
 
-int qr_tokenizer_files(const char *dir, int (*each)(void *user, const char *name, const void *bytes, size_t n, struct qr_err *err), void *user,
-                       struct qr_err *err)
+int qr_files_of(const char *dir, const char *const *name, int32_t n, qr_file_taker *each, void *user,
+                struct qr_err *err)
 {
     QR_ASSERT(dir != NULL && each != NULL);
-    QR_ASSERT(err != NULL);
+    QR_ASSERT(name != NULL && err != NULL);
     int rc = 0;
-    for (int i = 0; i < QR_COUNT(names) && rc == 0; i++) {
+    for (int32_t i = 0; i < n && rc == 0; i++) {
         char path[QR_PATH_MAX];
         struct qr_map_file file;
         struct qr_err why;
-        rc = qr_path_join(path, dir, names[i], err);
+        rc = qr_path_join(path, dir, name[i], err);
         const int opened = rc ? rc : qr_map_file_open(&file, path, BYTES_MAX, &why);
         if (rc || opened == QR_E_NOT_FOUND)
             continue;
@@ -29,10 +29,15 @@ int qr_tokenizer_files(const char *dir, int (*each)(void *user, const char *name
             *err = why;
             return opened;
         }
-        rc = each(user, names[i], file.data, file.n_bytes, err);
+        rc = each(user, name[i], file.data, file.n_bytes, err);
         qr_map_file_close(&file);
     }
     return rc;
+}
+
+int qr_tokenizer_files(const char *dir, qr_file_taker *each, void *user, struct qr_err *err)
+{
+    return qr_files_of(dir, names, QR_COUNT(names), each, user, err);
 }
 
 bool qr_tokenizer_file_known(const char *name)

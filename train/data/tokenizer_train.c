@@ -105,13 +105,6 @@ static int read_file(struct learner *l, const char *path)
 
 /* ---- the directory ---- */
 
-static int write_one(const char *dir, const char *name, const struct qr_buf *text, struct qr_err *err)
-{
-    char path[QR_PATH_MAX];
-    const int rc = qr_path_join(path, dir, name, err);
-    return rc == 0 ? qr_file_write(path, text->data, text->len, true, err) : rc;
-}
-
 static int write_directory(struct learner *l)
 {
     char spare[QR_PATH_MAX];
@@ -125,8 +118,8 @@ static int write_directory(struct learner *l)
     struct qr_err ignored;
     int rc = qr_dir_make_fresh(spare, l->err);
     if (rc == 0) {
-        rc = write_one(spare, "tokenizer.json", &json, l->err);
-        rc = rc ? rc : write_one(spare, "tokenizer_config.json", &config, l->err);
+        rc = qr_dir_write(spare, "tokenizer.json", json.data, json.len, true, l->err);
+        rc = rc ? rc : qr_dir_write(spare, "tokenizer_config.json", config.data, config.len, true, l->err);
         rc = rc ? rc : qr_dir_sync(spare, l->err);
         rc = rc ? rc : qr_dir_publish(spare, l->p->out, false, l->err);
         if (rc != 0)

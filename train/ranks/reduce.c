@@ -23,7 +23,6 @@ static void job_item(const void *arg, int32_t item, int32_t worker)
     const struct job *j = arg;
     const int64_t first = (int64_t)item * ITEM, n = j->n - first < ITEM ? j->n - first : ITEM;
     float *restrict to = j->to + first, *restrict from = j->what == ZERO ? NULL : j->from + first;
-    (void)worker;
     for (int64_t i = 0; j->what == ADD && i < n; i++)
         to[i] += from[i];
     if (j->what == MOVE)

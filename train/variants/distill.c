@@ -82,7 +82,6 @@ static void row_item(const void *arg, int32_t i, int32_t worker)
     const struct rows *rows = arg;
     const struct qr_cross_entropy_args *a = rows->a;
     float *student = a->logits + i * a->stride;
-    (void)worker;
     const struct qr_distill_row r = {.grad = student, .student = student, .teacher = rows->u->logits + (int64_t)i * a->n_cols, .n = a->n_cols,
                                      .target = a->target[i], .weight = rows->u->c->teacher.weight, .temperature = rows->u->c->teacher.temperature,
                                      .scale = (double)a->scale};

@@ -146,7 +146,6 @@ static int plan(void *user, struct qr_params *p, struct qr_tape_options *tape, s
     struct lora *l = user;
     const struct qr_str_list list = targets_of(l->c);
     const int64_t r = l->c->lora.rank;
-    (void)tape; /* the loss is the usual one */
     int rc = check_targets(l->c, p, err);
     if (rc)
         return rc;
@@ -193,7 +192,6 @@ static void fresh(void *user, struct qr_params *p)
 static int check_sums(void *user, struct qr_params *p, struct qr_tape *tape, struct qr_err *err)
 {
     struct lora *l = user;
-    (void)tape;
     for (int32_t k = 0; k < l->n_pairs; k++) {
         const struct qr_lora_product x = product_of(l, p, &l->pair[k], 0);
         for (int64_t i = 0; i < x.n_out * x.n_in; i++) {

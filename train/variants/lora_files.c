@@ -39,11 +39,7 @@ static void put_modules(struct qr_buf *out, const struct qr_params *p)
 
 static int write_config(const char *dir, const struct qr_params *p, const struct qr_train_config *c, struct qr_err *err)
 {
-    char path[QR_PATH_MAX];
     struct qr_buf text = {0};
-    int rc = qr_path_join(path, dir, QR_LORA_CONFIG, err);
-    if (rc)
-        return rc;
     qr_buf_put_str(&text, "{\n  \"peft_type\": \"LORA\",\n  \"task_type\": \"CAUSAL_LM\",\n  \"base_model_name_or_path\": ");
     qr_json_put_str(&text, c->model.from, strlen(c->model.from));
     qr_buf_printf(&text, ",\n  \"r\": %lld,\n  \"lora_alpha\": ", (long long)c->lora.rank);
@@ -52,7 +48,7 @@ static int write_config(const char *dir, const struct qr_params *p, const struct
                           "  \"inference_mode\": true,\n  \"target_modules\": [");
     put_modules(&text, p);
     qr_buf_put_str(&text, "]\n}\n");
-    rc = qr_file_write(path, text.data, text.len, true, err);
+    const int rc = qr_dir_write(dir, QR_LORA_CONFIG, text.data, text.len, true, err);
     qr_buf_release(&text);
     return rc;
 }

@@ -134,7 +134,6 @@ static int plan(void *user, struct qr_params *p, struct qr_tape_options *tape, s
 {
     const struct prune *u = user;
     int32_t n = 0;
-    (void)tape;
     for (int32_t k = 0; k < p->n_params; k++) {
         const struct qr_param *t = &p->param[k];
         const int64_t unit = u->c->prune.kind == QR_PRUNE_2_4 ? GROUP : 1;
@@ -163,7 +162,6 @@ static void fresh(void *user, struct qr_params *p)
 
 static int begin(void *user, struct qr_params *p, struct qr_tape *t, struct qr_err *err)
 {
-    (void)t;
     if (apply(user, p))
         return qr_err_set(err, QR_E_INVALID, "the checkpoint has weights that are not 0 where this run prunes: prune.kind, prune.fraction, model.freeze and "
                           "the starting weights must be those that the run began with");
@@ -175,7 +173,6 @@ static void clear_item(const void *arg, int32_t item, int32_t worker)
 {
     const struct clear *a = arg;
     const int64_t first = (int64_t)item * ITEM, end = a->n - first < ITEM ? a->n : first + ITEM;
-    (void)worker;
     for (int64_t i = first; i < end; i += 8) {
         const uint32_t byte = a->mask[i / 8];
         uint32_t bits[8];

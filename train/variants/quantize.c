@@ -18,9 +18,9 @@ static enum qr_dtype type_of(const void *user)
     return qr_quantize_dtype((enum qr_quantize)c->quantize.type);
 }
 
+/* The rounded copies are planned with the parameters. */
 static int plan(void *user, struct qr_params *p, struct qr_tape_options *tape, struct qr_train_plan *plan, struct qr_err *err)
 {
-    (void)tape, (void)plan; /* planned with the parameters */
     int rc = qr_backend_supports(p->be, type_of(user), qr_weights_inputs_max(&p->config), QR_BF16, p->config.head_dim, QR_TRAIN_BLOCK_TOKENS, err);
     if (rc)
         return qr_err_prefix(err, "quantize.type: ");

@@ -2,7 +2,8 @@
  *
  * A row of `forms` is one checkpoint format: names of tensors, what codes and scales mean, and a function that checks
  * shapes and fills in sizes and strides. What is found becomes a tensor of the set with a struct qr_quantized behind it.
- * Orders of inputs and zeros are read once, here, because they decide which coded type keeps the matrix. Guarantee: the reader (quantized_read.c) may trust every shape and every group.
+ * Orders of inputs and zeros are read once, here, because they decide which coded type keeps the matrix.
+ * Guarantee: the reader (quantized_read.c) may trust every shape and every group.
  * Thread: the one that opens the files. */
 #include "loader/stores/quantized_parts.h"
 

@@ -144,33 +144,6 @@ int qr_file_out_put(struct qr_file_out *f, const void *bytes, size_t n, struct q
     return rc;
 }
 
-int qr_file_out_leave(struct qr_file_out *f, uint64_t *at, uint64_t n, struct qr_err *err)
-{
-    QR_ASSERT(f != NULL && f->buffer != NULL);
-    QR_ASSERT(at != NULL && n <= INT64_MAX - f->n_bytes);
-    const int rc = flush(f, err);
-    *at = f->n_bytes;
-    f->n_bytes += n;
-    return rc == 0 && lseek(f->fd, (off_t)f->n_bytes, SEEK_SET) < 0 ? fail(f->path, "be written", err) : rc;
-}
-
-int qr_file_out_at(const struct qr_file_out *f, uint64_t at, const void *bytes, size_t n, struct qr_err *err)
-{
-    QR_ASSERT(f != NULL && f->fd >= 0);
-    QR_ASSERT(bytes != NULL && at + n <= f->n_bytes);
-    for (size_t done = 0; done < n;) {
-        const ssize_t some = pwrite(f->fd, (const uint8_t *)bytes + done, n - done, (off_t)(at + done));
-        if (some < 0 && errno == EINTR)
-            continue;
-        if (some <= 0) {
-            errno = some < 0 ? errno : ENOSPC;
-            return fail(f->path, "be written", err);
-        }
-        done += (size_t)some;
-    }
-    return 0;
-}
-
 void qr_file_out_abandon(struct qr_file_out *f)
 {
     QR_ASSERT(f != NULL);

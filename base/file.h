@@ -44,11 +44,6 @@ struct qr_file_out {
 int qr_file_out_open(struct qr_file_out *f, const char *path, struct qr_err *err);
 int qr_file_out_put(struct qr_file_out *f, const void *bytes, size_t n, struct qr_err *err);
 
-/* The next n bytes are the caller's to write, with qr_file_out_at at *at and behind it, by any of its threads. `hash`
- * is then not valid. */
-int qr_file_out_leave(struct qr_file_out *f, uint64_t *at, uint64_t n, struct qr_err *err);
-int qr_file_out_at(const struct qr_file_out *f, uint64_t at, const void *bytes, size_t n, struct qr_err *err);
-
 /* Writes what is left, waits for the disk when `sync`, closes. The file is closed and f's memory freed also when that fails. */
 int qr_file_out_close(struct qr_file_out *f, bool sync, struct qr_err *err);
 

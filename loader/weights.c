@@ -12,14 +12,11 @@
 #include "loader/stores/quantized_tensors.h"
 #include "loader/pack/packed_cache.h"
 #include "loader/pack/pack_matrix.h"
-#include "loader/pack/upload.h"
 #include "loader/stores/tensor_files_parts.h"
 #include "loader/weight_table.h"
 
 #define REGION_ALIGN 64
 #define RUN_BYTES ((uint64_t)128 << 20)     /* of the file that wait until all threads pack them: the end of each is waited for */
-#define LOOKED_BYTES ((uint64_t)1 << 20)    /* of a tensor that are worth giving back at once */
-#define MAP_BYTES ((uint64_t)2 << 20)       /* of a table whose pages a thread enters at a time */
 #define DECODE_ROWS QR_LINEAR_PACKED_TOGETHER /* of a thread at a time */
 
 /* ---- types ---- */
@@ -321,6 +318,17 @@ static void place_rounded_table(struct qr_weights *w, struct qr_weight *dst, con
     w->table_bytes = n_bytes;
 }
 
+/* Bytes of a file to a device, by way of the memory that it copies from. */
+static void upload(struct qr_backend *be, uint8_t *to, const uint8_t *from, size_t n_bytes)
+{
+    for (size_t at = 0, n; at < n_bytes; at += n) {
+        n = n_bytes - at < QR_UPLOAD_BYTES ? n_bytes - at : QR_UPLOAD_BYTES;
+        void *staged = be->mem->stage(be->queue, n);
+        memcpy(staged, from + at, n);
+        be->mem->put(be->queue, to + at, staged, n);
+    }
+}
+
 /* The embedding keeps its rows where they are; unaligned ones are copied, because kernels read whole elements, and all of them to a device. Without a
  * backend nothing is copied (an outline). Returns whether they are read from the file. */
 static bool place_table(struct qr_weights *w, struct qr_weight *dst, const struct qr_share *share, const struct qr_stored_tensor *t,
@@ -343,7 +351,7 @@ static bool place_table(struct qr_weights *w, struct qr_weight *dst, const struc
         if (be->mem->host)
             memcpy(rows, src, (size_t)t->n_bytes);
         else
-            qr_upload(be, rows, src, (size_t)t->n_bytes);
+            upload(be, rows, src, (size_t)t->n_bytes);
     }
     dst->t = qr_tensor_2d(rows, t->type->dtype, t->shape[0], t->shape[1]);
     w->table_bytes = (size_t)t->n_bytes;
@@ -405,40 +413,6 @@ static uint64_t stored_bytes(const struct qr_stored_tensor *t)
     return n;
 }
 
-struct rows_to_map {
-    const struct qr_tensor_files *files;
-    const struct qr_stored_tensor *t;
-};
-
-static void map_item(const void *arg, int32_t item, int32_t worker)
-{
-    const struct rows_to_map *m = arg;
-    const uint64_t at = (uint64_t)item * MAP_BYTES, left = m->t->n_bytes - at;
-    struct qr_stored_tensor part = *m->t;
-    (void)worker;
-    part.offset += at;
-    part.n_bytes = left < MAP_BYTES ? left : MAP_BYTES;
-    (void)qr_tensor_files_populate(m->files, &part);
-}
-
-/* Rows of a table that are read where the file is mapped: all threads enter their pages. */
-static void map_rows(const struct qr_weights *w, const struct qr_stored_tensor *t, struct qr_backend *be)
-{
-    const struct rows_to_map m = {w->files, t};
-    qr_backend_run(be, map_item, &m, (int32_t)((t->n_bytes + MAP_BYTES - 1) / MAP_BYTES));
-}
-
-/* Whether choosing types looks at all numbers of a matrix (needs_f32): those of f16. */
-static bool looked_through(const struct qr_tensor_files *st)
-{
-    bool any = false;
-    for (int32_t i = 0; i < qr_tensor_files_count(st) && !any; i++) {
-        const struct qr_stored_tensor *t = qr_tensor_files_at(st, i);
-        any = t->n_bytes >= LOOKED_BYTES && t->type->computable && !t->type->blocks && t->type->dtype == QR_F16;
-    }
-    return any;
-}
-
 /* packed: the region is, already. */
 static int fill_all(struct qr_weights *w, const struct qr_share *share, struct qr_backend *be, bool packed, const struct qr_weights_options *o,
                     struct qr_err *err)
@@ -450,15 +424,13 @@ static int fill_all(struct qr_weights *w, const struct qr_share *share, struct q
         total += qr_tensor_files_shard_bytes(w->files, i);
     const struct qr_stored_tensor *table = NULL;
     int32_t cut_file = -1;
-    if (looked_through(w->files))
-        qr_tensor_files_drop_all(w->files);
+    qr_tensor_files_drop_all(w->files); /* what choosing types read */
     for (struct qr_weight_walk k = qr_weight_walk_begin(&share->own); qr_weight_walk_next(&k);) {
         const struct qr_stored_tensor *t = qr_weights_find(&k, w->files, name);
         if (k.row->kind == QR_KIND_TABLE && !qr_dtype_is_coded(weight_at(w, &k)->packed_dtype)) {
             if (!qr_tensor_files_there(w->files, t)) {
                 cut_file = t->shard;
             } else if (place_table(w, weight_at(w, &k), share, t, qr_tensor_files_data(w->files, t), be)) {
-                map_rows(w, t, be);
                 table = t;
             }
             continue;
@@ -480,7 +452,9 @@ static int fill_all(struct qr_weights *w, const struct qr_share *share, struct q
         fill_orders(w, share);
     const int32_t failed = cut_file >= 0 ? cut_file : qr_packer_failed(packer);
     qr_packer_free(packer);
-    qr_tensor_files_drop_others(w->files, table); /* what choosing types looked at */
+    qr_tensor_files_drop_all(w->files);
+    if (table) /* steps read its rows from the mapping */
+        (void)qr_tensor_files_populate(w->files, table);
     if (o->progress && !packed)
         o->progress(o->user, done < total ? done : total, total);
     if (failed >= 0)

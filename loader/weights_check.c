@@ -45,20 +45,6 @@ const struct qr_stored_tensor *qr_weights_find(const struct qr_weight_walk *k, c
     return qr_weights_find_named(st, k->c->arch, qr_weight_walk_name(text, k));
 }
 
-/* What the walk finds, one after the other. A name is put together, hashed and compared for each, which is a part of what opening a small model takes: once. */
-struct found {
-    const struct qr_stored_tensor **t; /* owned [n]; NULL: missing */
-    int32_t *naming;                   /* owned [n] */
-    int32_t n, n_max;
-    bool all; /* every tensor of the files is one of these or is known: then a name that none of these has is no tensor's */
-};
-
-static void release(struct found *f)
-{
-    qr_free(f->t);
-    qr_free(f->naming);
-}
-
 /* Tensors that say what the configuration says already: rotary frequencies, and GPT-2's masks. In a quantized checkpoint also what activations and cached keys
  * and values would be rounded by, which is not done here. */
 static bool is_known(const char *name, const struct qr_model_config *c)
@@ -88,46 +74,17 @@ static void mark(bool *used, const struct qr_tensor_files *st, const struct qr_s
     }
 }
 
-/* Whether all tensors are among those that were found, or known. */
-static bool have_places(const struct found *f, const struct qr_tensor_files *st, const struct qr_model_config *c)
-{
-    const int32_t n = qr_tensor_files_count(st);
-    bool *used = qr_alloc((size_t)n + 1, sizeof *used), all = true;
-    for (int32_t i = 0; i < f->n; i++)
-        mark(used, st, f->t[i]);
-    for (int32_t i = 0; i < n && all; i++)
-        all = used[i] || is_known(qr_tensor_files_at(st, i)->name, c);
-    qr_free(used);
-    return all;
-}
-
-static void find_all(struct found *f, const struct qr_tensor_files *st, const struct qr_model_config *c)
-{
-    char name[QR_WEIGHT_NAME_MAX];
-    *f = (struct found){0};
-    for (struct qr_weight_walk k = qr_weight_walk_begin(c); qr_weight_walk_next(&k); f->n++) {
-        if (f->n == f->n_max) {
-            f->n_max = f->n_max ? 2 * f->n_max : 512;
-            f->t = qr_realloc(f->t, (size_t)f->n_max, sizeof *f->t);
-            f->naming = qr_realloc(f->naming, (size_t)f->n_max, sizeof *f->naming);
-        }
-        f->t[f->n] = find_from(&f->naming[f->n], st, c->arch, qr_weight_walk_name(name, &k), USUAL);
-    }
-    f->all = have_places(f, st, c);
-}
-
 /* All of a file's tensors have names of one kind, and none is there under two: else some would be left out of the computation without a word. */
-static int check_naming(const struct found *f, const struct qr_tensor_files *st, const struct qr_model_config *c, struct qr_err *err)
+static int check_naming(const struct qr_tensor_files *st, const struct qr_model_config *c, struct qr_err *err)
 {
     char name[QR_WEIGHT_NAME_MAX];
-    int32_t other, before = 0, i = 0;
+    int32_t naming, other, before = 0;
     const struct qr_stored_tensor *const head = qr_weights_find_named(st, c->arch, "lm_head.weight"), *twin, *first = NULL;
-    for (struct qr_weight_walk k = qr_weight_walk_begin(c); qr_weight_walk_next(&k); i++) {
-        const struct qr_stored_tensor *t = f->t[i];
-        const int32_t naming = f->naming[i];
+    for (struct qr_weight_walk k = qr_weight_walk_begin(c); qr_weight_walk_next(&k);) {
+        const struct qr_stored_tensor *t = find_from(&naming, st, c->arch, qr_weight_walk_name(name, &k), USUAL);
         if (k.row->when == QR_WHEN_UNTIED || !t || t == head) /* the head is outside of all, also where it is the embedding */
             continue;
-        if (!f->all && (twin = find_from(&other, st, c->arch, qr_weight_walk_name(name, &k), naming + 1)) != NULL)
+        if ((twin = find_from(&other, st, c->arch, name, naming + 1)) != NULL)
             return qr_err_set(err, QR_E_DAMAGED, "%s is there twice, as %s and as %s; expected one of them", name, t->name, twin->name);
         if (first && naming != before)
             return qr_err_set(err, QR_E_DAMAGED, "names of two kinds are mixed, as %s and %s have them; expected one kind for all tensors", first->name,
@@ -181,19 +138,18 @@ void qr_weights_fit(struct qr_model_config *c, struct qr_tensor_files *st)
 
 /* ---- checking ---- */
 
-static int check_present(struct found *f, const struct qr_tensor_files *st, const struct qr_model_config *c, struct qr_err *err)
+static int check_present(const struct qr_tensor_files *st, const struct qr_model_config *c, struct qr_err *err)
 {
     char name[QR_WEIGHT_NAME_MAX], shown[420] = "";
-    int32_t n_missing = 0, i = 0;
+    int32_t n_missing = 0;
     size_t len = 0;
     if (c->n_layers > qr_tensor_files_count(st)) /* absurd numbers are not walked through */
         return qr_err_set(err, QR_E_DAMAGED, "%d layers by its configuration, but only %d tensors in the files", c->n_layers, qr_tensor_files_count(st));
-    find_all(f, st, c);
-    for (struct qr_weight_walk k = qr_weight_walk_begin(c); qr_weight_walk_next(&k); i++) {
-        if (k.row->when == QR_WHEN_TIED || f->t[i]) /* a tied head is the embedding, which has a row already */
+    for (struct qr_weight_walk k = qr_weight_walk_begin(c); qr_weight_walk_next(&k);) {
+        if (k.row->when == QR_WHEN_TIED || qr_weights_find(&k, st, name)) /* a tied head is the embedding, which has a row already */
             continue;
         if (n_missing++ < NAMES_SHOWN && len < sizeof shown)
-            len += (size_t)snprintf(shown + len, sizeof shown - len, "%s%s", len ? ", " : "", qr_weight_walk_name(name, &k));
+            len += (size_t)snprintf(shown + len, sizeof shown - len, "%s%s", len ? ", " : "", name);
     }
     if (n_missing == 0)
         return 0;
@@ -273,12 +229,7 @@ int32_t qr_weights_unused(const struct qr_tensor_files *st, const struct qr_mode
     QR_ASSERT(st != NULL && c != NULL);
     QR_ASSERT(first != NULL);
     int32_t n_unused = 0;
-    struct found f;
     *first = NULL;
-    find_all(&f, st, c);
-    release(&f);
-    if (f.all)
-        return 0;
     bool *used = find_used(st, c);
     for (int32_t i = 0; i < qr_tensor_files_count(st); i++) {
         const char *s = qr_tensor_files_at(st, i)->name;
@@ -313,14 +264,11 @@ int qr_weights_check(const struct qr_tensor_files *st, const struct qr_model_con
 {
     QR_ASSERT(st != NULL && c != NULL);
     QR_ASSERT(err != NULL);
-    struct found f = {0};
-    int32_t i = 0;
-    int rc = check_present(&f, st, c, err);
-    rc = rc ? rc : check_naming(&f, st, c, err);
-    for (struct qr_weight_walk k = qr_weight_walk_begin(c); !rc && qr_weight_walk_next(&k); i++)
-        rc = check_tensor(&k, st, f.t[i], err);
-    rc = rc || f.all ? rc : check_contradictions(st, c, err);
-    rc = rc || f.all ? rc : check_places(st, c, err);
-    release(&f);
-    return rc;
+    char name[QR_WEIGHT_NAME_MAX];
+    int rc = check_present(st, c, err);
+    rc = rc ? rc : check_naming(st, c, err);
+    for (struct qr_weight_walk k = qr_weight_walk_begin(c); !rc && qr_weight_walk_next(&k);)
+        rc = check_tensor(&k, st, qr_weights_find(&k, st, name), err);
+    rc = rc ? rc : check_contradictions(st, c, err);
+    return rc ? rc : check_places(st, c, err);
 }

@@ -163,19 +163,21 @@ static int read_compressed(const struct qr_hf_obj *o, struct qr_quant_scheme *s)
     return rc;
 }
 
-const char *qr_quant_method_name(enum qr_quant_method method)
-{
-    static const char *const name[] = {"none", "gptq", "awq", "compressed-tensors", "fp8", "mxfp4"};
-    QR_ASSERT((int)method >= 0 && (int)method < QR_COUNT(name));
-    return name[method];
-}
-
 static const struct {
     const char *name;
     enum qr_quant_method method;
     int (*read)(const struct qr_hf_obj *o, struct qr_quant_scheme *s);
 } methods[] = {{"gptq", QR_QUANT_GPTQ, read_gptq}, {"awq", QR_QUANT_AWQ, read_awq}, {"fp8", QR_QUANT_FP8, read_fp8}, {"fbgemm_fp8", QR_QUANT_FP8, read_fp8},
                {"compressed-tensors", QR_QUANT_COMPRESSED, read_compressed}, {"mxfp4", QR_QUANT_MXFP4, read_mxfp4}};
+
+const char *qr_quant_method_name(enum qr_quant_method method)
+{
+    int i = 0;
+    while (i < QR_COUNT(methods) && methods[i].method != method)
+        i++;
+    QR_ASSERT(i < QR_COUNT(methods));
+    return methods[i].name;
+}
 
 /* o: the settings; what they are of unless they say it: method, or NULL. */
 static int read_scheme(struct qr_quant_scheme *out, const struct qr_hf_obj *o, const char *method)

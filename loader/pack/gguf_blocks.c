@@ -4,6 +4,7 @@
 
 #include "base/assert.h"
 #include "base/half.h"
+#include "loader/stores/tensor_files_parts.h"
 
 /* The uneven steps of IQ4_NL and IQ4_XS. */
 static const int8_t uneven[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
@@ -278,24 +279,12 @@ void qr_gguf_unpack_row(enum qr_gguf_type type, const struct qr_coded_rows *row,
     }
 }
 
-static void decode_plain(enum qr_gguf_type type, float *out, const uint8_t *b, int64_t n)
-{
-    if (type == QR_GGUF_T_F32) {
-        memcpy(out, b, (size_t)n * sizeof *out);
-        return;
-    }
-    for (int64_t i = 0; i < n; i++) {
-        uint16_t h;
-        memcpy(&h, b + 2 * i, sizeof h);
-        out[i] = type == QR_GGUF_T_F16 ? qr_f16_to_f32(h) : qr_bf16_to_f32(h);
-    }
-}
-
 bool qr_gguf_decode(enum qr_gguf_type type, float *out, const void *blocks, int64_t n)
 {
     QR_ASSERT(out != NULL && blocks != NULL && n >= 0);
-    if (type == QR_GGUF_T_F32 || type == QR_GGUF_T_F16 || type == QR_GGUF_T_BF16) {
-        decode_plain(type, out, blocks, n);
+    const bool halves = type == QR_GGUF_T_F16 || type == QR_GGUF_T_BF16;
+    if (halves || type == QR_GGUF_T_F32) {
+        qr_stored_numbers(out, blocks, !halves ? QR_F32 : type == QR_GGUF_T_F16 ? QR_F16 : QR_BF16, n);
         return true;
     }
     if (qr_gguf_coded(type) == QR_CODED)

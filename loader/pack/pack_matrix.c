@@ -15,11 +15,9 @@
 #include "base/assert.h"
 #include "base/mem.h"
 #include "loader/pack/coded_rows.h"
-#include "loader/pack/upload.h"
 #include "loader/stores/quantized_tensors.h"
 #include "loader/stores/tensor_files_parts.h"
 
-#define DECODE_BYTES ((size_t)4 << 20) /* f32 rows that are decoded for a device at a time */
 #define NODE_BYTES ((size_t)4 << 20)   /* of a matrix: with several memory nodes it has a launch of its own */
 #define READ_BYTES ((size_t)128 << 10) /* of the file in an item: they are in L2 when they are packed */
 #define PART_BYTES ((size_t)512 << 10) /* of a tensor that is read whole, for a thread at a time */
@@ -46,6 +44,7 @@ struct qr_packer {
     char *rows;  /* owned: rows_bytes for each worker, rows that kernels pack */
     char *whole; /* owned: tensors that are read whole */
     size_t read_bytes, rows_bytes, whole_bytes;
+    struct qr_stored_tensor held; /* the first part of what `whole` has: an expert's gate and up are of the same bytes */
     _Atomic int32_t failed; /* 1 + a file that could not be read; 0: none */
 };
 
@@ -115,63 +114,47 @@ static bool must_decode(const struct piece *p)
 
 /* ---- to a device ---- */
 
-/* Rows of the file by way of a copy of some of them, which the device packs. */
-static void upload_rows(const struct qr_packer *a, const struct piece *p)
-{
-    struct qr_backend *be = a->be;
-    const enum qr_dtype from = p->t->type->dtype;
-    const uint8_t *src = qr_tensor_files_data(a->files, p->t);
-    const int64_t n_in = p->cut.cols.n, n_rows = p->cut.rows.n;
-    const size_t row_bytes = (size_t)n_in * qr_dtype_bytes(from);
-    const int64_t step = row_bytes < QR_UPLOAD_BYTES ? (int64_t)(QR_UPLOAD_BYTES / row_bytes) : 1;
-    uint8_t *bounce = be->mem->alloc((size_t)(step < n_rows ? step : n_rows) * row_bytes);
-    for (int64_t row = 0; row < n_rows; row += step) {
-        const int64_t n = n_rows - row < step ? n_rows - row : step;
-        if (n_in == p->t->shape[1]) {
-            qr_upload(be, bounce, src + (size_t)(p->cut.rows.first + row) * row_bytes, (size_t)n * row_bytes);
-        } else {
-            uint8_t *staged = be->mem->stage(be->queue, (size_t)n * row_bytes);
-            copy_rows(staged, src, p, row, n);
-            be->mem->put(be->queue, bounce, staged, (size_t)n * row_bytes);
-        }
-        be->k->linear_pack(be->queue, p->dst.packed, p->dst.packed_dtype, p->dst.t.shape[0], n_in, p->first + row, bounce, from, n);
-    }
-    be->mem->sync(be->queue);
-    be->mem->free(bounce);
-}
-
-struct decoding {
+struct staging {
     const struct qr_packer *a;
     const struct piece *p;
-    char *room; /* PANEL_ROWS rows for each worker */
-    float *to;
+    char *room; /* PANEL_ROWS decoded rows for each worker */
+    uint8_t *to;
+    size_t row_bytes;
     int64_t row, n_rows;
 };
 
-static void decoding_item(const void *arg, int32_t item, int32_t worker)
+static void stage_item(const void *arg, int32_t item, int32_t worker)
 {
-    const struct decoding *d = arg;
-    const int64_t row = (int64_t)item * PANEL_ROWS, n = d->n_rows - row < PANEL_ROWS ? d->n_rows - row : PANEL_ROWS, n_in = d->p->cut.cols.n;
-    float *rows = (float *)(void *)(d->room + (size_t)worker * PANEL_ROWS * (size_t)decoded_width(d->p) * sizeof *rows);
-    (void)decode_rows(d->a->files, false, d->p, rows, d->row + row, n);
-    memcpy(d->to + row * n_in, rows, (size_t)(n * n_in) * sizeof *rows);
+    const struct staging *s = arg;
+    const int64_t row = (int64_t)item * PANEL_ROWS, n = s->n_rows - row < PANEL_ROWS ? s->n_rows - row : PANEL_ROWS;
+    char *rows = s->room + (size_t)worker * PANEL_ROWS * (size_t)decoded_width(s->p) * sizeof(float);
+    uint8_t *to = s->to + (size_t)row * s->row_bytes;
+    if (!must_decode(s->p)) {
+        copy_rows(to, qr_tensor_files_data(s->a->files, s->p->t), s->p, s->row + row, n);
+        return;
+    }
+    (void)decode_rows(s->a->files, false, s->p, rows, s->row + row, n);
+    memcpy(to, rows, (size_t)n * s->row_bytes);
 }
 
-/* Some rows at a time as f32, decoded by all threads. */
-static void upload_decoded(const struct qr_packer *a, const struct piece *p)
+/* Some rows at a time: all threads read or decode them, the device copies and packs them. */
+static void upload_rows(const struct qr_packer *a, const struct piece *p)
 {
     struct qr_backend *be = a->be;
+    const bool decoded = must_decode(p);
+    const enum qr_dtype from = decoded ? QR_F32 : p->t->type->dtype;
     const int64_t n_in = p->cut.cols.n, n_rows = p->cut.rows.n;
-    const size_t row_bytes = (size_t)n_in * sizeof(float);
-    const int64_t step = row_bytes < DECODE_BYTES ? (int64_t)(DECODE_BYTES / row_bytes) : 1;
-    char *room = qr_alloc((size_t)be->n_threads * PANEL_ROWS, (size_t)decoded_width(p) * sizeof(float));
-    float *rows = be->mem->alloc((size_t)(step < n_rows ? step : n_rows) * row_bytes);
+    const size_t row_bytes = (size_t)n_in * qr_dtype_bytes(from);
+    const int64_t step = row_bytes < QR_UPLOAD_BYTES ? (int64_t)(QR_UPLOAD_BYTES / row_bytes) : 1;
+    char *room = qr_alloc(decoded ? (size_t)be->n_threads * PANEL_ROWS : 1, (size_t)decoded_width(p) * sizeof(float));
+    void *rows = be->mem->alloc((size_t)(step < n_rows ? step : n_rows) * row_bytes);
     for (int64_t row = 0; row < n_rows; row += step) {
         const int64_t n = n_rows - row < step ? n_rows - row : step;
-        const struct decoding d = {.a = a, .p = p, .room = room, .to = be->mem->stage(be->queue, (size_t)n * row_bytes), .row = row, .n_rows = n};
-        qr_backend_run(be, decoding_item, &d, (int32_t)((n + PANEL_ROWS - 1) / PANEL_ROWS));
-        be->mem->put(be->queue, rows, d.to, (size_t)n * row_bytes);
-        be->k->linear_pack(be->queue, p->dst.packed, p->dst.packed_dtype, p->dst.t.shape[0], n_in, p->first + row, rows, QR_F32, n);
+        const struct staging s = {.a = a, .p = p, .room = room, .to = be->mem->stage(be->queue, (size_t)n * row_bytes),
+                                  .row_bytes = row_bytes, .row = row, .n_rows = n};
+        qr_backend_run(be, stage_item, &s, (int32_t)((n + PANEL_ROWS - 1) / PANEL_ROWS));
+        be->mem->put(be->queue, rows, s.to, (size_t)n * row_bytes);
+        be->k->linear_pack(be->queue, p->dst.packed, p->dst.packed_dtype, p->dst.t.shape[0], n_in, p->first + row, rows, from, n);
     }
     be->mem->sync(be->queue);
     be->mem->free(rows);
@@ -376,7 +359,9 @@ static bool hold_whole(struct qr_packer *p, struct qr_tensor_files *view, const 
         n_bytes += qr_align_up(n, 4096);
     }
     make_room(&p->whole, &p->whole_bytes, n_bytes, 1);
-    qr_backend_run(p->be, read_item, &w, w.first_item[QR_QUANTIZED_PARTS]);
+    if (p->held.shard != w.part[0]->shard || p->held.offset != w.part[0]->offset || p->held.n_bytes != w.part[0]->n_bytes)
+        qr_backend_run(p->be, read_item, &w, w.first_item[QR_QUANTIZED_PARTS]);
+    p->held = *w.part[0];
     *view = *p->files;
     for (int i = 0; i < QR_QUANTIZED_PARTS; i++)
         if (w.part[i])
@@ -430,8 +415,6 @@ void qr_packer_matrix(struct qr_packer *p, const struct qr_weight *dst, int64_t 
     }
     if (cut->coded)
         pack_coded(p, p->files, &piece, p->be->queue, 0, cut->rows.n);
-    else if (must_decode(&piece))
-        upload_decoded(p, &piece);
     else
         upload_rows(p, &piece);
     qr_tensor_files_drop(p->files, t);

@@ -8,6 +8,8 @@
 #include "loader/pack/share.h"
 #include "loader/stores/tensor_files.h"
 
+#define QR_UPLOAD_BYTES ((size_t)8 << 20) /* to a device at a time: what a queue stages without allocating */
+
 struct qr_packer;
 
 /* be and files are borrowed. */

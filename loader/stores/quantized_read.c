@@ -11,7 +11,6 @@
 #include "base/half.h"
 #include "base/mem.h"
 #include "kernels/stored.h"
-#include "loader/pack/code_words.h"
 #include "loader/pack/gguf_blocks.h"
 #include "loader/stores/quantized_parts.h"
 
@@ -27,21 +26,54 @@ static float load_float(const uint8_t *p, enum qr_dtype type, int64_t i)
     return x;
 }
 
+/* A word's eight codes of 4 bits as bytes, from the low bits up. */
+static uint64_t bytes_of(uint32_t word)
+{
+    uint64_t x = word;
+    x = (x | x << 16) & 0x0000ffff0000ffffu;
+    x = (x | x << 8) & 0x00ff00ff00ff00ffu;
+    return (x | x << 4) & 0x0f0f0f0f0f0f0f0fu;
+}
+
+static uint32_t load_word(const uint8_t *p, int64_t i)
+{
+    uint32_t w;
+    memcpy(&w, p + 4 * i, sizeof w);
+    return w;
+}
+
+/* Byte i of number k and byte k of number i change places: blocks of four, of two, of one. */
+static void transpose(uint64_t x[8])
+{
+    static const uint64_t mask[] = {0x00000000ffffffffu, 0x0000ffff0000ffffu, 0x00ff00ff00ff00ffu};
+    for (int step = 0, by = 4; by > 0; step++, by /= 2)
+        for (int k = 0; k < 8; k++) {
+            if (k & by)
+                continue;
+            const uint64_t t = (x[k] >> 8 * by ^ x[k + by]) & mask[step];
+            x[k] ^= t << 8 * by;
+            x[k + by] ^= t;
+        }
+}
+
+/* Words of a row, one after the other `stride` words apart, as codes. The last may have more than there are. */
+static void unpack_words(uint8_t *code, const uint8_t *p, int64_t first, int64_t stride, int32_t bits, int64_t n)
+{
+    const int64_t per = 32 / bits;
+    for (int64_t i = 0; i < n; i += per, first += stride) {
+        const uint32_t word = load_word(p, first);
+        const uint64_t eight = bits == 4 ? bytes_of(word) : word;
+        memcpy(code + i, &eight, (size_t)(n - i < per ? n - i : per));
+    }
+}
+
 static int32_t bits_of(const uint8_t *p, int64_t word, int32_t bits, int64_t place)
 {
-    return (int32_t)((uint32_t)load_i32(p, word) >> (bits * (int32_t)place) & ((1u << bits) - 1));
+    return (int32_t)(load_word(p, word) >> (bits * (int32_t)place) & ((1u << bits) - 1));
 }
 
-/* Where output o of eight lies in a word of AWQ's. */
-static const uint8_t awq_places[8] = {0, 4, 1, 5, 2, 6, 3, 7};
-
-static int32_t awq_place(int64_t o)
-{
-    return awq_places[o % 8];
-}
-
-/* AWQ's, eight outputs in a word, of which n from `first` on are wanted. */
-static void unpack_awq(uint8_t code[ROWS][CHUNK], const struct qr_quantized *q, const uint8_t *p, int64_t first, int64_t n, int64_t at, int64_t n_in)
+/* Of words that eight outputs share, the n from `first` on that are wanted. */
+static void unpack_shared(uint8_t code[ROWS][CHUNK], const struct qr_quantized *q, const uint8_t *p, int64_t first, int64_t n, int64_t at, int64_t n_in)
 {
     const int64_t row = q->n_out / 8;
     for (int64_t o = first / 8 * 8; o < first + n; o += 8)
@@ -49,10 +81,10 @@ static void unpack_awq(uint8_t code[ROWS][CHUNK], const struct qr_quantized *q, 
             uint64_t x[8] = {0};
             for (int64_t k = 0; k < 8 && i + k < n_in; k++)
                 x[k] = bytes_of(load_word(p, (at + i + k) * row + o / 8));
-            turn(x);
+            transpose(x);
             for (int64_t k = 0; k < 8; k++)
                 if (o + k >= first && o + k < first + n)
-                    memcpy(&code[o + k - first][i], &x[awq_place(k)], (size_t)(n_in - i < 8 ? n_in - i : 8));
+                    memcpy(&code[o + k - first][i], &x[q->form->places[k]], (size_t)(n_in - i < 8 ? n_in - i : 8));
         }
 }
 
@@ -68,23 +100,18 @@ static struct reader reader_of(const struct qr_tensor_files *st, const struct qr
                            .zeros = q->zeros ? qr_tensor_files_data(st, q->zeros) : NULL, .order = q->ordered ? qr_tensor_files_data(st, q->order) : NULL};
 }
 
-/* Codes of outputs [first, first + n) and inputs [at, at + n_in), n <= ROWS, n_in <= CHUNK; at is a multiple of 8. INT8's are signed. */
+/* Codes of outputs [first, first + n) and inputs [at, at + n_in), n <= ROWS, n_in <= CHUNK; at is a multiple of 8. */
 static void unpack(uint8_t code[ROWS][CHUNK], const struct reader *r, int64_t first, int64_t n, int64_t at, int64_t n_in)
 {
     const struct qr_quantized *q = r->q;
-    const int64_t per = 32 / q->bits, row = words(q->n_in, q->bits);
     QR_ASSERT(n <= ROWS && n_in <= CHUNK && at % 8 == 0);
-    if (q->layout == AWQ)
-        unpack_awq(code, q, r->codes, first, n, at, n_in);
-    for (int64_t o = first; o < first + n && q->layout != AWQ; o++)
-        if (q->layout == GPTQ)
-            unpack_words(code[o - first], r->codes, at / per * q->n_out + o, q->n_out, q->bits, n_in);
-        else if (q->layout == MXFP4)
-            unpack_words(code[o - first], r->codes, (q->row_first + o * q->row_step) * row + at / per, 1, q->bits, n_in);
-        else if (q->layout == PACKED)
-            unpack_words(code[o - first], r->codes, o * row + at / per, 1, q->bits, n_in);
-        else
+    if (q->form->places)
+        unpack_shared(code, q, r->codes, first, n, at, n_in);
+    for (int64_t o = first; o < first + n && !q->form->places; o++)
+        if (q->form->bytes)
             memcpy(code[o - first], r->codes + o * q->n_in + at, (size_t)n_in);
+        else
+            unpack_words(code[o - first], r->codes, q->code_first + o * q->code_out + at / (32 / q->bits) * q->code_in, q->code_in, q->bits, n_in);
 }
 
 /* The same by loops of an instruction set. False: there are none for this. */
@@ -94,11 +121,11 @@ static bool unpack_by_ops(uint8_t *to, int64_t pitch, const struct reader *r, in
     const int64_t outputs = 4 * q->n_out; /* bytes of a row of words that lie by outputs */
     if (!r->ops || q->bits != 4)
         return false;
-    if (q->layout == AWQ && r->ops->across && first % 8 == 0 && n % 8 == 0) {
-        r->ops->across(to, pitch, r->codes + at * (outputs / 8) + first / 8 * 4, outputs / 8, n / 8, n_in, awq_places);
+    if (q->form->places && r->ops->across && first % 8 == 0 && n % 8 == 0) {
+        r->ops->across(to, pitch, r->codes + at * (outputs / 8) + first / 8 * 4, outputs / 8, n / 8, n_in, q->form->places);
         return true;
     }
-    if (q->layout == GPTQ && r->ops->along) {
+    if (!q->form->places && q->code_out == 1 && r->ops->along) {
         r->ops->along(to, pitch, r->codes + at / 8 * outputs + first * 4, outputs, n, n_in, NULL);
         return true;
     }
@@ -123,15 +150,14 @@ static void read_codes(uint8_t *to, int64_t pitch, const struct reader *r, int64
 
 static int64_t scale_at(const struct qr_quantized *q, int64_t o, int64_t g)
 {
-    return o / q->block_out * q->out_stride + g * q->in_stride;
+    return q->scale_first + o / q->block_out * q->out_stride + g * q->in_stride;
 }
 
 static float scale_of(const struct reader *r, int64_t o, int64_t g)
 {
     const struct qr_quantized *q = r->q;
-    if (q->layout == MXFP4)
-        return qr_mxfp4_scale(r->scale[scale_at(q, q->row_first + o * q->row_step, g)]);
-    return load_float(r->scale, q->scale->type->dtype, scale_at(q, o, g));
+    const int64_t at = scale_at(q, o, g);
+    return q->form->e8m0 ? qr_mxfp4_scale(r->scale[at]) : load_float(r->scale, q->scale->type->dtype, at);
 }
 
 static int32_t zero_of(const struct reader *r, int64_t o, int64_t g)
@@ -140,29 +166,25 @@ static int32_t zero_of(const struct reader *r, int64_t o, int64_t g)
     const int64_t per = 32 / q->bits;
     if (!r->zeros)
         return q->zero;
-    if (q->layout == INT8)
+    if (q->form->bytes)
         return (int8_t)r->zeros[scale_at(q, o, g)];
-    if (q->layout == PACKED)
-        return bits_of(r->zeros, o / per * q->n_groups + g, q->bits, o % per);
-    const int64_t word = g * words(q->n_out, q->bits) + o / per;
-    return bits_of(r->zeros, word, q->bits, q->layout == AWQ ? awq_place(o) : o % per) + q->zero_more;
+    return bits_of(r->zeros, o / per * q->zero_out + g * q->zero_in, q->bits, q->form->places ? q->form->places[o % 8] : o % per) + q->zero_more;
 }
 
-/* Codes that share a scale. */
-static void decode_run(float *dst, const uint8_t *code, int64_t n, enum layout layout, float scale, int32_t zero)
+/* What a code stands for, but for zero and scale. */
+static float number_of(const struct qr_quant_form *f, uint8_t code)
 {
-    if (layout == FP8)
-        for (int64_t i = 0; i < n; i++)
-            dst[i] = scale * qr_e4m3_to_f32(code[i]);
-    else if (layout == INT8)
-        for (int64_t i = 0; i < n; i++)
-            dst[i] = scale * (float)((int8_t)code[i] - zero);
-    else if (layout == MXFP4)
-        for (int64_t i = 0; i < n; i++)
-            dst[i] = scale * (float)qr_mxfp4_level(code[i]);
-    else
-        for (int64_t i = 0; i < n; i++)
-            dst[i] = scale * (float)(code[i] - zero);
+    return f->e4m3 ? qr_e4m3_to_f32(code) : f->level ? (float)f->level(code) : f->bytes ? (float)(int8_t)code : (float)code;
+}
+
+/* Codes that share a scale. Codes of words are read without a look at what they are. */
+static void decode_run(float *dst, const struct qr_quant_form *f, const uint8_t *code, int64_t n, float scale, float zero)
+{
+    const bool plain = !f->bytes && !f->level;
+    for (int64_t i = 0; plain && i < n; i++)
+        dst[i] = scale * ((float)code[i] - zero);
+    for (int64_t i = 0; !plain && i < n; i++)
+        dst[i] = scale * (number_of(f, code[i]) - zero);
 }
 
 /* One row's codes where inputs are in any order: by their groups' scales and zeros. */
@@ -193,8 +215,7 @@ static void decode_chunk(const struct reader *r, float *dst, int64_t first, int6
         for (int64_t i = 0, end; i < n_in; i = end) {
             const int64_t g = (at + i) / q->group;
             end = (g + 1) * q->group - at < n_in ? (g + 1) * q->group - at : n_in;
-            const float scale = scale_of(r, first + k, g);
-            decode_run(dst + k * q->n_in + at + i, code[k] + i, end - i, q->layout, scale, q->layout == FP8 ? 0 : zero_of(r, first + k, g));
+            decode_run(dst + k * q->n_in + at + i, q->form, code[k] + i, end - i, scale_of(r, first + k, g), (float)zero_of(r, first + k, g));
         }
 }
 
@@ -219,7 +240,7 @@ bool qr_quantized_halves(const struct qr_tensor_files *st, const struct qr_store
     QR_ASSERT(first >= 0 && n <= t->shape[0] - first && at >= 0 && n_in <= t->shape[1] - at);
     const struct qr_quantized *q = t->quantized;
     const struct reader r = reader_of(st, q);
-    if (q->layout != FP8)
+    if (!q->form->e4m3)
         return false;
     const int64_t block = q->out_stride ? q->block_out : n; /* rows that share their scales */
     for (int64_t row = 0, rows; row < n; row += rows) {
@@ -253,7 +274,7 @@ static void scales_of(const struct reader *r, float *scale, int64_t first, int64
     const struct qr_quantized *q = r->q;
     const enum qr_dtype type = q->scale->type->dtype;
     const uint8_t *at = r->scale + (size_t)scale_at(q, first, g) * qr_dtype_bytes(type);
-    const bool together = q->layout != MXFP4 && q->block_out == 1 && q->out_stride == 1;
+    const bool together = !q->form->e8m0 && q->block_out == 1 && q->out_stride == 1;
     if (together)
         qr_stored_numbers(scale, at, type, n);
     for (int64_t i = 0; !together && i < n; i++)
@@ -271,12 +292,12 @@ static uint64_t apart(uint64_t four)
 static void zeros_of(const struct reader *r, int8_t *zero, int64_t first, int64_t n, int64_t g)
 {
     const struct qr_quantized *q = r->q;
-    const bool columns = r->zeros && q->bits == 4 && (q->layout == AWQ || q->layout == GPTQ) && first % 8 == 0;
+    const bool columns = r->zeros && q->bits == 4 && q->zero_out == 1 && first % 8 == 0;
     const uint64_t more = (uint64_t)q->zero_more * 0x0101010101010101u; /* to each, of which none is over 15 */
     int64_t i = 0;
     for (; columns && i + 8 <= n; i += 8) {
-        const uint32_t word = load_word(r->zeros, g * words(q->n_out, 4) + (first + i) / 8);
-        const uint64_t eight = (q->layout == AWQ ? apart(word & 0xffff) | apart(word >> 16) << 8 : bytes_of(word)) + more;
+        const uint32_t word = load_word(r->zeros, g * q->zero_in + (first + i) / 8);
+        const uint64_t eight = (q->form->places ? apart(word & 0xffff) | apart(word >> 16) << 8 : bytes_of(word)) + more;
         memcpy(zero + i, &eight, sizeof eight);
     }
     for (; i < n; i++)
@@ -286,7 +307,7 @@ static void zeros_of(const struct reader *r, int8_t *zero, int64_t first, int64_
 int32_t qr_quantized_together(const struct qr_stored_tensor *t)
 {
     QR_ASSERT(t != NULL && t->quantized != NULL);
-    return t->quantized->layout == AWQ ? 8 : t->quantized->layout == GPTQ ? 4 : 1;
+    return t->quantized->form->together;
 }
 
 /* Codes of GPTQ's words of 4 bits where inputs are sorted by groups: at and n_in are places there. In the file the words of an
@@ -328,9 +349,9 @@ void qr_quantized_fill(const struct qr_tensor_files *st, const struct qr_stored_
     const struct reader r = reader_of(st, q);
     const struct qr_coded_format f = qr_dtype_coded(as);
     const int64_t n_groups = (n_in + f.group - 1) / f.group;
-    const uint8_t middle = (uint8_t)(f.zero || q->layout == INT8 || q->layout == MXFP4 || f.e4m3 ? 0 : 1 << (q->bits - 1));
+    const uint8_t middle = f.zero ? 0 : (uint8_t)q->zero;
     QR_ASSERT(!f.steps && !f.offset && at % f.group == 0);
-    if (q->inputs && q->layout == GPTQ && q->bits == 4 && r.ops && r.ops->along)
+    if (q->inputs && q->code_out == 1 && q->bits == 4 && r.ops && r.ops->along)
         read_picked((uint8_t *)to->level, &r, first, n, at, n_in);
     else if (q->inputs)
         read_sorted((uint8_t *)to->level, &r, first, n, at, n_in);
@@ -338,8 +359,8 @@ void qr_quantized_fill(const struct qr_tensor_files *st, const struct qr_stored_
         read_codes((uint8_t *)to->level, n_in, &r, first, n, at, n_in);
     for (int64_t i = 0; middle && i < n * n_in; i++)
         to->level[i] = (int8_t)((uint8_t)to->level[i] - middle);
-    for (int64_t i = 0; q->layout == MXFP4 && i < n * n_in; i++)
-        to->level[i] = qr_mxfp4_level((uint8_t)to->level[i]);
+    for (int64_t i = 0; q->form->level && i < n * n_in; i++)
+        to->level[i] = q->form->level((uint8_t)to->level[i]);
     for (int64_t k = 0; k < n; k += SCALES)
         for (int64_t g = 0; g < n_groups; g++) {
             const int64_t stored = (at + g * f.group) / q->group, m = n - k < SCALES ? n - k : SCALES;

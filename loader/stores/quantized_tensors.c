@@ -1,8 +1,9 @@
 /* quantized_tensors.c - which tensors of a Hugging Face checkpoint make up a quantized matrix, and whether they fit each other.
  *
- * A row of `forms` names the tensors of one way to store a matrix; what is found becomes a tensor of the set with a struct
- * qr_quantized behind it. Orders of inputs and zeros are looked at once, here, because they decide which coded type keeps the
- * matrix. Guarantee: the reader (quantized_read.c) may trust every shape and every group.
+ * A row of `forms` is one checkpoint format: names of tensors, what codes and scales mean, and a function that checks
+ * shapes and fills in sizes and strides. What is found becomes a tensor of the set with a struct qr_quantized behind it.
+ * Orders of inputs and zeros are read once, here, because they decide which coded type keeps the matrix.
+ * Guarantee: the reader (quantized_read.c) may trust every shape and every group.
  * Thread: the one that opens the files. */
 #include "loader/stores/quantized_parts.h"
 
@@ -17,32 +18,12 @@
 #define LOOKED_WORDS 2048  /* of zeros, or of an order, at a time */
 #define LINE_WORDS 16      /* of memory */
 
-/* Which tensors make up a matrix of a layout. */
-static const struct form {
-    enum qr_quant_method method;
-    enum layout layout;
-    const char *codes, *type, *scale, *scale2, *zeros, *order;
-} forms[] = {
-    {QR_QUANT_GPTQ, GPTQ, ".qweight", "I32", ".scales", NULL, ".qzeros", ".g_idx"},
-    {QR_QUANT_AWQ, AWQ, ".qweight", "I32", ".scales", NULL, ".qzeros", NULL},
-    {QR_QUANT_COMPRESSED, PACKED, ".weight_packed", "I32", ".weight_scale", NULL, ".weight_zero_point", ".weight_g_idx"},
-    {QR_QUANT_COMPRESSED, INT8, ".weight", "I8", ".weight_scale", NULL, ".weight_zero_point", NULL},
-    {QR_QUANT_COMPRESSED, FP8, ".weight", "F8_E4M3", ".weight_scale", NULL, NULL, NULL},
-    {QR_QUANT_FP8, FP8, ".weight", "F8_E4M3", ".weight_scale_inv", ".weight_scale", NULL, NULL},
-    {QR_QUANT_MXFP4, MXFP4, "_blocks", "U8", "_scales", NULL, NULL, NULL},
-};
-
-#define STORED(layout) [layout] = {#layout, 0, true, QR_F32, true, 0}
-
-/* What the set's tensors are called by. */
-static const struct qr_stored_type types[] = {STORED(GPTQ), STORED(AWQ), STORED(PACKED), STORED(INT8), STORED(FP8), STORED(MXFP4)};
-
 /* ---- putting together ---- */
 
 struct finder {
     struct qr_tensor_files *st;
     const struct qr_quant_scheme *s;
-    const struct form *form;
+    const struct qr_quant_form *form;
     char base[QR_STORED_NAME_MAX + 1];
     struct qr_err *err;
 };
@@ -108,52 +89,117 @@ static int set_scales(const struct finder *f, struct qr_quantized *q)
     return 0;
 }
 
-static int set_columns(const struct finder *f, struct qr_quantized *q)
+/* Scales are numbers, and codes a matrix. */
+static int check_parts(const struct finder *f, const struct qr_quantized *q)
+{
+    if (!q->scale->type->computable || q->scale->n_dims > 2 || q->scale->n_bytes == 0)
+        return wrong(f, q->scale, "F32, F16 or BF16 in at most two dimensions");
+    return q->codes->n_dims == 2 && q->codes->n_bytes > 0 ? 0 : wrong(f, q->codes, "two dimensions");
+}
+
+/* GPTQ and AWQ: outputs lie side by side. */
+static int fit_columns(const struct finder *f, struct qr_quantized *q)
 {
     const struct qr_stored_tensor *c = q->codes, *t = q->scale;
-    const bool gptq = q->layout == GPTQ;
-    q->n_in = gptq ? c->shape[0] * 32 / q->bits : c->shape[0];
-    q->n_out = gptq ? c->shape[1] : c->shape[1] * 8;
+    const int rc = check_parts(f, q);
+    if (rc)
+        return rc;
+    q->n_in = f->form->places ? c->shape[0] : c->shape[0] * 32 / q->bits;
+    q->n_out = f->form->places ? c->shape[1] * 8 : c->shape[1];
     if (t->n_dims != 2 || t->shape[0] < 1 || t->shape[1] != q->n_out)
         return wrong(f, t, "a row for each group, a column for each output");
-    q->block_out = q->out_stride = 1;
-    q->in_stride = q->n_out;
+    q->code_out = q->zero_out = q->block_out = q->out_stride = 1;
+    q->code_in = q->in_stride = q->n_out;
+    q->zero_in = words(q->n_out, q->bits);
     q->zero = 1 << (q->bits - 1);
     q->zero_more = f->s->zeros_less_one;
-    if (q->zeros && !is(q->zeros, "I32", t->shape[0], words(q->n_out, q->bits)))
+    if (q->zeros && !is(q->zeros, "I32", t->shape[0], q->zero_in))
         return wrong(f, q->zeros, "as many groups and outputs as scales have");
-    if (!q->zeros && !gptq)
+    if (!q->zeros && f->form->places)
         return qr_err_set(f->err, QR_E_DAMAGED, "tensor %s.qzeros is missing", f->base);
     return set_groups(f, q, t->shape[0]);
 }
 
-static int set_rows(const struct finder *f, struct qr_quantized *q)
+/* compressed-tensors' words of codes of a row, of which the shape says how many there are. */
+static int fit_packed(const struct finder *f, struct qr_quantized *q)
 {
     const struct qr_stored_tensor *c = q->codes, *shape = q->shape;
-    q->n_out = c->shape[0];
-    q->n_in = c->shape[1];
-    if (q->layout == PACKED) {
-        int64_t size[2];
-        if (!shape || shape->n_bytes != sizeof size || strcmp(shape->type->name, "I64") != 0)
-            return qr_err_set(f->err, QR_E_DAMAGED, "tensor %s.weight_shape is missing, or is not two I64", f->base);
-        memcpy(size, qr_tensor_files_data(f->st, shape), sizeof size);
-        const bool fits = size[0] == q->n_out && size[1] >= 1 && size[1] <= QR_LINEAR_INPUTS_MAX;
-        if (fits && words(size[1], q->bits) != c->shape[1]) /* groups of modules may differ in it */
-            q->bits = q->bits == 4 ? 8 : 4;
-        if (!fits || words(size[1], q->bits) != c->shape[1])
-            return wrong(f, c, "as many codes as weight_shape says");
-        q->n_in = size[1];
-        q->zero = 1 << (q->bits - 1);
-    }
-    int rc = set_scales(f, q);
+    int64_t size[2];
+    int rc = check_parts(f, q);
+    if (rc)
+        return rc;
+    if (!shape || shape->n_bytes != sizeof size || strcmp(shape->type->name, "I64") != 0)
+        return qr_err_set(f->err, QR_E_DAMAGED, "tensor %s.weight_shape is missing, or is not two I64", f->base);
+    memcpy(size, qr_tensor_files_data(f->st, shape), sizeof size);
+    const bool fits = size[0] == c->shape[0] && size[1] >= 1 && size[1] <= QR_LINEAR_INPUTS_MAX;
+    if (fits && words(size[1], q->bits) != c->shape[1]) /* groups of modules may differ in it */
+        q->bits = q->bits == 4 ? 8 : 4;
+    if (!fits || words(size[1], q->bits) != c->shape[1])
+        return wrong(f, c, "as many codes as weight_shape says");
+    q->n_out = size[0];
+    q->n_in = size[1];
+    q->code_out = c->shape[1];
+    q->code_in = q->zero_in = 1;
+    q->zero = 1 << (q->bits - 1);
+    rc = set_scales(f, q);
+    q->zero_out = q->n_groups;
+    if (!rc && q->zeros && !(is(q->zeros, "I32", words(q->n_out, q->bits), q->n_groups) && q->block_out == 1 && q->out_stride))
+        rc = wrong(f, q->zeros, "as many groups and outputs as scales have");
+    return rc;
+}
+
+static int fit_bytes(const struct finder *f, struct qr_quantized *q)
+{
+    int rc = check_parts(f, q);
+    if (rc)
+        return rc;
+    q->n_out = q->codes->shape[0];
+    q->n_in = q->codes->shape[1];
+    rc = set_scales(f, q);
     if (rc || !q->zeros)
         return rc;
-    if (q->layout == PACKED)
-        return is(q->zeros, "I32", words(q->n_out, q->bits), q->n_groups) && q->block_out == 1 && q->out_stride
-                   ? 0 : wrong(f, q->zeros, "as many groups and outputs as scales have");
     const uint64_t n_scales = q->scale->n_bytes / qr_dtype_bytes(q->scale->type->dtype);
     return strcmp(q->zeros->type->name, "I8") == 0 && q->zeros->n_bytes == n_scales ? 0 : wrong(f, q->zeros, "as many as there are scales");
 }
+
+/* A stack of matrices in blocks of 32 inputs. */
+static int fit_stack(const struct finder *f, struct qr_quantized *q)
+{
+    const struct qr_stored_tensor *c = q->codes, *s = q->scale;
+    if (c->n_dims != 4 || c->shape[3] != 16 || c->n_bytes == 0)
+        return wrong(f, c, "experts, outputs, and 16 bytes for each 32 inputs");
+    if (strcmp(s->type->name, "U8") != 0 || s->n_dims != 3 || memcmp(s->shape, c->shape, 3 * sizeof *s->shape) != 0)
+        return wrong(f, s, "a byte for each block of 16");
+    q->n_matrices = c->shape[0];
+    q->n_out = c->shape[1];
+    q->n_groups = q->out_stride = c->shape[2];
+    q->group = 32;
+    q->n_in = 32 * q->n_groups;
+    q->code_out = 4 * q->n_groups;
+    q->code_in = q->block_out = q->in_stride = 1;
+    return 0;
+}
+
+#define STORED(title) .stored = {.name = title, .computable = true, .dtype = QR_F32, .blocks = true}
+#define NUMBERED(title, kind) STORED(title), .method = QR_QUANT_##kind, .made = ".weight"
+static const uint8_t awq_places[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+
+static const struct qr_quant_form forms[] = {
+    {NUMBERED("GPTQ", GPTQ), .codes = ".qweight", .type = "I32", .scale = ".scales", .zeros = ".qzeros", .order = ".g_idx",
+     .fit = fit_columns, .together = 4},
+    {NUMBERED("AWQ", AWQ), .codes = ".qweight", .type = "I32", .scale = ".scales", .zeros = ".qzeros",
+     .fit = fit_columns, .places = awq_places, .together = 8},
+    {NUMBERED("PACKED", COMPRESSED), .codes = ".weight_packed", .type = "I32", .scale = ".weight_scale", .zeros = ".weight_zero_point",
+     .order = ".weight_g_idx", .shape = ".weight_shape", .fit = fit_packed, .together = 1},
+    {NUMBERED("INT8", COMPRESSED), .codes = ".weight", .type = "I8", .scale = ".weight_scale", .zeros = ".weight_zero_point",
+     .bits = 8, .fit = fit_bytes, .together = 1, .bytes = true},
+    {NUMBERED("FP8", COMPRESSED), .codes = ".weight", .type = "F8_E4M3", .scale = ".weight_scale",
+     .bits = 8, .fit = fit_bytes, .together = 1, .bytes = true, .e4m3 = true, .coded = QR_C8_E4M3, .coded_group = 128},
+    {NUMBERED("FP8", FP8), .codes = ".weight", .type = "F8_E4M3", .scale = ".weight_scale_inv", .other_scale = ".weight_scale",
+     .bits = 8, .fit = fit_bytes, .together = 1, .bytes = true, .e4m3 = true, .coded = QR_C8_E4M3, .coded_group = 128},
+    {STORED("MXFP4"), .method = QR_QUANT_MXFP4, .codes = "_blocks", .type = "U8", .scale = "_scales", .made = "",
+     .bits = 4, .fit = fit_stack, .together = 1, .level = qr_mxfp4_level, .e8m0 = true, .coded = QR_C4_G32, .coded_group = 32},
+};
 
 /* Some bytes of a tensor. A file that has become shorter since it was opened has zeros there: reading all of it will say so. room: n_bytes, for them. */
 static const uint8_t *look(const struct qr_tensor_files *st, const struct qr_stored_tensor *t, uint64_t at, size_t n_bytes, void *room)
@@ -233,7 +279,7 @@ static bool is_symmetric(const struct qr_tensor_files *st, const struct qr_quant
     QR_UNINITIALIZED uint32_t room[LOOKED_WORDS];
     if (!q->zeros)
         return true;
-    if (q->layout == INT8)
+    if (q->form->bytes)
         return all_zero(qr_tensor_files_data(st, q->zeros), q->zeros->n_bytes);
     const int64_t per = 32 / q->bits, row = words(q->n_out, q->bits), n = row * q->n_groups;
     const uint32_t one = (1u << (q->bits - 1)) - (uint32_t)q->zero_more, middle = one * (UINT32_MAX / ((1u << q->bits) - 1));
@@ -246,76 +292,51 @@ static bool is_symmetric(const struct qr_tensor_files *st, const struct qr_quant
         for (int64_t i = 0; last == UINT32_MAX && i < m; i++)
             others |= (uint32_t)load_i32(p, i) ^ middle;
         for (int64_t i = 0; last != UINT32_MAX && i < m; i++) {
-            const bool is_last = (q->layout == PACKED ? (at + i) / q->n_groups : (at + i) % row) == row - 1;
+            const bool is_last = (at + i) / q->zero_out % row == row - 1;
             others |= ((uint32_t)load_i32(p, i) ^ middle) & (is_last ? last : UINT32_MAX);
         }
     }
     return others == 0;
 }
 
-/* The set gets a tensor of this name for q. */
-static struct qr_stored_tensor *add(struct finder *f, const char *suffix, const struct qr_quantized *q)
+/* The set gets a tensor for q. */
+static int add(const struct finder *f, const struct qr_quantized *q)
 {
     struct qr_tensor_files *st = f->st;
-    char *name = qr_arena_alloc(&st->made.names, strlen(f->base) + strlen(suffix) + 1, 1);
-    stpcpy(stpcpy(name, f->base), suffix);
+    char *name = qr_arena_alloc(&st->made.names, strlen(f->base) + strlen(f->form->made) + 1, 1);
+    stpcpy(stpcpy(name, f->base), f->form->made);
     struct qr_stored_tensor *t = qr_stored_list_add(&st->made);
-    *t = (struct qr_stored_tensor){.name = name, .type = &types[q->layout], .n_dims = 2, .shard = q->codes->shard,
+    *t = (struct qr_stored_tensor){.name = name, .type = &f->form->stored, .n_dims = 2, .shard = q->codes->shard,
                                    .shape = {q->n_out, q->n_in}, .offset = q->codes->offset, .quantized = q};
+    if (q->n_matrices) {
+        t->n_dims = 3;
+        t->shape[0] = q->n_matrices, t->shape[1] = q->n_out, t->shape[2] = q->n_in;
+    }
     if (qr_map_add(&st->made_by_name, name, strlen(name), st->made.n - 1))
-        return t;
-    qr_err_set(f->err, QR_E_DAMAGED, "tensor %s is quantized twice", name);
-    return NULL;
+        return 0;
+    return qr_err_set(f->err, QR_E_DAMAGED, "tensor %s is quantized twice", name);
 }
 
-/* A stack of matrices of MXFP4. */
-static int add_stack(struct finder *f, struct qr_quantized *q)
+static int put_together(const struct finder *f, const struct qr_stored_tensor *codes)
 {
-    const struct qr_stored_tensor *c = q->codes, *s = q->scale;
-    if (c->n_dims != 4 || c->shape[3] != 16 || c->n_bytes == 0)
-        return wrong(f, c, "experts, outputs, and 16 bytes for each 32 inputs");
-    if (strcmp(s->type->name, "U8") != 0 || s->n_dims != 3 || memcmp(s->shape, c->shape, 3 * sizeof *s->shape) != 0)
-        return wrong(f, s, "a byte for each block of 16");
-    q->n_out = c->shape[1];
-    q->n_groups = q->out_stride = c->shape[2];
-    q->n_in = 32 * q->n_groups;
-    q->group = 32;
-    q->block_out = q->in_stride = q->row_step = 1;
-    struct qr_stored_tensor *t = add(f, "", q);
-    if (!t)
-        return (int)f->err->code;
-    t->n_dims = 3;
-    t->shape[0] = c->shape[0], t->shape[1] = q->n_out, t->shape[2] = q->n_in;
-    return 0;
-}
-
-static int put_together(struct finder *f, const struct qr_stored_tensor *codes)
-{
+    const struct qr_quant_form *form = f->form;
     struct qr_tensor_files *st = f->st;
     struct qr_quantized *q = qr_arena_alloc(&st->made.names, sizeof *q, _Alignof(struct qr_quantized));
     const int32_t said = f->s->bits ? f->s->bits : 4; /* by groups of modules: perhaps none, or others' */
-    *q = (struct qr_quantized){.layout = f->form->layout, .bits = f->form->layout == INT8 || f->form->layout == FP8 ? 8 : said,
-                               .codes = codes, .scale = part(f, f->form->scale),
-                               .zeros = part(f, f->form->zeros), .order = part(f, f->form->order),
-                               .shape = f->form->layout == PACKED ? part(f, ".weight_shape") : NULL};
+    *q = (struct qr_quantized){.form = form, .bits = form->bits ? form->bits : said, .codes = codes, .scale = part(f, form->scale),
+                               .zeros = part(f, form->zeros), .order = part(f, form->order), .shape = part(f, form->shape)};
     if (!q->scale)
-        q->scale = part(f, f->form->scale2);
+        q->scale = part(f, form->other_scale);
     if (!q->scale)
-        return qr_err_set(f->err, QR_E_DAMAGED, "tensor %s%s is missing, by which %s is multiplied", f->base, f->form->scale, codes->name);
-    if (q->layout == MXFP4)
-        return add_stack(f, q);
-    if (!q->scale->type->computable || q->scale->n_dims > 2 || q->scale->n_bytes == 0)
-        return wrong(f, q->scale, "F32, F16 or BF16 in at most two dimensions");
-    if (codes->n_dims != 2 || codes->n_bytes == 0)
-        return wrong(f, codes, "two dimensions");
-    int rc = q->layout == GPTQ || q->layout == AWQ ? set_columns(f, q) : set_rows(f, q);
+        return qr_err_set(f->err, QR_E_DAMAGED, "tensor %s%s is missing, by which %s is multiplied", f->base, form->scale, codes->name);
+    int rc = form->fit(f, q);
     rc = rc ? rc : set_order(f, q);
     if (rc)
         return rc;
     if (q->ordered)
         sort_inputs(&st->made.names, q, qr_tensor_files_data(st, q->order));
-    q->symmetric = q->layout != FP8 && is_symmetric(st, q);
-    return add(f, ".weight", q) ? 0 : (int)f->err->code;
+    q->symmetric = is_symmetric(st, q);
+    return add(f, q);
 }
 
 int qr_quantized_tensors_find(struct qr_tensor_files *st, const struct qr_quant_scheme *s, struct qr_err *err)
@@ -370,8 +391,10 @@ const struct qr_quantized *qr_quantized_cut(struct qr_tensor_files *st, const st
     q->codes = matrix_of(st, q->codes, e);
     q->scale = matrix_of(st, q->scale, e);
     q->n_out /= row_step;
-    q->row_first = row_first;
-    q->row_step = row_step;
+    q->code_first = row_first * q->code_out;
+    q->code_out *= row_step;
+    q->scale_first = row_first * q->out_stride;
+    q->out_stride *= row_step;
     return q;
 }
 
@@ -390,12 +413,8 @@ static int32_t coded_group(const struct qr_quantized *q)
 const int8_t *qr_quantized_levels(const struct qr_stored_tensor *t, enum qr_dtype coded)
 {
     QR_ASSERT(t != NULL && t->quantized != NULL);
-    static const int8_t unsigned_levels[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    static const int8_t signed_levels[16] = {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
     const struct qr_coded_format f = qr_dtype_coded(coded);
-    if (t->quantized->layout == MXFP4)
-        return qr_gguf_levels(QR_GGUF_T_MXFP4);
-    return f.bits == 8 ? NULL : f.zero ? unsigned_levels : signed_levels;
+    return qr_gguf_levels(f.bits == 8 ? QR_GGUF_T_Q8_0 : t->quantized->form->level ? QR_GGUF_T_MXFP4 : f.zero ? QR_GGUF_T_Q4_1 : QR_GGUF_T_Q4_0);
 }
 
 const int32_t *qr_quantized_inputs(const struct qr_stored_tensor *t)
@@ -409,11 +428,10 @@ enum qr_dtype qr_quantized_coded(const struct qr_stored_tensor *t)
 {
     QR_ASSERT(t != NULL && t->quantized != NULL);
     const struct qr_quantized *q = t->quantized;
+    const struct qr_quant_form *form = q->form;
     const int32_t group = coded_group(q);
-    if (q->layout == FP8)
-        return q->n_groups == 1 || q->group % 128 == 0 ? QR_C8_E4M3 : QR_CODED;
-    if (q->layout == MXFP4)
-        return QR_C4_G32;
+    if (form->coded_group)
+        return q->n_groups == 1 || q->group % form->coded_group == 0 ? form->coded : QR_CODED;
     if ((q->ordered && !q->inputs) || q->block_out != 1 || group == 0 || q->scale->type->dtype == QR_F32)
         return QR_CODED;
     if (q->bits == 8)

@@ -233,29 +233,6 @@ void qr_tensor_files_drop_all(const struct qr_tensor_files *st)
         qr_map_file_drop(&st->shard[i].map, 0, st->shard[i].map.n_bytes);
 }
 
-static uint64_t between(uint64_t x, uint64_t least, uint64_t most)
-{
-    return x < least ? least : x > most ? most : x;
-}
-
-/* Pages of bytes [begin, end) of a file, but those of `kept`. */
-static void drop_range(const struct qr_tensor_files *st, const struct qr_stored_tensor *kept, int32_t shard, uint64_t begin, uint64_t end)
-{
-    const struct qr_map_file *map = &st->shard[shard].map;
-    const bool here = kept && kept->shard == shard;
-    const uint64_t first = here ? between(kept->offset, begin, end) : end, rest = here ? between(kept->offset + kept->n_bytes, begin, end) : end;
-    qr_map_file_drop(map, begin, first - begin);
-    qr_map_file_drop(map, rest, end - rest);
-}
-
-void qr_tensor_files_drop_others(const struct qr_tensor_files *st, const struct qr_stored_tensor *kept)
-{
-    QR_ASSERT(st != NULL);
-    QR_ASSERT(st->n_shards >= 0);
-    for (int32_t i = 0; i < st->n_shards && !st->borrowed; i++)
-        drop_range(st, kept, i, 0, st->shard[i].map.n_bytes);
-}
-
 int32_t qr_tensor_files_n_shards(const struct qr_tensor_files *st)
 {
     QR_ASSERT(st != NULL);

@@ -83,7 +83,6 @@ const void *qr_tensor_files_data(const struct qr_tensor_files *st, const struct 
 bool qr_tensor_files_populate(const struct qr_tensor_files *st, const struct qr_stored_tensor *t);    /* map its pages now: as qr_map_file_populate */
 void qr_tensor_files_drop(const struct qr_tensor_files *st, const struct qr_stored_tensor *t);        /* give its pages back */
 void qr_tensor_files_drop_all(const struct qr_tensor_files *st);
-void qr_tensor_files_drop_others(const struct qr_tensor_files *st, const struct qr_stored_tensor *kept); /* all pages but those of `kept`; NULL: all */
 
 int32_t qr_tensor_files_n_shards(const struct qr_tensor_files *st);
 const char *qr_tensor_files_shard_name(const struct qr_tensor_files *st, int32_t shard); /* "model-00001-of-00002.safetensors" */

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -13,7 +12,6 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "base/thread.h"
 #include "loader/config/hf_config.h"
 #include "loader/families/family.h"
 #include "loader/write/safetensors_write.h"
@@ -21,8 +19,6 @@
 
 #define STD_DEFAULT 0.02
 #define CHUNK 2048                /* elements drawn at once; even */
-#define PART ((uint64_t)1 << 20)  /* of a thread, between two writes: whole chunks */
-#define THREADS_MAX 16
 #define SHARDS_MAX 1000
 
 struct maker {
@@ -30,8 +26,6 @@ struct maker {
     const struct qr_model_config *c;
     struct qr_make_options o;
     struct qr_err *err;
-    uint8_t *bytes; /* owned: of as many parts as there are threads */
-    int32_t n_threads;
 };
 
 /* ---- numbers ---- */
@@ -107,80 +101,24 @@ static uint64_t total_bytes(const struct maker *m)
     return n;
 }
 
-/* A tensor, and where its bytes lie in the file. */
-struct drawing {
-    const struct qr_file_out *file;
-    uint64_t stream, place;
-    float mean;
-};
-
-/* Elements [at, at + n) of it, which one thread draws and writes: each is a function of the seed, the tensor and its place. */
-struct part {
-    const struct maker *m;
-    const struct drawing *d;
-    uint64_t at, n;
-    uint8_t *room;
-    pthread_t thread;
-    bool apart; /* there is a thread for it */
-    int rc;
-    struct qr_err err;
-};
-
-static void *draw_part(void *arg)
-{
-    struct part *p = arg;
-    const float std = (float)p->m->o.std;
-    uint8_t *to = p->room;
-    float x[CHUNK];
-    for (uint64_t at = 0; at < p->n; at += CHUNK) {
-        const size_t count = p->n - at < CHUNK ? (size_t)(p->n - at) : CHUNK;
-        for (size_t i = 0; i < count; i += 2) {
-            float pair[2];
-            draw_pair(pair, p->m->o.seed, p->d->stream, (p->at + at + i) / 2);
-            x[i] = p->d->mean + std * pair[0];
-            x[i + 1] = p->d->mean + std * pair[1];
-        }
-        to += encode(to, x, count, p->m->o.store);
-    }
-    p->rc = qr_file_out_at(p->d->file, p->d->place + p->at * qr_dtype_bytes(p->m->o.store), p->room, (size_t)(to - p->room), &p->err);
-    return NULL;
-}
-
-/* n elements from `at` on, at most as many parts as there are threads. */
-static int draw_round(struct maker *m, const struct drawing *d, uint64_t at, uint64_t n)
-{
-    struct part part[THREADS_MAX];
-    int32_t n_parts = 0, bad = -1;
-    for (uint64_t done = 0; done < n; done += PART, n_parts++) {
-        QR_ASSERT(n_parts < m->n_threads);
-        part[n_parts] = (struct part){.m = m, .d = d, .at = at + done, .n = n - done < PART ? n - done : PART,
-                                      .room = m->bytes + done * qr_dtype_bytes(m->o.store)};
-    }
-    for (int32_t i = 1; i < n_parts; i++)
-        part[i].apart = pthread_create(&part[i].thread, NULL, draw_part, &part[i]) == 0;
-    for (int32_t i = 0; i < n_parts; i++)
-        if (!part[i].apart)
-            draw_part(&part[i]);
-    for (int32_t i = 0; i < n_parts; i++)
-        if (part[i].apart)
-            pthread_join(part[i].thread, NULL);
-    for (int32_t i = n_parts - 1; i >= 0; i--)
-        bad = part[i].rc != 0 ? i : bad;
-    if (bad < 0)
-        return 0;
-    *m->err = part[bad].err;
-    return m->err->code;
-}
-
+/* Each number is a function of the seed, the tensor and its place. */
 static int write_tensor(struct maker *m, struct qr_st_out *out, const struct qr_weight_walk *k, uint64_t stream)
 {
-    struct drawing d = {.file = &out->file, .stream = stream, .mean = qr_weight_row_is_norm(k->row) ? 1.0f : 0.0f};
-    const uint64_t n = element_count(k), most = PART * (uint64_t)m->n_threads;
-    int rc = qr_st_out_leave(out, &d.place, (size_t)n * qr_dtype_bytes(m->o.store), m->err);
-    for (uint64_t at = 0; rc == 0 && at < n; at += most) {
+    const float mean = qr_weight_row_is_norm(k->row) ? 1 : 0, std = (float)m->o.std;
+    const uint64_t n = element_count(k);
+    int rc = 0;
+    for (uint64_t at = 0; rc == 0 && at < n; at += CHUNK) {
+        const size_t count = n - at < CHUNK ? (size_t)(n - at) : CHUNK;
+        uint8_t bytes[CHUNK * sizeof(float)];
+        float x[CHUNK], pair[2];
         if (m->o.stopped && m->o.stopped())
             return qr_err_set(m->err, QR_E_CLOSED, "interrupted");
-        rc = draw_round(m, &d, at, n - at < most ? n - at : most);
+        for (size_t i = 0; i < count; i += 2) {
+            draw_pair(pair, m->o.seed, stream, (at + i) / 2);
+            x[i] = mean + std * pair[0];
+            x[i + 1] = mean + std * pair[1];
+        }
+        rc = qr_st_out_put(out, bytes, encode(bytes, x, count, m->o.store), m->err);
     }
     return rc;
 }
@@ -276,15 +214,11 @@ int qr_model_make_with(const char *dir, const struct qr_model_config *config, co
     if (mkdir(dir, 0777) != 0 && errno != EEXIST)
         return qr_err_set(err, QR_E_IO, "%s: %s", dir, strerror(errno));
     uint64_t total = total_bytes(&m);
-    m.n_threads = qr_cpu_count() < THREADS_MAX ? qr_cpu_count() : THREADS_MAX;
-    const uint64_t room = PART * (uint64_t)m.n_threads * qr_dtype_bytes(m.o.store);
-    m.bytes = qr_alloc((size_t)(room < total ? room : total), 1); /* no tensor is larger than all */
     int rc = write_config(&m);
     for (int32_t shard = 0; !rc && shard < m.o.n_shards; shard++)
         rc = write_shard(&m, shard, total);
     if (!rc && m.o.n_shards > 1)
         rc = write_index(&m, total);
-    qr_free(m.bytes);
     return rc;
 }
 

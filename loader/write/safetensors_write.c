@@ -100,14 +100,6 @@ int qr_st_out_put(struct qr_st_out *o, const void *bytes, size_t n, struct qr_er
     return qr_file_out_put(&o->file, bytes, n, err);
 }
 
-int qr_st_out_leave(struct qr_st_out *o, uint64_t *at, size_t n, struct qr_err *err)
-{
-    QR_ASSERT(o != NULL && err != NULL);
-    QR_ASSERT(n <= o->left);
-    o->left -= n;
-    return qr_file_out_leave(&o->file, at, n, err);
-}
-
 int qr_st_out_close(struct qr_st_out *o, bool sync, struct qr_err *err)
 {
     QR_ASSERT(o != NULL && err != NULL);

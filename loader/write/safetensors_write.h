@@ -42,9 +42,6 @@ int qr_st_out_open(struct qr_st_out *o, const char *path, const struct qr_st_ent
 /* The next n bytes of data. */
 int qr_st_out_put(struct qr_st_out *o, const void *bytes, size_t n, struct qr_err *err);
 
-/* The same, written by the caller: qr_file_out_leave of o->file. */
-int qr_st_out_leave(struct qr_st_out *o, uint64_t *at, size_t n, struct qr_err *err);
-
 /* Requires that all data have been put. o->file.hash is the file's. */
 int qr_st_out_close(struct qr_st_out *o, bool sync, struct qr_err *err);
 void qr_st_out_abandon(struct qr_st_out *o); /* after an error */

@@ -63,26 +63,6 @@ Test(file, a_file_is_read_whole_up_to_a_limit_and_only_an_optional_one_may_be_mi
     cr_assert_eq(qr_dir_remove(dir, &err), 0, "%s", err.msg);
 }
 
-Test(file, what_is_left_to_the_caller_lies_between_what_comes_before_and_behind_it)
-{
-    struct qr_file_out f;
-    struct qr_err err = {0};
-    char dir[64], path[300], text[16];
-    uint64_t at;
-    temp_dir_make(dir, "file");
-    snprintf(path, sizeof path, "%s/out", dir);
-    cr_assert_eq(qr_file_out_open(&f, path, &err), 0, "%s", err.msg);
-    cr_assert(qr_file_out_put(&f, "head", 4, &err) == 0 && qr_file_out_leave(&f, &at, 6, &err) == 0, "%s", err.msg);
-    cr_assert_eq(qr_file_out_put(&f, "tail", 4, &err), 0, "%s", err.msg);
-    cr_expect_eq(at, 4);
-    cr_assert(qr_file_out_at(&f, at + 3, "def", 3, &err) == 0 && qr_file_out_at(&f, at, "abc", 3, &err) == 0, "%s", err.msg);
-    cr_assert_eq(qr_file_out_close(&f, false, &err), 0, "%s", err.msg);
-    FILE *in = fopen(path, "r");
-    cr_assert(in && fread(text, 1, sizeof text, in) == 14 && memcmp(text, "headabcdeftail", 14) == 0);
-    fclose(in);
-    cr_assert_eq(qr_dir_remove(dir, &err), 0, "%s", err.msg);
-}
-
 /* As two processes do that keep what they measured in one directory. */
 Test(file, what_is_replaced_is_whole_and_the_file_that_another_is_writing_for_the_same_place_is_left_alone)
 {

@@ -88,7 +88,7 @@ static inline float qr_coded_factor_of(uint32_t bits)
     return k > QR_CODED_FACTOR_MAX ? __builtin_nanf("") : qr_coded_power(k);
 }
 
-/* E4M3: what is kept of the scale of n codes. NaN where one of them is, so that nobody has to ask again. */
+/* E4M3: what is kept of the scale of n codes. NaN where one of the codes is. */
 static inline float qr_coded_e4m3_scale(const uint8_t *code, int64_t n, float scale)
 {
     uint8_t most = 0;

@@ -53,7 +53,7 @@ static inline int64_t qr_row_tile_at(int64_t n_rows, int64_t n_cols, int64_t row
  *     norm_w:  x[n,:] / sqrt(mean(x[n,:]^2) + eps) * norm_w stands for x[n,:], as rms_norm has it; x itself is only read
  *     glu:     out[n,f] = act(y[n,f]) * y[n,F+f] for F = O/2, or a clamped unit of the two, as glu has it; y itself is written
  *         nowhere
- *     stretches: of out[n,256 j .. 256 j + 255], so that who draws from a row need not read all of it (what is no number is passed over):
+ *     stretches: of out[n,256 j .. 256 j + 255], so that the sampler need not read all of a row (NaN is passed over):
  *         largest[n,j] = their maximum, -infinity where there is none (a zero's sign is not specified)
  *         sum[n,j]     = sum_o e^(scale[n] (out[n,o] - largest[n,j])), where scale[n] > 0; else it is not written
  *
@@ -109,7 +109,7 @@ struct qr_coded_source {
     void (*fill)(const void *arg, const struct qr_coded_rows *to, int64_t first, int64_t n);
     const void *arg;
     int8_t levels[16];                     /* 4 bits: all that a level can be, each once */
-    int32_t together;                      /* fill is faster with up to this many times 16 rows, and may be asked for as many; 0: with 16 */
+    int32_t together;                      /* fill is faster with up to this many times 16 rows, and may get as many; 0: with 16 */
 };
 
 struct qr_stretches {
@@ -128,7 +128,7 @@ struct qr_linear_args {
     int64_t out_stride, x_stride;
     int32_t n_rows, n_in, n_out; /* n_out: outputs of w, with glu twice the columns of out */
     bool add, glu;
-    bool passing; /* in a chain: nobody but its next product reads out, which is the kernel's until then and of qr_passing_bytes */
+    bool passing; /* in a chain: only its next product reads out, which is the kernel's until then and of qr_passing_bytes */
     enum qr_act act;
     struct qr_clamp clamp;
     float eps;
@@ -222,7 +222,7 @@ struct qr_rope_args {
  *           m = max_i|x[i]|, and becomes x[i] * (127 / m) to the nearest integer, even on a tie (kernels/quant.h; single IEEE operations, the same bits
  *           at every level). m below 2^-120: zeros with scale 0. An infinity or NaN anywhere in it: zeros with scale NaN, so that all which reads
  *           this key or value becomes NaN. Otherwise the error of an element is at most s/2 and two roundings: |x[i]| <= m (1/254 + 2^-23).
- *           fp8: likewise with 448 for 127 and E4M3 numbers for integers (kernels/f8.h): at most |x[i]| 2^-4 or s 2^-10, and two roundings.
+ *           fp8: the same with 448 for 127 and E4M3 numbers for integers (kernels/f8.h): at most |x[i]| 2^-4 or s 2^-10, and two roundings.
  * Sources   int8 keys and values with a scale per token and head: Sheng et al. 2023, FlexGen (arXiv:2303.06865) for caches of few bits. */
 struct qr_kv_write_args {
     const struct qr_kv_view *kv;
@@ -250,9 +250,9 @@ struct qr_qkv_args {
 };
 
 /* chain - n products, one after the other, then qkv where there is `heads`: the bits of these calls in this order. With many rows a thread may take
- * some of them from the first product to the last, so that they stay in its caches and nobody waits in between.
+ * some of them from the first product to the last, so that they stay in its caches and threads do not wait in between.
  * Requires  the same n_rows everywhere, 1 <= n <= QR_CHAIN_MAX. What a product reads of row r was there before, or was written to row r by one before it;
- *           what is read of other rows nobody of the chain writes. */
+ *           what is read of other rows no product of the chain writes. */
 #define QR_CHAIN_MAX 4
 struct qr_chain_args {
     const struct qr_linear_args *linear; /* [n] */
@@ -509,7 +509,7 @@ struct qr_kernels {
     void (*linear_pack)(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t n_out, int64_t n_in, int64_t row0,
                         const void *rows, enum qr_dtype from, int64_t n_rows);
 
-    /* linear_pack_coded - likewise rows [row0, row0 + n_rows) of a coded type. NULL on a device that does not have it; a type of which linear_packed_bytes
+    /* linear_pack_coded - packs rows [row0, row0 + n_rows) of a coded type. NULL on a device that does not have it; a type of which linear_packed_bytes
      * are 0 is not there.
      * Numerics  scales and offsets are kept as f16 times a power of two of the output's own, in [2^-60, 2^60], which brings the output's largest below 2^16:
      *           f16 numbers are kept as they are, others lose at most 2^-12 of theirs, or 2^-40 of that largest one. An output with an infinity or NaN

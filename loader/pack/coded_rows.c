@@ -38,19 +38,13 @@ bool qr_stored_code_equal(const struct qr_stored_code *a, const struct qr_stored
     return a->type == b->type && a->levels == b->levels && qr_stored_code_in_order(a, b);
 }
 
-void qr_stored_code_as(struct qr_stored_code *c, enum qr_dtype as)
-{
-    QR_ASSERT(c != NULL && qr_dtype_is_coded(c->type) && qr_dtype_is_coded(as));
-    if (qr_dtype_coded(c->type).bits < 4)
-        c->levels = qr_dtype_coded(as).bits != 4 ? NULL : qr_gguf_levels(qr_dtype_coded(as).offset ? QR_GGUF_T_Q4_K : QR_GGUF_T_Q4_0);
-    c->type = as;
-}
-
 void qr_stored_code_widen(struct qr_stored_code *c)
 {
     QR_ASSERT(c != NULL && qr_dtype_is_coded(c->type));
-    if (qr_dtype_coded(c->type).bits < 4)
-        qr_stored_code_as(c, c->type == QR_C2_G16_SO ? QR_C4_G16_SO : QR_C4_G16_S);
+    if (qr_dtype_coded(c->type).bits >= 4)
+        return;
+    c->levels = qr_gguf_levels(c->type == QR_C2_G16_SO ? QR_GGUF_T_Q4_K : QR_GGUF_T_Q4_0); /* 0 to 15, -8 to 7 */
+    c->type = c->type == QR_C2_G16_SO ? QR_C4_G16_SO : QR_C4_G16_S;
 }
 
 static void fill(const void *arg, const struct qr_coded_rows *to, int64_t first, int64_t n)

@@ -25,9 +25,6 @@ bool qr_stored_code_in_order(const struct qr_stored_code *a, const struct qr_sto
 /* And whether they can be rows of one matrix. */
 bool qr_stored_code_equal(const struct qr_stored_code *a, const struct qr_stored_code *b);
 
-/* What c is where it is kept as a wider type (qr_stored_code_widen). */
-void qr_stored_code_as(struct qr_stored_code *c, enum qr_dtype as);
-
 /* For kernels that do not have codes of fewer than 4 bits: what keeps such a code with more. Others stay as they are. */
 void qr_stored_code_widen(struct qr_stored_code *c);
 

@@ -196,7 +196,9 @@ static void pack_coded(const struct qr_packer *a, const struct qr_tensor_files *
     struct qr_stored_rows rows = {.files = files, .t = p->t, .first_row = p->cut.rows.first + row, .cols = p->cut.cols};
     if (!qr_stored_code(&rows.as, p->t))
         QR_ASSERT(false);
-    qr_stored_code_as(&rows.as, p->dst.packed_dtype);
+    if (rows.as.type != p->dst.packed_dtype)
+        qr_stored_code_widen(&rows.as);
+    QR_ASSERT(rows.as.type == p->dst.packed_dtype);
     const struct qr_coded_source source = qr_stored_source(&rows);
     a->be->k->linear_pack_coded(q, p->dst.packed, p->dst.packed_dtype, p->dst.t.shape[0], p->dst.t.shape[1], p->first + row, &source, n);
 }

@@ -84,7 +84,7 @@ static void next_run(struct ahead *h)
     begin_positions(h);
 }
 
-static void ask_lines(struct ahead *h, int32_t n)
+static void prefetch_lines(struct ahead *h, int32_t n)
 {
     while (n > 0 && h->t) {
         for (; n > 0 && h->at < h->run_end; n--, h->at += 64)
@@ -100,7 +100,7 @@ static int32_t share_of_lines(const struct tile *t, int32_t n, int32_t share)
     return (int32_t)((size_t)n * t->row_bytes * (size_t)share / (16 * 32));
 }
 
-/* For positions [begin, end) of the piece at `base`: what lies a step and a little further. What lies before it has been asked for, or is read at once. */
+/* For positions [begin, end) of the piece at `base`: what lies a step and a little further. What lies before it is prefetched already, or is read at once. */
 static void begin_ahead(struct ahead *h, const struct tile *t, const struct after *after, int32_t base, int32_t begin, int32_t end)
 {
     *h = (struct ahead){.t = t, .after = after, .begin = base + begin, .end = base + end};

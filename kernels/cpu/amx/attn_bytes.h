@@ -95,7 +95,7 @@ VF_FN vf joined(const int32_t *high, const int32_t *low)
     return _mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_slli_epi32(_mm512_loadu_si512(high), 8), _mm512_loadu_si512(low)));
 }
 
-/* Asks for keys or values of up to 16 positions, and for their scales. */
+/* Prefetches keys or values of up to 16 positions, and their scales. */
 static void prefetch_int8(const struct tile *t, int32_t which, int32_t pos)
 {
     prefetch(t, which, pos);
@@ -345,7 +345,7 @@ VF_FN void byte_powers(const bool some, struct byte_row *row, float *p, const fl
     vf_store(p, e);
 }
 
-/* The same for all that query i sees, zeros for the block's other positions. Asks for the scores 16 queries further meanwhile. */
+/* The same for all that query i sees, zeros for the block's other positions. Prefetches the scores 16 queries further meanwhile. */
 VF_FN struct byte_row row_of_powers(const struct tile *t, const struct byte_block *b, int32_t i)
 {
     float *p = t->s->p + i * QR_X_ROW;

@@ -4,7 +4,7 @@
  * they lie in the cache, and the queries are the columns, of which a tile has as many as are needed. An element's chain of products is the same
  * either way (tile.h). Values become pairs of positions, 64 at a time, by one exchange of halves: columns come out in an order of their
  * own, which is put right once a piece. The heads of an item take turns, so that memory is read in the order in which it lies, and all along what comes
- * next is asked for (attn_ahead.h).
+ * next is prefetched (attn_ahead.h).
  */
 #ifndef QR_KERNELS_CPU_AMX_ATTN_LONE_H
 #define QR_KERNELS_CPU_AMX_ATTN_LONE_H
@@ -14,7 +14,7 @@
 
 #define LONE_POSITIONS 64 /* whose values are staged at once */
 
-/* Sixteenths of a piece's lines that are asked for meanwhile. */
+/* Sixteenths of a piece's lines that are prefetched meanwhile. */
 #define LONE_SCORES 7
 #define LONE_SOFTMAX 2
 #define LONE_VALUES 7
@@ -52,7 +52,7 @@ static void configure_lone(const struct tile *t, bool values)
 }
 
 /* The tile's queries as columns, [K / 32][pairs of K][columns], to where others stage keys. */
-static void turn_queries(const struct tile *t)
+static void transpose_queries(const struct tile *t)
 {
     const int32_t n_k = k_units(t), n = t->n_queries, columns = lone_columns(t);
     const uint16_t *q = t->s->q_tiles + (int64_t)t->q0 * n_k * QR_TILE_K;
@@ -68,7 +68,7 @@ static void turn_queries(const struct tile *t)
 }
 
 /* Scores of 16 positions, [positions][columns] at c, as rows of s->p from `p` on. */
-VF_FN void turn_scores(const struct tile *t, const float *c, float *p)
+VF_FN void transpose_scores(const struct tile *t, const float *c, float *p)
 {
     if (t->n_queries > 4) {
         vf r[VF_LEN] QR_UNINITIALIZED;
@@ -112,9 +112,9 @@ VF_FN void score_lone(const struct tile *t, int32_t base, int32_t at, bool two)
     qr_tile_store(0, c[0], columns);
     if (two)
         qr_tile_store(1, c[1], columns);
-    turn_scores(t, c[0], p);
+    transpose_scores(t, c[0], p);
     if (two)
-        turn_scores(t, c[1], p + QR_PANEL);
+        transpose_scores(t, c[1], p + QR_PANEL);
 }
 
 /* Values of 16 positions from `row` on, of which [first, end) are seen, as pairs: [K / 32][halves of fours][pairs of 32 positions][16]. */
@@ -210,18 +210,18 @@ static void attend_lone(struct tile *tiles, int32_t n, int32_t piece, int32_t be
         if (!t->staged_queries)
             stage_queries(t, t->q0, t->n_queries);
         t->staged_queries = true;
-        turn_queries(t);
+        transpose_queries(t);
     }
     configure_lone(tiles, false);
     for (int32_t at = begin / QR_PANEL * QR_PANEL; at < end; at += FEW_STEP)
         for (const struct tile *t = tiles; t < tiles + n; t++) {
             score_lone(t, base, at, at + QR_PANEL < end);
-            ask_lines(&h, share_of_lines(t, FEW_STEP, LONE_SCORES));
+            prefetch_lines(&h, share_of_lines(t, FEW_STEP, LONE_SCORES));
         }
     for (const struct tile *t = tiles; t < tiles + n; t++) {
         const struct query_block b = block_at(t, t->q0, base);
         softmax(t, &b, t->q0, t->n_queries);
-        ask_lines(&h, share_of_lines(t, end - begin, LONE_SOFTMAX));
+        prefetch_lines(&h, share_of_lines(t, end - begin, LONE_SOFTMAX));
     }
     configure_lone(tiles, true);
     for (int32_t from = begin / QR_TILE_K * QR_TILE_K, at = from, step; at < stop; at += step) {
@@ -229,7 +229,7 @@ static void attend_lone(struct tile *tiles, int32_t n, int32_t piece, int32_t be
         for (const struct tile *t = tiles; t < tiles + n; t++) {
             stage_lone_values(t, tiles->values, base, at, step, begin, end);
             weigh_lone(t, s->piece_out + t->q0 * t->k, tiles->values, at, at > from, step == LONE_POSITIONS);
-            ask_lines(&h, share_of_lines(t, step, LONE_VALUES));
+            prefetch_lines(&h, share_of_lines(t, step, LONE_VALUES));
         }
     }
     for (const struct tile *t = tiles; t < tiles + n; t++) {

@@ -7,7 +7,7 @@
  * A piece's scores of all queries come first, then all softmaxes, then all weighted values, in blocks of 32 queries (two row tiles against two
  * panels). A core that multiplies tiles runs 512-bit vectors at half their rate, and the multiplier falls asleep within a softmax of some
  * queries and takes longer to wake up than a block's product takes (docs/kernels.md): so both are switched between as seldom as scratch allows.
- * Scores then lie in the second-level cache; keys and values pass by the first one. Probabilities take the place of their scores: 32 of
+ * Scores then lie in L2; keys and values pass by L1. Probabilities take the place of their scores: 32 of
  * bf16 in the first half of what 32 floats took, so rows of a tile of them are as far apart as rows of scores.
  *
  * A query's result must not depend on positions that it does not see and its neighbours do. Their probabilities are 0 here, so they add
@@ -72,8 +72,8 @@ static void stage_queries(const struct tile *t, int32_t q0, int32_t n)
     }
 }
 
-/* Asks for n queries from q0 on, as many of them as there are, where they are bf16. */
-static void ask_for_queries(const struct tile *t, int32_t q0, int32_t n)
+/* Prefetches n queries from q0 on, as many of them as there are, where they are bf16. */
+static void prefetch_queries(const struct tile *t, int32_t q0, int32_t n)
 {
     const int32_t end = !t->a->q_bf16 ? q0 : q0 + n < query_end(t) ? q0 + n : query_end(t);
     struct place at = place_of(t, q0);
@@ -229,7 +229,7 @@ VF_FN void panel_scores(const bool odd, const struct rows *r, const char *w, int
 }
 
 /* Scores of two whole row tiles with K of 33 to 64: the queries' tiles, 0 to 3, stay while all panels pass by. */
-static void scores_of_few_k(float *to, const struct rows *r, const char *w, int32_t n_panels)
+static void scores_of_small_k(float *to, const struct rows *r, const char *w, int32_t n_panels)
 {
     const int64_t c_row = QR_X_ROW * (int64_t)sizeof(float);
     char *c = (char *)to, *below = c + QR_TILE_ROWS * c_row;
@@ -324,7 +324,7 @@ VF_FN void store_pairs(char *dst, __m512i a, __m512i b, bool second)
         _mm512_storeu_si512(dst + PIECE_TILES * QR_TILE_BYTES, _mm512_permutex2var_epi64(low, second_half, high));
 }
 
-/* Values of positions [begin, end) of the piece at `base` to tiles; zeros for the others in [from, to), whole tiles. Asks for the keys that come
+/* Values of positions [begin, end) of the piece at `base` to tiles; zeros for the others in [from, to), whole tiles. Prefetches the keys that come
  * after them. True when a value is infinite or NaN. */
 static bool stage_values(const struct tile *t, int32_t base, int32_t from, int32_t to, int32_t begin, int32_t end, const struct after *after)
 {
@@ -396,7 +396,7 @@ static void score_block(const struct tile *t, const struct query_block *b, int32
     const struct rows r = query_rows(b);
     float *p = t->s->p + b->q0 * QR_X_ROW + from;
     if (b->n == BLOCK && n_k == 2)
-        scores_of_few_k(p, &r, w, n_panels);
+        scores_of_small_k(p, &r, w, n_panels);
     else if (b->rows[1] > 0)
         scores_of_two(p, &r, w, panel, n_panels, n_k);
     else
@@ -447,7 +447,7 @@ struct powers {
     vf factor, shift, sum0, sum1;
 };
 
-/* 2^(factor score - maximum) of a line of scores in place of them, in bf16. Asks for the scores 16 queries further meanwhile. */
+/* 2^(factor score - maximum) of a line of scores in place of them, in bf16. Prefetches the scores 16 queries further meanwhile. */
 VF_FN void line_powers(struct powers *w, float *p, vf low, vf high)
 {
     const vf e0 = vf_exp2_of_negative(vf_fma(low, w->factor, w->shift)), e1 = vf_exp2_of_negative(vf_fma(high, w->factor, w->shift));
@@ -571,7 +571,7 @@ static void attend_pairs(struct tile *tiles, int32_t n, int32_t piece, int32_t b
         t->staged_queries = true;
     for (const struct query_block *b = blocks; b < last; b++) {
         if (after->t && after->t != tiles) /* the next item's */
-            ask_for_queries(after->t, b->q0, b->n);
+            prefetch_queries(after->t, b->q0, b->n);
         for (int32_t i = 0; i < b->n; i += QR_TILE_ROWS)
             softmax(b->t, b, b->q0 + i, b->n - i < QR_TILE_ROWS ? b->n - i : QR_TILE_ROWS);
     }

@@ -7,14 +7,14 @@
  * Four tiles of C at a time. Groups of 32 links of the chain are what one tile instruction adds (tile.h); where they begin depends on the shape of a row or on
  * the first row of the call, never on the cut. Columns beyond the last whole panel go through a tile in the worker's scratch. */
 #include "base/assert.h"
-#include "kernels/cpu/amx/tile.h"
+#include "kernels/cpu/amx/block.h"
 #include "kernels/cpu/isa/backward/back.h"
 #include "kernels/cpu/isa/simd.h"
 #include "kernels/cpu/pool.h"
 
-#define SLICE 24             /* tiles of a panel in a slice of o: 2 panels of them are 48 KiB and stay in the first-level cache */
+#define SLICE 24             /* tiles of a panel in a slice of o: 2 panels of them are 48 KiB and stay in L1 */
 #define DX_COLS_MAX 256      /* of an item of dx */
-#define DX_ROWS_MAX 512      /* at a time: more would send slices of dy past the second-level cache */
+#define DX_ROWS_MAX 512      /* at a time: more would send slices of dy past L2 */
 #define DX_STRIP_BYTES (2 * SLICE * QR_TILE_BYTES)
 #define AHEAD_ROWS 16
 #define COLS 16              /* of a tile of C */
@@ -26,24 +26,14 @@ struct corner {
     const char *a[2], *b[2]; /* first tile of each row tile and panel; the next is QR_TILE_BYTES further */
     int32_t n_rows, n_cols, n_steps;
     float *spare;            /* [32][32] */
-    const char *ahead;       /* memory that is asked for meanwhile: a line or two of each of some rows; beyond an array's end is fine */
+    const char *ahead;       /* memory to prefetch meanwhile: a line or two of each of some rows; beyond an array's end is fine */
     int64_t ahead_bytes;     /* from row to row */
     int32_t ahead_rows, ahead_lines;
     bool fresh, stream;      /* C = A B; past the caches */
 };
 
-static void configure(int32_t rows0, int32_t rows1)
-{
-    struct qr_tile_config c = {.palette = 1};
-    for (int t = 0; t < 8; t++) {
-        c.row_bytes[t] = QR_TILE_ROW_BYTES;
-        c.rows[t] = (uint8_t)(t >= 6 ? QR_TILE_ROWS : t == 2 || t == 3 || t == 5 ? rows1 : rows0);
-    }
-    qr_tile_configure(&c);
-}
-
-/* Spread over the steps: whoever needs it later would wait for each line. */
-VF_FN const char *ask_ahead(const struct corner *k, const char *at, int32_t rows)
+/* Prefetches are spread over the steps, since each line takes its time. */
+VF_FN const char *prefetch_rows(const struct corner *k, const char *at, int32_t rows)
 {
     for (int32_t r = 0; r < rows; r++, at += k->ahead_bytes) {
         _mm_prefetch(at, _MM_HINT_T1);
@@ -75,10 +65,7 @@ static void corner_four(const struct corner *k)
     const char *a0 = k->a[0], *a1 = k->a[1], *b0 = k->b[0], *b1 = k->b[1], *ahead = k->ahead;
     const int32_t ahead_rows = (k->ahead_rows + k->n_steps - 1) / k->n_steps;
     if (k->fresh) {
-        qr_tile_zero(0);
-        qr_tile_zero(1);
-        qr_tile_zero(2);
-        qr_tile_zero(3);
+        zero_sums();
     } else {
         qr_tile_load(0, c0, below);
         qr_tile_load(1, c0 + 64, below);
@@ -94,7 +81,7 @@ static void corner_four(const struct corner *k)
         qr_tile_load_past(5, a1, 64);
         qr_tile_dp(2, 5, 6);
         qr_tile_dp(3, 5, 7);
-        ahead = ask_ahead(k, ahead, ahead_rows);
+        ahead = prefetch_rows(k, ahead, ahead_rows);
     }
     if (k->stream) {
         stream_four(k, c0);
@@ -191,7 +178,7 @@ struct dx_job {
     int32_t item_cols;
 };
 
-/* A slice lies in one piece: with all steps of a row tile in one piece, equal steps of many row tiles would meet in few sets of the second-level cache. */
+/* A slice lies in one piece: with all steps of a row tile in one piece, equal steps of many row tiles would meet in few sets of L2. */
 static char *dy_tile_at(const struct dx_job *j, int32_t t, int32_t step)
 {
     return j->tiles + (((int64_t)(step / j->slice_steps) * j->n_tiles + t) * j->slice_steps + step % j->slice_steps) * QR_TILE_BYTES;
@@ -224,7 +211,7 @@ VF_FN void pairs_of_rows(char *dst, int64_t next_panel, __m512i first, __m512i s
     _mm512_storeu_si512(dst + next_panel, _mm512_permutex2var_epi64(lo, late, hi));
 }
 
-/* w's rows [32 s, 32 s + 32), columns [i, i + n_cols) as tiles, those of a panel SLICE tiles behind those of the one before. Rows are asked for before
+/* w's rows [32 s, 32 s + 32), columns [i, i + n_cols) as tiles, those of a panel SLICE tiles behind those of the one before. Rows are prefetched before
  * they are read: they are too far apart for the processor to guess. */
 static void w_tiles(char *dst, const struct qr_linear_dx_args *a, int32_t s, int32_t i, int32_t n_cols)
 {
@@ -244,7 +231,7 @@ static void w_tiles(char *dst, const struct qr_linear_dx_args *a, int32_t s, int
 }
 
 /* 32 columns and a slice of n steps from s on, as tiles in the worker's scratch, against all rows. Meanwhile rows of `next`, columns or steps that come
- * after these, are asked for. */
+ * after these, are prefetched. */
 static void dx_slice(const struct dx_job *j, char *strip, int32_t i, int32_t n_cols, int32_t s, int32_t n, const uint16_t *next)
 {
     const struct qr_linear_dx_args *a = j->a;
@@ -339,7 +326,7 @@ static void x_panel(const void *arg, int32_t panel, int32_t worker)
 }
 
 /* dy's columns [o, o + n) of rows [32 s, 32 s + 32) as one tile of n rows. */
-static void dy_turned_tile(char *dst, const struct dw_job *j, int32_t o, int32_t n, int32_t s)
+static void dy_transposed_tile(char *dst, const struct dw_job *j, int32_t o, int32_t n, int32_t s)
 {
     const struct qr_linear_dw_args *a = j->a;
     QR_UNINITIALIZED vf low[VF_LEN], high[VF_LEN];
@@ -367,7 +354,7 @@ static void dw_item(const void *arg, int32_t item, int32_t worker)
     const int32_t o = item * 2 * QR_TILE_ROWS, n_rows = a->n_out - o < 2 * QR_TILE_ROWS ? a->n_out - o : 2 * QR_TILE_ROWS;
     for (int32_t t = 0; t * QR_TILE_ROWS < n_rows; t++)
         for (int32_t s = 0; s < j->n_steps; s++)
-            dy_turned_tile(strip + t * strip_bytes + (int64_t)s * QR_TILE_BYTES, j, o + t * QR_TILE_ROWS,
+            dy_transposed_tile(strip + t * strip_bytes + (int64_t)s * QR_TILE_BYTES, j, o + t * QR_TILE_ROWS,
                            n_rows - t * QR_TILE_ROWS < QR_TILE_ROWS ? n_rows - t * QR_TILE_ROWS : QR_TILE_ROWS, s);
     const bool fresh = a->fresh && j->row0 == 0, stream = fresh && (uintptr_t)a->dw % 64 == 0 && a->n_in % COLS == 0;
     configure_rows(n_rows);

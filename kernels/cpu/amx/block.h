@@ -1,7 +1,7 @@
 /* block.h - one or two row tiles times some panels of tiles, over a slice of k. Inside this folder only.
  *
- * Tiles 0-3 are sums, 4 and 5 rows of x, 6 and 7 panels of w. The sums of two row tiles lie 0 1 above 2 3. Rows of x come from the second-level cache
- * past the first one, which is left to the weights that the next row tiles meet again. Integers: tdpbsud multiplies
+ * Tiles 0-3 are sums, 4 and 5 rows of x, 6 and 7 panels of w. The sums of two row tiles lie 0 1 above 2 3. Rows of x come from L2
+ * past L1, which is left to the weights that the next row tiles meet again. Integers: tdpbsud multiplies
  * signed bytes of x by unsigned bytes of w; else tdpbf16ps (tile.h states its arithmetic). */
 #ifndef QR_KERNELS_CPU_AMX_BLOCK_H
 #define QR_KERNELS_CPU_AMX_BLOCK_H
@@ -25,9 +25,9 @@ struct block {
     const int64_t *w_at; /* bytes from w to each panel */
     struct sums from;    /* sums to go on with; at NULL: they begin at 0 */
     struct sums to;
-    const char *ahead;   /* weights that come later: per step, ahead_lines cache lines of each of ahead_panels panels are asked for */
+    const char *ahead;   /* weights that come later: per step, ahead_lines cache lines of each of ahead_panels panels are prefetched */
     int32_t ahead_lines, ahead_panels;
-    const char *out;     /* where two row tiles' results will be written: asked for meanwhile; NULL: not yet */
+    const char *out;     /* where two row tiles' results will be written, to prefetch meanwhile; NULL: not yet */
     int64_t out_bytes;   /* from row to row of out */
     struct leaving *leaving; /* sums of the block before: their way out takes turns with this one's products, which keep another unit busy */
     int32_t n_steps;
@@ -43,7 +43,7 @@ static inline void configure(int32_t rows0, int32_t rows1)
     qr_tile_configure(&c);
 }
 
-VF_FN void ask_ahead(const struct block *b, int32_t step)
+VF_FN void prefetch_ahead(const struct block *b, int32_t step)
 {
     const char *p = b->ahead + (int64_t)step * b->ahead_lines * 64;
     for (int32_t j = 0; j < b->ahead_panels; j++)
@@ -52,7 +52,7 @@ VF_FN void ask_ahead(const struct block *b, int32_t step)
 }
 
 /* The rows of out, spread over the steps: a store to a line that is not at hand would wait for it. */
-VF_FN void ask_out(const struct block *b, int32_t step)
+VF_FN void prefetch_out(const struct block *b, int32_t step)
 {
     const int32_t first = step * 2 * QR_TILE_ROWS / b->n_steps, end = (step + 1) * 2 * QR_TILE_ROWS / b->n_steps;
     if (!b->out)
@@ -124,7 +124,7 @@ VF_FN void block_1(const bool integers, const int nt, const struct block *b)
             MULTIPLY(3, 4, 7);
         }
         finish_now_and_then(b->leaving);
-        ask_ahead(b, k);
+        prefetch_ahead(b, k);
     }
     EACH_SUM(qr_tile_store, b->to, nt);
 }
@@ -149,8 +149,8 @@ VF_FN void block_2(const bool integers, const int nt, const struct block *b)
             MULTIPLY(3, 5, 7);
         }
         finish_now_and_then(b->leaving);
-        ask_ahead(b, k);
-        ask_out(b, k);
+        prefetch_ahead(b, k);
+        prefetch_out(b, k);
     }
     EACH_SUM_OF_TWO(qr_tile_store, b->to, nt);
 }

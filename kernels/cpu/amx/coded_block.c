@@ -9,9 +9,9 @@
 /* What is known when compiling: also where everything lies in a panel, as a step that had to find out would take half as long again. */
 struct coded_way {
     int bits, group;   /* of the type's format */
-    bool steps, offset, zero, e4m3; /* likewise */
+    bool steps, offset, zero, e4m3; /* of the format, too */
     int nt;            /* panels */
-    bool many;         /* several row tiles, one panel */
+    bool tiles;        /* several row tiles, one panel */
 };
 
 /* Field by field: of a copied format the compiler would no longer know all. */
@@ -37,15 +37,9 @@ VF_FN bool coded_adds(const struct coded_way y)
     return y.offset || y.zero;
 }
 
-/* Groups are half a tile long. */
-VF_FN bool coded_halves(const struct coded_way y)
-{
-    return y.group < QR_TILE_K;
-}
-
 /* Tiles whose sums, 0 and 1, are columns: 16 outputs by the rows of x. The others take turns, as a tile is not loaded before the products that read it are
  * done: x is 4 and 5, weights are 6 and 7, then 2 and 3. */
-void qr_amx_configure_turned(int32_t n_rows)
+void qr_amx_configure_transposed(int32_t n_rows)
 {
     struct qr_tile_config c = {.palette = 1};
     for (int t = 0; t < 8; t++) {
@@ -68,7 +62,7 @@ void qr_amx_configure_below(int32_t n_tiles, int32_t last_rows)
 
 VF_FN struct coded_levels coded_block_levels(const struct coded_way y, const uint8_t *panel)
 {
-    return coded_bits_left(coded_bits(y)) ? coded_table_levels(coded_bits(y), coded_adds(y), panel) : coded_levels_of(coded_bits(y), panel);
+    return coded_levels_of(coded_bits(y), coded_adds(y), panel);
 }
 
 /* Steps that products are behind unpacking: what is loaded before it has left the store buffer is waited for. Where each step computes tables of weights
@@ -93,7 +87,7 @@ VF_FN void coded_unpack_tile(const struct coded_way y, const struct coded_block 
     const struct qr_coded_shape s = coded_shape(y);
     uint8_t *dst = (uint8_t *)coded_room(y, b, nt, step) + i * QR_TILE_BYTES;
     if (coded_bits_left(coded_bits(y)))
-        coded_rows_of_outputs(coded_bits(y), coded_halves(y), coded_adds(y), dst, tables, &s, b->panel[i], levels, k, b->n_steps * QR_TILE_K, ahead);
+        coded_rows_of_outputs(coded_bits(y), coded_adds(y), dst, tables, &s, b->panel[i], levels, k, b->n_steps * QR_TILE_K, ahead);
     else
         coded_unpack_32(coded_bits(y), dst, &s, b->panel[i], k, ahead);
 }
@@ -132,7 +126,7 @@ VF_FN void coded_unpack_step(const struct coded_way y, coded_unpack_fn *apart, c
         }                                                                               \
     } while (0)
 
-/* Sums of row tile `sum`. Rows that share lines, as less than 16 do, are loaded sooner from the first-level cache. */
+/* Sums of row tile `sum`. Rows that share lines, as less than 16 do, are loaded sooner from L1. */
 #define CODED_BELOW(sum, rows, weights)                                                            \
     do {                                                                                           \
         const char *x = b->x[sum] + step * b->x_step[sum];                                         \
@@ -150,7 +144,7 @@ VF_FN void coded_unpack_step(const struct coded_way y, coded_unpack_fn *apart, c
         CODED_BELOW(1, rows1, weights);                  \
     } while (0)
 
-#define CODED_MANY(weights)                              \
+#define CODED_TILES(weights)                              \
     do {                                                 \
         CODED_PAIR(weights, 4, 5);                       \
         if (b->n_tiles > 2)                              \
@@ -166,7 +160,7 @@ VF_FN void coded_unpack_step(const struct coded_way y, coded_unpack_fn *apart, c
         qr_tile_dp(sum, rows, weights);                                                            \
     } while (0)
 
-#define CODED_RIGHT_MANY(weights)                        \
+#define CODED_RIGHT_TILES(weights)                        \
     do {                                                 \
         qr_tile_load(weights, w, QR_TILE_ROW_BYTES);     \
         CODED_RIGHT(0, 4, weights);                      \
@@ -185,21 +179,21 @@ VF_FN void coded_unpack_step(const struct coded_way y, coded_unpack_fn *apart, c
 VF_FN void coded_multiply_step(const struct coded_way y, const struct coded_block *b, int32_t step, const bool odd)
 {
     const char *w = coded_room(y, b, y.nt, step);
-    if (y.many && !coded_bits_left(coded_bits(y))) {
+    if (y.tiles && !coded_bits_left(coded_bits(y))) {
         if (odd)
-            CODED_RIGHT_MANY(7);
+            CODED_RIGHT_TILES(7);
         else
-            CODED_RIGHT_MANY(6);
+            CODED_RIGHT_TILES(6);
         finish_now_and_then(b->leaving);
         return;
     }
-    if (y.many) {
+    if (y.tiles) {
         if (odd && b->n_tiles == 2)
             CODED_PAIR(7, 2, 3);
         else if (odd)
-            CODED_MANY(7);
+            CODED_TILES(7);
         else
-            CODED_MANY(6);
+            CODED_TILES(6);
         finish_now_and_then(b->leaving);
         return;
     }
@@ -226,7 +220,7 @@ VF_FN void coded_multiply_step(const struct coded_way y, const struct coded_bloc
 }
 
 /* Columns of a tile of sums to n rows, 64 bytes apart. */
-static void coded_turn_sums(char *tile, int32_t n)
+static void coded_transpose_sums(char *tile, int32_t n)
 {
     float *sums = (float *)(void *)tile;
     vf v[QR_TILE_ROWS] QR_UNINITIALIZED;
@@ -243,14 +237,14 @@ VF_FN void coded_block_of(const struct coded_way y, coded_unpack_fn *apart, cons
     struct coded_tables tables[PANELS_MAX] QR_UNINITIALIZED;
     const struct coded_block own = *block, *b = &own; /* which what is stored to cannot be */
     const struct qr_coded_shape s = coded_shape(y);
-    const bool left = coded_bits_left(coded_bits(y)), column = left && !y.many && b->n_rows == 1; /* of one row, which is a row already */
-    const struct sums to = {b->sums, column ? (int64_t)sizeof(float) : QR_TILE_ROW_BYTES, y.many ? b->below : QR_TILE_BYTES, 0};
-    const int32_t n_sums = y.many ? b->n_tiles : y.nt;
+    const bool left = coded_bits_left(coded_bits(y)), column = left && !y.tiles && b->n_rows == 1; /* of one row, which is a row already */
+    const struct sums to = {b->sums, column ? (int64_t)sizeof(float) : QR_TILE_ROW_BYTES, y.tiles ? b->below : QR_TILE_BYTES, 0};
+    const int32_t n_sums = y.tiles ? b->n_tiles : y.nt;
     QR_ASSERT(block->shape->block_bytes == s.block_bytes && block->shape->codes_at == s.codes_at && block->shape->group_shift == s.group_shift);
     for (int i = 0; i < y.nt; i++) {
         levels[i] = coded_block_levels(y, b->panel[i]);
         if (left)
-            coded_start(coded_bits(y), coded_halves(y), coded_adds(y), &tables[i], &s, b->panel[i], &levels[i], 0, b->n_steps * QR_TILE_K);
+            coded_start(coded_bits(y), coded_adds(y), &tables[i], &s, b->panel[i], &levels[i], 0, b->n_steps * QR_TILE_K);
     }
     zero_sums();
     const int32_t behind = coded_behind(y);
@@ -274,14 +268,14 @@ VF_FN void coded_block_of(const struct coded_way y, coded_unpack_fn *apart, cons
     }
     EACH_SUM(qr_tile_store, to, n_sums);
     for (int32_t i = 0; i < n_sums && left && !column; i++)
-        coded_turn_sums(to.at + i * to.panel, y.many ? (int32_t)(b->x_step[i] / QR_TILE_ROW_BYTES) : b->n_rows);
+        coded_transpose_sums(to.at + i * to.panel, y.tiles ? (int32_t)(b->x_step[i] / QR_TILE_ROW_BYTES) : b->n_rows);
 }
 
 typedef void coded_block_fn(const struct coded_block *b);
 #define CODED_BLOCK(name, apart, panels, several, ...)                                                                                        \
     static void name(const struct coded_block *b)                                                                                      \
     {                                                                                                                                  \
-        coded_block_of((struct coded_way){.nt = panels, .many = several, __VA_ARGS__}, apart, b);                                             \
+        coded_block_of((struct coded_way){.nt = panels, .tiles = several, __VA_ARGS__}, apart, b);                                             \
     }
 #define CODED_APART(name, ...)                                                                                                         \
     static __attribute__((noinline)) void name(const struct coded_block *b, struct coded_tables *tables, int nt, int32_t step)         \
@@ -310,9 +304,7 @@ typedef void coded_block_fn(const struct coded_block *b);
     DO(QR_C4_G64_Z, .bits = 4, .group = 64, .zero = true)                    \
     DO(QR_C4_G128_Z, .bits = 4, .group = 128, .zero = true)                  \
     DO(QR_C4_G32_O, .bits = 4, .group = 32, .offset = true)                  \
-    DO(QR_C4_G16_S, .bits = 4, .group = 16, .steps = true)                   \
     DO(QR_C4_G32_S, .bits = 4, .group = 32, .steps = true)                   \
-    DO(QR_C4_G16_SO, .bits = 4, .group = 16, .steps = true, .offset = true)  \
     DO(QR_C4_G32_SO, .bits = 4, .group = 32, .steps = true, .offset = true)  \
     DO(QR_C5_G32, .bits = 5, .group = 32)                                    \
     DO(QR_C5_G32_O, .bits = 5, .group = 32, .offset = true)                  \

@@ -9,12 +9,12 @@
  * row's time; reading the weights is what is left of it.
  *
  * An item of work is some panels against all rows of a chunk. With many rows k is cut into slices, so that a slice of the panels of a block stays
- * in the first-level cache and a slice of the rows in the second-level one; sums wait in the worker's scratch meanwhile, as they are. A block
+ * in L1 and a slice of the rows in L2; sums wait in the worker's scratch meanwhile, as they are. A block
  * is two row tiles times two panels where k is one slice, and one times four where it is several: rows then come half as often from the
  * second level, which is what bounds it.
  *
  * With many rows for each thread an item is some rows instead, which one thread takes through all products of a chain (`multiply_owned`): packed
- * rows and results stay in its second-level cache, and weights pass by, each panel asked for while the one before it is multiplied.
+ * rows and results stay in its L2, and weights pass by, each panel prefetched while the one before it is multiplied.
  */
 #include "base/assert.h"
 #include "kernels/cpu/amx/block.h"
@@ -32,19 +32,19 @@
 #define MOST_BYTES (CHUNK_ROWS_STRETCH * QR_TILE_ROW_BYTES) /* of the largest outputs of a stretch, for each row of a chunk */
 #define OWNED_ROWS 256                   /* of an item whose rows one thread owns: weights, from the third level, are read once for each */
 #define OWNED_ROWS_MIN 96                /* with fewer for each thread they would be read too often */
-#define OWNED_ROWS_MIN_LARGE 160         /* likewise, of a matrix that no cache keeps from step to step */
+#define OWNED_ROWS_MIN_LARGE 160         /* the same of a matrix that no cache keeps from step to step */
 #define OWNED_WEIGHTS_LARGE ((size_t)16 << 20)
-#define OWNED_BYTES (1 << 20)            /* of packed rows, half of a second-level cache: a slice of k */
+#define OWNED_BYTES (1 << 20)            /* of packed rows, half of L2: a slice of k */
 #define SLICE_STEPS_MAX 18               /* tiles of k of two panels, 36 KiB; of four panels half as many */
-#define STRIP_BYTES (2 * SLICE_STEPS_MAX * QR_TILE_BYTES) /* of weights: most of a first-level cache */
+#define STRIP_BYTES (2 * SLICE_STEPS_MAX * QR_TILE_BYTES) /* of weights: most of L1 */
 #define ITEM_BYTES ((size_t)512 << 10)   /* weights of one item with few rows */
 #define ITEM_PANELS_MAX 256              /* of one item with few rows; their sums need scratch */
 #define ITEM_PANELS_MANY 16              /* of one item with many rows */
 #define BLOCK_SUMS (4 * QR_TILE_BYTES)   /* of a block */
 #define INTEGERS_FEW 4                   /* rows of integers that vectors multiply sooner */
 #define PACK_ALONE 8192                  /* elements of x that one thread copies sooner than two would begin */
-#define ROUND_ALONE 12288                /* likewise, rounds to integers */
-#define WORK_ALONE 65536                 /* products, likewise: a few us for one row */
+#define ROUND_ALONE 12288                /* and rounds to integers */
+#define WORK_ALONE 65536                 /* and products: a few us for one row */
 _Static_assert(CHUNK_ROWS * (ITEM_PANELS_MANY + 1) * QR_PANEL * sizeof(float) + STRIP_BYTES + MOST_BYTES <= QR_WORKER_SCRATCH_BYTES, "sums of an item");
 _Static_assert(CHUNK_ROWS_STRETCH * 2 * QR_LINEAR_STRETCH * sizeof(float) + STRIP_BYTES + MOST_BYTES <= QR_WORKER_SCRATCH_BYTES,
                "sums of a stretch in two parts");
@@ -64,7 +64,7 @@ struct strip {
     const char *next;            /* the weights of the next strip, where they are tiles */
 };
 
-/* Which weights are asked for while the block of row tile t is computed: with few rows those a little further on, which stream from memory;
+/* Which weights are prefetched while the block of row tile t is computed: with few rows those a little further on, which stream from memory;
  * with many the next strip's, an equal part in every block. */
 static void plan_ahead(const struct strip *s, int32_t t, struct block *b)
 {
@@ -146,12 +146,12 @@ static void multiply_coded(const struct product *p, int32_t first, int32_t end, 
 {
     const int32_t h = tile_rows(p, 0);
     const int64_t ahead = qr_stream_ahead(p->panels_per_item * (p->up ? 2 : 1) * p->panel_bytes);
-    if (p->turned)
-        qr_amx_configure_turned(h);
+    if (p->transposed)
+        qr_amx_configure_transposed(h);
     else
         configure(h, h);
     for (int32_t panel = first, n; panel < end; panel += n) {
-        for (n = p->turned ? 1 : PANELS_MAX / p->each; n > end - panel;)
+        for (n = p->transposed ? 1 : PANELS_MAX / p->each; n > end - panel;)
             n /= 2;
         struct strip s = {.p = p, .panel = panel, .n_panels = n, .n_parts = n * p->each};
         struct coded_block b = {.type = p->type, .shape = &p->coded, .x = {tile_at(p, 0, 0)}, .x_step = {(int64_t)h * QR_TILE_ROW_BYTES}, .room = scratch,
@@ -167,7 +167,7 @@ static void multiply_coded(const struct product *p, int32_t first, int32_t end, 
 }
 
 /* Panels [first, end) of coded weights with up to CODED_TILES_MAX row tiles; results follow while the next panel is computed. */
-static void multiply_coded_many(const struct product *p, int32_t first, int32_t end, char *scratch)
+static void multiply_coded_tiles(const struct product *p, int32_t first, int32_t end, char *scratch)
 {
     const int64_t ahead = qr_stream_ahead(p->panels_per_item * (p->up ? 2 : 1) * p->panel_bytes);
     float *most = (float *)(void *)(scratch + p->q->own_bytes - MOST_BYTES);
@@ -180,7 +180,7 @@ static void multiply_coded_many(const struct product *p, int32_t first, int32_t 
         b.x[t] = tile_at(p, t, 0);
         b.x_step[t] = (int64_t)tile_rows(p, t) * QR_TILE_ROW_BYTES;
     }
-    if (p->turned)
+    if (p->transposed)
         configure(QR_TILE_ROWS, QR_TILE_ROWS);
     else
         qr_amx_configure_below(p->n_tiles, tile_rows(p, p->n_tiles - 1));
@@ -202,7 +202,7 @@ static void multiply_coded_many(const struct product *p, int32_t first, int32_t 
 /* Whether coded weights become tiles while those before them are multiplied. */
 static bool streams(const struct product *p)
 {
-    return p->turned || (p->is_coded && p->n_tiles <= CODED_TILES_MAX && !coded_is_left(&p->coded));
+    return p->transposed || (p->is_coded && p->n_tiles <= CODED_TILES_MAX && !coded_is_left(&p->coded));
 }
 
 static void multiply(const void *arg, int32_t item, int32_t worker)
@@ -216,7 +216,7 @@ static void multiply(const void *arg, int32_t item, int32_t worker)
     struct leaving leaving = {0};
     const bool coded = streams(p);
     if (coded)
-        (p->n_tiles == 1 ? multiply_coded : multiply_coded_many)(p, first, end, scratch);
+        (p->n_tiles == 1 ? multiply_coded : multiply_coded_tiles)(p, first, end, scratch);
     for (int32_t step = 0; !coded && step < p->n_steps; step += p->slice_steps)
         for (int32_t panel = first, n; panel < end; panel += n) {
             for (n = width; n > end - panel;)
@@ -268,25 +268,25 @@ static void plan_items(struct product *p)
 }
 
 /* Weights of 4 and 5 bits meet few row tiles as the left operand (coded_table.h). Of a single step's tiles more might be read than a buffer of results has. */
-static bool turns(const struct product *p)
+static bool transposes(const struct product *p)
 {
     return p->is_coded && coded_is_left(&p->coded) && (p->n_tiles == 1 || (p->n_tiles <= CODED_TILES_MAX && p->n_steps > 1));
 }
 
-static void turn_one(const void *arg, int32_t t, int32_t worker)
+static void transpose_one(const void *arg, int32_t t, int32_t worker)
 {
     (void)worker;
-    qr_amx_turn_tile(arg, t);
+    qr_amx_transpose_tile(arg, t);
 }
 
 static void pack_chunk(struct product *p)
 {
     p->n_tiles = (p->n_rows + QR_TILE_ROWS - 1) / QR_TILE_ROWS;
-    p->turned = turns(p);
+    p->transposed = transposes(p);
     p->scale = (float *)(void *)p->q->shared;
     p->sum = (int32_t *)(void *)(p->scale + p->n_tiles * QR_TILE_ROWS);
     p->packed = (char *)p->q->shared + chunk_head(p->n_rows);
-    if (p->a->x_tiles && !p->turned) {
+    if (p->a->x_tiles && !p->transposed) {
         p->packed = given_tiles(p);
         return;
     }
@@ -301,7 +301,7 @@ static void multiply_chunk(struct product *p)
     qr_queue_run_if(p->q, (int64_t)p->n_rows * p->a->n_in * p->a->n_out >= WORK_ALONE, multiply, p, n_items);
 }
 
-/* Products in a row of which one thread does all for some rows, from packing to results: these stay in its second-level cache, weights pass by. */
+/* Products in a row of which one thread does all for some rows, from packing to results: these stay in its L2, weights pass by. */
 struct chain {
     const struct qr_chain_args *a;
     struct product p[QR_CHAIN_MAX];
@@ -309,7 +309,7 @@ struct chain {
     int32_t rows;       /* of an item; a multiple of two row tiles */
 };
 
-/* As plan_items: x in slices that stay in the second-level cache while some panels pass by. */
+/* As plan_items: x in slices that stay in L2 while some panels pass by. */
 static void plan_owned(struct product *p)
 {
     p->n_tiles = (p->n_rows + QR_TILE_ROWS - 1) / QR_TILE_ROWS;
@@ -357,7 +357,7 @@ int64_t qr_amx_passing_bytes(const struct qr_linear_args *a, const struct qr_wei
     return a->n_rows * n_cols * (int64_t)sizeof(float);
 }
 
-/* Where the tiles of rows from row0 on begin, which are nobody's but one item's or chunk's. */
+/* Where the tiles of rows from row0 on begin, which belong to one item or chunk. */
 static char *passed_tiles(const struct qr_linear_args *a, int32_t row0)
 {
     return (char *)a->out + row0 * tiled_row_bytes(a->n_out / 2);
@@ -394,13 +394,13 @@ static void pass_chunk(struct product p[2])
 {
     p[1].n_tiles = (p[1].n_rows + QR_TILE_ROWS - 1) / QR_TILE_ROWS;
     p[1].packed = passed_tiles(p[0].a, p[0].row0);
-    p[1].turned = false;
+    p[1].transposed = false;
     clear_last_step(&p[1]);
     pack_chunk(&p[0]);
     multiply_chunk(&p[0]);
-    p[1].turned = turns(&p[1]);
-    if (p[1].turned)
-        qr_queue_run_if(p[1].q, (int64_t)p[1].n_rows * p[1].a->n_in >= PACK_ALONE, turn_one, &p[1], p[1].n_tiles);
+    p[1].transposed = transposes(&p[1]);
+    if (p[1].transposed)
+        qr_queue_run_if(p[1].q, (int64_t)p[1].n_rows * p[1].a->n_in >= PACK_ALONE, transpose_one, &p[1], p[1].n_tiles);
     multiply_chunk(&p[1]);
 }
 

@@ -24,7 +24,7 @@ VF_FN void pack_line(char *dst, const float *x, const float *norm_w, vf inverse,
     _mm512_storeu_si512(dst, (__m512i)_mm512_cvtne2ps_pbh(high, low));
 }
 
-void qr_amx_turn_tile(const struct product *p, int32_t t)
+void qr_amx_transpose_tile(const struct product *p, int32_t t)
 {
     const int32_t n = tile_rows(p, t);
     vf pairs[QR_TILE_ROWS] QR_UNINITIALIZED;
@@ -43,9 +43,9 @@ void qr_amx_pack_tile(const void *product, int32_t t, int32_t worker)
     const struct product *p = product;
     const int32_t n = tile_rows(p, t), n_in = p->a->n_in, row = t * QR_TILE_ROWS;
     const float *x = p->a->x + (p->row0 + row) * p->a->x_stride, *w = p->a->norm_w;
-    if (p->a->x_tiles) { /* and they have to be turned, else they are read where they lie */
+    if (p->a->x_tiles) { /* and they have to be transposed, else they are read where they lie */
         memcpy(tile_at(p, t, 0), p->a->x_tiles + (int64_t)(p->row0 + row) * n_in, (size_t)n * (size_t)n_in * sizeof *p->a->x_tiles);
-        qr_amx_turn_tile(p, t);
+        qr_amx_transpose_tile(p, t);
         return;
     }
     if (p->integers) {
@@ -58,8 +58,8 @@ void qr_amx_pack_tile(const void *product, int32_t t, int32_t worker)
         for (int32_t k = 0; k < n_in; k += QR_TILE_K, dst += n * QR_TILE_ROW_BYTES)
             pack_line(dst, x + k, w ? w + k : NULL, inverse, n_in - k < QR_TILE_K ? n_in - k : QR_TILE_K);
     }
-    if (p->turned)
-        qr_amx_turn_tile(p, t);
+    if (p->transposed)
+        qr_amx_transpose_tile(p, t);
 }
 
 /* What is done to sums on their way out. Known when compiling for the usual ways, so that nothing is asked row by row. */

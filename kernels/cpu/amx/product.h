@@ -17,12 +17,12 @@ struct product {
     struct qr_queue *q;
     int32_t items; /* for each thread, as measured (tuned.h); 0: as plan_items has it */
     float *scale;                 /* of each row, where rows are integers */
-    int32_t *sum;                 /* of each row, likewise */
+    int32_t *sum;                 /* of each row's integers */
     char *packed;                 /* the chunk's x, row tile after row tile */
     bool integers, unpack;        /* what is multiplied, with scales; weights are unpacked */
     enum qr_dtype type;
     bool is_coded;
-    bool turned;                  /* row tiles as [16 pairs of k][rows][2] instead of [rows][32]: weights are the left operand */
+    bool transposed;                  /* row tiles as [16 pairs of k][rows][2] instead of [rows][32]: weights are the left operand */
     struct qr_coded_shape coded;
     int32_t tile_k;               /* inputs of a tile */
     int32_t row0, n_rows;         /* of the chunk */
@@ -91,7 +91,7 @@ void qr_amx_plan_finish(struct product *p);
 /* Row tile t of a product (struct product) as the product meets it, by any worker. */
 void qr_amx_pack_tile(const void *product, int32_t t, int32_t worker);
 /* Row tile t from [rows][32] to [16 pairs of k][rows][2], in place. */
-void qr_amx_turn_tile(const struct product *p, int32_t t);
+void qr_amx_transpose_tile(const struct product *p, int32_t t);
 /* The next n rows of panels, of as many as there are. */
 void qr_amx_finish_some(struct leaving *l, int32_t n);
 

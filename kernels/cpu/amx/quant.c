@@ -68,38 +68,42 @@ void qr_amx_unpack(char *dst, const char *panel, int64_t head_bytes, int32_t ste
     qr_unpack_4((uint8_t *)dst, &u, step * per_step, n_steps * per_step, u.w + (int64_t)step * per_step * QR_QUANT_GROUP * QR_PANEL / 2 + ahead_bytes);
 }
 
-/* Of 2 and 3 bits. */
-static __attribute__((noinline)) void unpack_fours(uint8_t *to, const struct qr_coded_shape *s, const uint8_t *from, int32_t step, int32_t n_steps,
-                                                   int64_t ahead_bytes)
-{
-    if (s->f.bits == 2)
-        coded_tiles_of_pairs(2, true, true, to, s, from, step, n_steps, ahead_bytes);
-    else
-        coded_tiles_of_pairs(3, true, false, to, s, from, step, n_steps, ahead_bytes);
-}
-
 void qr_amx_unpack_coded(char *dst, const struct qr_coded_shape *s, const char *panel, int32_t step, int32_t n_steps, int64_t ahead_bytes)
 {
     QR_ASSERT(dst != NULL && s != NULL && panel != NULL);
     QR_ASSERT(step >= 0 && n_steps >= 1);
     uint8_t *to = (uint8_t *)dst;
     const uint8_t *from = (const uint8_t *)panel;
+    const bool adds = s->f.offset || s->f.zero;
+#define UNPACK(bits, adds) coded_tiles_of_pairs(bits, adds, to, s, from, step, n_steps, ahead_bytes)
     if (!coded_is_left(s))
         qr_unpack_coded(to, s, from, step, n_steps, ahead_bytes);
     else if (s->f.e4m3)
-        coded_tiles_of_pairs(QR_CODED_E4M3, false, false, to, s, from, step, n_steps, ahead_bytes);
-    else if (s->f.bits == 5 && coded_has_offset(s))
-        coded_tiles_of_pairs(5, false, true, to, s, from, step, n_steps, ahead_bytes);
+        UNPACK(QR_CODED_E4M3, false);
+    else if (s->f.bits == 5 && adds)
+        UNPACK(5, true);
     else if (s->f.bits == 5)
-        coded_tiles_of_pairs(5, false, false, to, s, from, step, n_steps, ahead_bytes);
-    else if (s->f.bits < 4)
-        unpack_fours(to, s, from, step, n_steps, ahead_bytes);
-    else if (coded_is_half(s) && coded_has_offset(s))
-        coded_tiles_of_pairs(4, true, true, to, s, from, step, n_steps, ahead_bytes);
-    else if (coded_is_half(s))
-        coded_tiles_of_pairs(4, true, false, to, s, from, step, n_steps, ahead_bytes);
-    else if (coded_has_offset(s))
-        coded_tiles_of_pairs(4, false, true, to, s, from, step, n_steps, ahead_bytes);
+        UNPACK(5, false);
+    else if (s->f.bits == 2)
+        UNPACK(2, true);
+    else if (s->f.bits == 3)
+        UNPACK(3, false);
+    else if (adds)
+        UNPACK(4, true);
     else
-        coded_tiles_of_pairs(4, false, false, to, s, from, step, n_steps, ahead_bytes);
+        UNPACK(4, false);
+#undef UNPACK
+}
+
+void qr_amx_coded_row(float *out, enum qr_dtype t, const uint8_t *panel, int32_t row, int64_t n_in, float scale)
+{
+    const struct qr_coded_shape s = qr_coded_shape_of(t, n_in);
+    uint16_t tile[QR_TILE_BYTES / sizeof(uint16_t)] __attribute__((aligned(64))); /* [16][16][2] */
+    QR_ASSERT(out != NULL && panel != NULL);
+    QR_ASSERT(row >= 0 && row < QR_PANEL);
+    for (int64_t k = 0; k < n_in; k++) {
+        if (k % QR_TILE_K == 0)
+            qr_amx_unpack_coded((char *)tile, &s, (const char *)panel, (int32_t)(k / QR_TILE_K), 1, 0);
+        out[k] = scale * qr_bf16_to_f32(tile[(k % QR_TILE_K / 2 * QR_PANEL + row) * 2 + k % 2]);
+    }
 }

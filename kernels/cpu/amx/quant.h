@@ -20,7 +20,7 @@ static inline bool coded_is_left(const struct qr_coded_shape *s)
  * every 64 inputs, zeros where there is no input. scale, sum [n_rows]: each row's scale, and the sum of its integers. scratch: room for a row. */
 void qr_amx_round_rows(char *dst, float *scale, int32_t *sum, const struct qr_linear_args *a, int32_t row, int32_t n_rows, float *scratch);
 
-/* Tiles [step, step + n_steps) of a packed panel's weights of 4 bits as bytes. dst: tile after tile. Weights `ahead_bytes` further on are asked for. */
+/* Tiles [step, step + n_steps) of a packed panel's weights of 4 bits as bytes. dst: tile after tile. Prefetches weights `ahead_bytes` further on. */
 void qr_amx_unpack(char *dst, const char *panel, int64_t head_bytes, int32_t step, int32_t n_steps, int64_t ahead_bytes);
 
 /* The same of coded weights, which are bf16. */

@@ -28,7 +28,7 @@ struct qr_tile_config {
 #define qr_tile_release() __asm__ volatile("tilerelease" ::: "memory")
 #define qr_tile_zero(t) __asm__ volatile("tilezero %%tmm" #t ::: "memory")
 #define qr_tile_load(t, p, stride) __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t ::"r"(p), "r"((int64_t)(stride)) : "memory")
-/* From the second-level cache, and not to the first one. */
+/* From L2, and not to L1. */
 #define qr_tile_load_past(t, p, stride) __asm__ volatile("tileloaddt1 (%0,%1,1), %%tmm" #t ::"r"(p), "r"((int64_t)(stride)) : "memory")
 #define qr_tile_store(t, p, stride) __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" ::"r"(p), "r"((int64_t)(stride)) : "memory")
 #define qr_tile_dp_signed(c, a, b) __asm__ volatile("tdpbssd %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::: "memory")

@@ -1,39 +1,28 @@
-/* coded_many.c - pieces of coded weights and blocks of many rows (isa/coded_many.h). */
+/* coded_many.c - pieces of coded weights (isa/coded/many.h), and rows read back from them. */
+#include "kernels/cpu/isa/coded/e4m3.h"
 #include "kernels/cpu/isa/coded/many.h"
 
 /* ---- weights ---- */
 
-/* A run of inputs of eight outputs: pairs to `to`, 64 bytes from pair to pair. zero: what is taken from levels or codes of 4 bits or less, in each 16 bits. */
-VF_FN void many_pairs(const int bits, const bool plain5, const bool even, int16_t *to, const uint8_t *codes, int32_t run, vi zero,
+/* Lines of eight outputs: pairs to `to`, 64 bytes from pair to pair; lines from `codes` on that share what they are of
+ * are all of 32 inputs. less: what is taken from codes, in each 16 bits. */
+VF_FN void many_pairs(const int bits, const bool even, int16_t *to, const uint8_t *codes, const int n_lines, vi less,
                       const struct whole_levels *l)
 {
-    const int line_k = coded_line_inputs(bits), line_bytes = coded_line_bytes(bits);
-    for (int32_t i = 0; i < run / line_k; i++, codes += line_bytes) {
+    const bool levels = bits == 8 || bits == 2; /* are what codes are */
+#pragma GCC unroll 4
+    for (int i = 0; i < n_lines; i++, codes += whole_lines_share(bits) ? 0 : QR_CODED_LINE) {
         vi pairs[4] QR_UNINITIALIZED;
-        whole_line(bits, plain5, even, pairs, codes, 0, l);
+        whole_line(bits, even, pairs, codes, i, l);
 #pragma GCC unroll 4
-        for (int j = 0; j < whole_line_pairs(bits); j++, to += 2 * QR_PANEL)
-            VI_STORE(to, bits == 4 ? VI(sub_epi16)(pairs[j], zero) : pairs[j]);
-    }
-}
-
-/* The same of lines that share what they are of, of all 32 inputs, from the begin of their codes on: two runs, or one. */
-VF_FN void many_pairs_32(const int bits, const bool plain5, int16_t *to, const uint8_t *codes, vi zero, const struct whole_levels *l)
-{
-    const bool levels = bits == 2 || plain5; /* which codes are */
-#pragma GCC unroll 4
-    for (int i = 0; i < FOURS_LINES; i++) {
-        vi pairs[4] QR_UNINITIALIZED;
-        whole_line(bits, plain5, true, pairs, codes, i, l);
-#pragma GCC unroll 4
-        for (int j = 0; j < 4; j++, to += 2 * QR_PANEL)
-            VI_STORE(to, levels ? pairs[j] : VI(sub_epi16)(pairs[j], zero));
+        for (int j = 0; j < whole_line_inputs(bits) / 2; j++, to += 2 * QR_PANEL)
+            VI_STORE(to, levels ? pairs[j] : VI(sub_epi16)(pairs[j], less));
     }
 }
 
 /* Units [unit, unit + n) of a panel. */
-VF_FN void many_unpack(const int bits, const bool plain5, const bool even, struct many_piece *to, const struct qr_coded_shape *s, const uint8_t *panel,
-                       int32_t unit, int32_t n, const struct whole_levels *l)
+VF_FN void many_unpack(const int bits, const bool even, struct many_piece *to, const struct qr_coded_shape *s,
+                       const uint8_t *panel, int32_t unit, int32_t n, const struct whole_levels *l)
 {
     const int32_t run = whole_run(s);
     for (int32_t i = 0; i < n * WHOLE_K / run; i++) {
@@ -45,21 +34,52 @@ VF_FN void many_unpack(const int bits, const bool plain5, const bool even, struc
             const vi zero = s->f.zero ? c.zero : VI(set1_epi32)(-l->shift);
             vf_store(to->scale[i] + o, c.scale);
             vf_store(to->offset[i] + o, c.offset);
-            int16_t *w = to->w + (i * run / 2 * QR_PANEL + o) * 2;
             const vi both = VI_OR(VI(slli_epi32)(zero, 16), VI_AND(zero, VI(set1_epi32)(0xffff)));
-            const uint8_t *codes = block + qr_coded_codes_at(s, k) + o * coded_line_bytes(bits) / QR_PANEL;
-            if (!coded_lines_share(bits))
-                many_pairs(bits, plain5, even, w, codes, run, both, l);
-            else if (run == WHOLE_K || i % 2 == 0)
-                many_pairs_32(bits, plain5, w, codes, both, l);
+            if (k % WHOLE_K == 0)
+                many_pairs(bits, even, to->w + (i * run / 2 * QR_PANEL + o) * 2,
+                           block + qr_coded_codes_at(s, k) + o * 4, WHOLE_K / whole_line_inputs(bits), both, l);
         }
     }
 }
 
-void qr_avx2_many_piece(struct many_piece *to, const struct qr_coded_shape *s, bool apart, const uint8_t *panel, int32_t unit, int32_t n)
+void qr_avx2_many_piece(struct many_piece *to, const struct qr_coded_shape *s, const uint8_t *panel, int32_t unit,
+                        int32_t n)
 {
-    const struct whole_levels l = whole_levels_of(s->f, apart, panel);
-#define MANY_UNPACK(bits, plain5, even) many_unpack(bits, plain5, even, to, s, panel, unit, n, &l)
-    WHOLE_BY_FORMAT(s->f, l.even, apart, MANY_UNPACK);
+    const struct whole_levels l = whole_levels_of(s->f, panel);
+#define MANY_UNPACK(bits, plain5, even) many_unpack(bits, even, to, s, panel, unit, n, &l)
+    WHOLE_BY_FORMAT(s->f, l.even, MANY_UNPACK);
 #undef MANY_UNPACK
+}
+
+/* ---- rows read back ---- */
+
+/* Inputs [k, k + n) of a piece's row. */
+static void read_piece(float *out, const struct qr_coded_shape *s, const uint8_t *panel, int32_t row, int32_t k,
+                       int32_t n)
+{
+    struct many_piece piece QR_UNINITIALIZED;
+    const int32_t n_units = (n + WHOLE_K - 1) / WHOLE_K, run = whole_run(s);
+    if (s->f.e4m3)
+        qr_e4m3_unpack((uint8_t *)piece.w, s, panel, k / WHOLE_K, n_units, 0);
+    else
+        qr_avx2_many_piece(&piece, s, panel, k / WHOLE_K, n_units);
+    for (int32_t i = 0; i < n; i++) {
+        const int32_t pair = s->f.e4m3 ? i / 2 : i / 4 * 2 + i % 2,
+                      second = s->f.e4m3 ? i % 2 : i % 4 / 2; /* whole.h */
+        const int16_t w = piece.w[(pair * QR_PANEL + row) * 2 + second];
+        out[i] = qr_bf16_to_f32(
+            s->f.e4m3 ? (uint16_t)w
+                      : qr_f32_to_bf16(fmaf(piece.scale[i / run][row], (float)w, piece.offset[i / run][row])));
+    }
+}
+
+void qr_avx2_coded_row(float *out, enum qr_dtype t, const uint8_t *panel, int32_t row, int64_t n_in, float scale)
+{
+    const struct qr_coded_shape s = qr_coded_shape_of(t, n_in);
+    QR_ASSERT(out != NULL && panel != NULL);
+    QR_ASSERT(row >= 0 && row < QR_PANEL);
+    for (int64_t k = 0; k < n_in; k += MANY_INPUTS)
+        read_piece(out + k, &s, panel, row, (int32_t)k, (int32_t)(n_in - k < MANY_INPUTS ? n_in - k : MANY_INPUTS));
+    for (int64_t k = 0; k < n_in; k++)
+        out[k] *= scale;
 }

@@ -26,6 +26,6 @@ const struct qr_kernels QR_ISA_NAME(kernels) = {
     .softcap = QR_ISA_NAME(softcap),
     .linear_packed_bytes = QR_ISA_NAME(linear_packed_bytes),
     .linear_pack = QR_ISA_NAME(linear_pack),
-    .linear_pack_coded = QR_ISA_NAME(linear_pack_coded),
+    .linear_pack_coded = QR_CODED_NAME(linear_pack_coded),
     .stored = &QR_ISA_NAME(stored_ops),
 };

@@ -1,25 +1,23 @@
-/* coded.h - products with coded weights (kernels.h, linear_pack_coded): what pack.c, linear/pack.c, linear.c and amx/ share. Inside kernels/cpu only.
+/* coded.h - products with coded weights (kernels.h, linear_pack_coded): what pack.c, linear/pack.c, linear.c and amx/
+ * share. Inside kernels/cpu only.
  *
- * Packed weights, but for the order and, with 5 and 6 bits, the form of codes the same for every level: panels of 16 outputs, a head and blocks of 64, 128
- * (groups of 128) or 256 inputs (with steps), each of which is one piece, so that a panel is read from its begin to its end.
+ * Packed weights: panels of 16 outputs, a head and blocks of 64, 128 (groups of 128) or 256 inputs (with steps), each
+ * of which is one piece, so that a panel is read from its begin to its end.
  *     head     16 factors (f32), not with E4M3 codes; with 4 bits the 16 levels (int8) in 64 bytes more
- *     block    [units][16] scales (f16, of E4M3 codes f32); likewise offsets; [groups][16] steps (int8); likewise steps of offsets, or zeros; padded to 64
- *              bytes; then codes
- *              8, 6 and 5 bits: [k / 4] lines of 64 codes [16][4], each a level in two's complement, without a sign where 5 bits have offsets; code c of a
- *              line begins at bit `bits` c of the line's 8 `bits` bytes
- *              5 and 6 bits at level avx2: what 32 inputs would be with 4 bits, of the lower four bits of levels less the least, four lines of 64 bytes, and
- *              behind them the bits above these in one or two lines (apart.h): 5 bits, above a half of a byte of line i, bit i of the same half there;
- *              6 bits, bits 2 (i % 2) and on of that of line i / 2
- *              2 and 3 bits: what 32 inputs would be with 4 bits, four lines of 64 bytes whose codes are levels less the least, in two or three lines
- *              (fours.h): 2 bits, line i is lines 2 i and, two bits higher, 2 i + 1; 3 bits, in each half of a byte of line i, above its
- *              code of line i, bit i of that of line 3
- *              E4M3 codes: such lines of [16 / n][2][n][2] for vectors of n outputs: vector, k % 4 / 2; output, k % 2
- *              4 bits: [k / 8][16][4] bytes: low half the index of k = 8 i + t, high half that of k = 8 i + 4 + t, for t = 0..3
- *              on tiles, where two vectors of 8 outputs by two inputs become a row of pairs at once, such lines are [k / 8][2] of [8][2][4]: k / 8, half of
- *              the outputs; output, k % 2, k % 8 / 2; those of 5 bits, which become rows of 32 inputs of one output, [k / 32][8] of [8][2][4]: two
- *              outputs; k % 32 / 4, output, k % 4; 4 bits, likewise, [k / 32][4][32] words: four outputs, the
- *              first in the lowest 4 bits; E4M3 codes as those of 5 bits, a byte each: the upper three bits of the exponent, sign, lowest bit of the exponent,
- *              mantissa. Codes of a group whose scale is 0 are 0 there, those of one without a number 2^-6
+ *     block    [units][16] scales (f16, of E4M3 codes f32); offsets of the same form; [groups][16] steps (int8); steps
+ *              of offsets, or zeros, of the same form; padded to 64 bytes; then codes
+ *              8 bits: [k / 4] lines of 64 codes [16][4], each a level in two's complement
+ *              4 bits: [k / 8][16][4] bytes: low half the index of k = 8 i + t, high half that of k = 8 i + 4 + t
+ *              2, 3, 5 and 6 bits: 32 inputs are as many lines, made of what they would be with 4 bits (lines.h)
+ *              E4M3 codes: [k / 4] lines [2][16][2]: k % 4 / 2; output, k % 2
+ * On tiles (amx) codes lie otherwise, 64 to a line; code c of a line of 5 or 6 bits begins at bit `bits` c of it:
+ *              6 and 8 bits, where two vectors of 8 outputs by two inputs become a row of pairs at once: levels,
+ *              [k / 8][2] lines [8][2][4]: k / 8, half of the outputs; output, k % 2, k % 8 / 2
+ *              5 bits, which become rows of 32 inputs of one output: levels, without a sign where there are offsets,
+ *              [k / 32][8] lines [8][2][4]: two outputs; k % 32 / 4, output, k % 4
+ *              4 bits: [k / 32][4][32] words: four outputs, the first in the lowest 4 bits; 2 and 3 bits: of these
+ *              E4M3 codes as those of 5 bits, a byte each: the upper three bits of the exponent, sign, lowest bit of
+ *              the exponent, mantissa
  * Missing outputs have the factor 0; missing inputs meet zeros of x.
  */
 #ifndef QR_KERNELS_CPU_ISA_CODED_CODED_H
@@ -31,7 +29,7 @@
 
 #define QR_CODED_LEVELS_AT (QR_PANEL * (int32_t)sizeof(float))
 #define QR_CODED_K 64 /* inputs of the smallest block */
-#define QR_CODED_LINE 64 /* codes of a line, but for 4 bits */
+#define QR_CODED_LINE 64 /* bytes of a line, and on tiles codes */
 #define QR_CODED_BLOCK_MAX 256 /* inputs of a block */
 #define QR_CODED_E4M3 9 /* in place of `bits` where these are known to the compiler: 8, and codes are E4M3 numbers */
 
@@ -67,6 +65,12 @@ static inline struct qr_coded_shape qr_coded_shape_of(enum qr_dtype t, int64_t n
     return s;
 }
 
+/* Types that only devices have: what they make of 2 and 3 bits. */
+static inline bool qr_coded_elsewhere(enum qr_dtype t)
+{
+    return t == QR_C4_G16_S || t == QR_C4_G16_SO;
+}
+
 /* The block of input k, and where in it the codes of k begin, a multiple of 8. */
 static inline const uint8_t *qr_coded_block(const struct qr_coded_shape *s, const uint8_t *panel, int32_t k)
 {
@@ -78,14 +82,25 @@ static inline int64_t qr_coded_codes_at(const struct qr_coded_shape *s, int32_t 
     return s->codes_at + (int64_t)(k & ((1 << s->block_shift) - 1)) * QR_PANEL * s->f.bits / 8;
 }
 
-#define QR_CODED_DECLARE(isa)                                                                                                                          \
-    size_t qr_##isa##_coded_packed_bytes(enum qr_dtype to, int64_t n_out, int64_t n_in);                                                               \
-    void qr_##isa##_linear_pack_coded(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t n_out, int64_t n_in, int64_t row0,                      \
-                                      const struct qr_coded_source *rows, int64_t n_rows);                                                            \
-    /* Row `row` of 16 in a panel, times scale. */                                                                                                      \
+/* Prefetches the scales that lie `ahead` bytes behind a block's. */
+static inline void qr_coded_prefetch_scales(const struct qr_coded_shape *s, const uint8_t *block, int64_t ahead)
+{
+    for (int32_t at = 0; at < s->codes_at; at += 64)
+        __builtin_prefetch(block + at + ahead);
+}
+
+#define QR_CODED_DECLARE(isa)                                                                                              \
+    size_t qr_##isa##_coded_packed_bytes(enum qr_dtype to, int64_t n_out, int64_t n_in);                                   \
+    void qr_##isa##_linear_pack_coded(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t n_out, int64_t n_in,        \
+                                      int64_t row0, const struct qr_coded_source *rows, int64_t n_rows);                   \
+    /* Row `row` of 16 in a panel, times scale. */                                                                         \
     void qr_##isa##_coded_row(float *out, enum qr_dtype t, const uint8_t *panel, int32_t row, int64_t n_in, float scale);
-QR_CODED_DECLARE(avx2)
-QR_CODED_DECLARE(avx512)
+QR_CODED_DECLARE(avx2) /* and avx512, whose panels are avx2's */
 QR_CODED_DECLARE(amx)
+#ifdef QR_ISA_amx
+#define QR_CODED_NAME(name) qr_amx_##name
+#else
+#define QR_CODED_NAME(name) qr_avx2_##name
+#endif
 
 #endif

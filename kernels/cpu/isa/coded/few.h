@@ -1,7 +1,9 @@
-/* few.h - up to FEW_ROWS rows times coded weights by integers (whole.h), for avx2. linear.c has the functions that avx2/coded_few_*.c make of it.
+/* few.h - up to FEW_ROWS rows times coded weights by integers (whole.h), for avx2. linear.c has the functions that
+ * avx2/coded_few_*.c make of it.
  *
- * A panel is read once: codes become pairs, or for one row bytes, in registers and meet all rows there. With several rows a vector of eight outputs
- * goes through the block's inputs before the other one does, so that sums, pairs and scales are no more than 16 registers. */
+ * A panel is read once: codes become pairs, or for one row bytes, in registers and meet all rows there. With several
+ * rows a vector of eight outputs goes through the block's inputs before the other one does, so that sums, pairs and
+ * scales are no more than 16 registers. */
 #ifndef QR_KERNELS_CPU_ISA_CODED_FEW_H
 #define QR_KERNELS_CPU_ISA_CODED_FEW_H
 
@@ -19,7 +21,6 @@ struct few_args {
     float *sums;
     int32_t n_units, n_panels;
     int32_t n_skip;                  /* panels that lie between one and what is read behind it */
-    bool apart;                      /* codes of 5 and 6 bits are (apart.h) */
 };
 void qr_avx2_few_1(const struct few_args *a);
 void qr_avx2_few_2(const struct few_args *a);
@@ -31,16 +32,17 @@ struct few_block {
     const struct qr_coded_shape *s;
     const uint8_t *panel, *block;
     const struct whole_x *x;         /* of the block's first input and the first row */
-    const struct whole_bytes *bytes; /* likewise, of a single row */
+    const struct whole_bytes *bytes; /* from there on, too, of a single row */
     int64_t x_row;                   /* units from row to row */
     int64_t ahead;                   /* bytes */
     int32_t n_units;                 /* that the rows have here */
 };
 
-/* How codes meet x. Those of 4 bits from 0 on meet a single row as bytes: X = 256 high + low with -128 <= high < 128 and 0 <= low < 256, and sums of codes
- * times either stay below 2^15 and 2^16 in the two halves of a lane for 32 inputs (16 * 15 * 128, 16 * 15 * 255). They begin at 128 and -2^15, which in what
- * they become are 2 * 256 * 128 and -2 * 2^15, and make 0. Codes of 2 and 3 bits are so small, and their runs so
- * short (16), that sums stay far from these ends. */
+/* How codes meet x. Those of 4 bits from 0 on meet a single row as bytes: X = 256 high + low with -128 <= high < 128
+ * and 0 <= low < 256, and sums of codes times either stay below 2^15 and 2^16 in the two halves of a lane for 32
+ * inputs (16 * 15 * 128, 16 * 15 * 255). They begin at 128 and -2^15, which in what they become are 2 * 256 * 128 and
+ * -2 * 2^15, and make 0. Codes of 2 and 3 bits are so small, and their runs so short (16), that sums stay far from
+ * these ends. */
 #define FEW_BYTES(bits, even, rows) ((bits) <= 4 && (even) && (rows) == 1)
 
 /* Four bytes in every lane, straight from memory. */
@@ -49,23 +51,23 @@ VF_FN vi few_lane(const void *p)
     return VI_OF_FLOATS(_mm256_broadcast_ss((const float *)p));
 }
 
-/* The first and the second four inputs' codes of a vector's line, a byte each. */
+/* The first and the second four inputs' codes of a vector's line of 2 to 4 bits, a byte each. */
 VF_FN void few_codes(const int bits, vi code[2], const uint8_t *codes, const int i)
 {
     const int mask = (1 << bits) - 1;
     if (bits == 2) {
         const vi c = VI_LOAD(codes + i / 2 * QR_CODED_LINE);
-        code[0] = fours_moved(c, i % 2 * 2, mask);
-        code[1] = fours_moved(c, i % 2 * 2 + 4, mask);
+        code[0] = lines_moved(c, i % 2 * 2, mask);
+        code[1] = lines_moved(c, i % 2 * 2 + 4, mask);
         return;
     }
-    const vi c = bits == 3 && i == 3 ? fours_fourth(codes) : VI_LOAD(codes + (bits == 3 ? i * QR_CODED_LINE : 0));
-    code[0] = fours_moved(c, 0, mask);
-    code[1] = fours_moved(c, 4, mask);
+    const vi c = bits == 3 && i == 3 ? lines_fourth(codes) : VI_LOAD(codes + (bits == 3 ? i * QR_CODED_LINE : 0));
+    code[0] = lines_moved(c, 0, mask);
+    code[1] = lines_moved(c, 4, mask);
 }
 
-/* v onto a sum, or, of the first of a run, onto what it begins with; there is nothing of that with fewer than 4 bits. Three operands, as a sum that has to stay
- * in its register costs a copy more. */
+/* v onto a sum, or, of the first of a run, onto what it begins with; there is nothing of that with fewer than 4 bits.
+ * Three operands, as a sum that has to stay in its register costs a copy more. */
 VF_FN void few_add(const int bits, const bool first, vi *sum, vi begin, vi v)
 {
     if (first)
@@ -74,18 +76,18 @@ VF_FN void few_add(const int bits, const bool first, vi *sum, vi begin, vi v)
         __asm__ volatile("vpaddw %2, %1, %0" : "=x"(*sum) : "x"(*sum), "x"(v));
 }
 
-/* A line of 16 outputs or 8 (n_v vectors): onto sum[v * rows + r], or as bytes onto sum[v] (of high) and low[v], which begin with a run's first line. codes: of
- * the first vector, and line i as in whole_line. x, bytes: from the line's first input on. */
-VF_FN void few_line(const int bits, const bool plain5, const bool even, const int rows, const int n_v, vi *sum, vi *low, const uint8_t *codes, const int i,
+/* A line of 16 outputs or 8 (n_v vectors): onto sum[v * rows + r], or as bytes onto sum[v] (of high) and low[v], which
+ * begin with a run's first line. codes: of the first vector, and line i as in whole_line. x, bytes: from the line's
+ * first input on. */
+VF_FN void few_line(const int bits, const bool even, const int rows, const int n_v, vi *sum, vi *low, const uint8_t *codes, const int i,
                     const bool first, const int16_t *x, int64_t x_row, const uint8_t *bytes, const struct whole_levels *l)
 {
-    const int half = coded_line_bytes(bits) / 2;
     if (FEW_BYTES(bits, even, rows)) {
         const vi high[2] = {few_lane(bytes), few_lane(bytes + 4)}, low_x[2] = {few_lane(bytes + WHOLE_K), few_lane(bytes + WHOLE_K + 4)};
 #pragma GCC unroll 2
         for (int v = 0; v < n_v; v++) {
             vi code[2] QR_UNINITIALIZED;
-            few_codes(bits, code, codes + v * half, i);
+            few_codes(bits, code, codes + v * VI_BYTES, i);
             few_add(bits, first, &sum[v], VI(set1_epi16)(128), VI(maddubs_epi16)(code[0], high[0]));
             few_add(bits, first, &low[v], VI(set1_epi16)(-0x8000), VI(maddubs_epi16)(low_x[0], code[0]));
             few_add(bits, false, &sum[v], VI(setzero_si256)(), VI(maddubs_epi16)(code[1], high[1]));
@@ -96,9 +98,9 @@ VF_FN void few_line(const int bits, const bool plain5, const bool even, const in
 #pragma GCC unroll 2
     for (int v = 0; v < n_v; v++) {
         vi pairs[4] QR_UNINITIALIZED;
-        whole_line(bits, plain5, even, pairs, codes + v * half, i, l);
+        whole_line(bits, even, pairs, codes + v * VI_BYTES, i, l);
 #pragma GCC unroll 4
-        for (int j = 0; j < whole_line_pairs(bits); j++)
+        for (int j = 0; j < whole_line_inputs(bits) / 2; j++)
 #pragma GCC unroll 4
             for (int r = 0; r < rows; r++)
                 add_onto_32(&sum[v * rows + r], VI(madd_epi16)(pairs[j], few_lane(x + r * x_row * (int64_t)(sizeof(struct whole_x) / sizeof *x) + 2 * j)));
@@ -110,16 +112,16 @@ VF_FN vi few_bytes_at(const int8_t *p)
     return _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p));
 }
 
-/* n_v vectors of eight outputs, from o on, and `rows` rows: acc[v * rows + r]. steps, offset, zero: whether the format has them; with steps a block is a unit.
- * shifted: whether codes and levels differ. */
-VF_FN void few_vectors(const int bits, const bool plain5, const bool even, const bool steps, const bool offset, const bool zero, const bool shifted,
+/* n_v vectors of eight outputs, from o on, and `rows` rows: acc[v * rows + r]. steps, offset, zero: whether the format
+ * has them; with steps a block is a unit. shifted: whether codes and levels differ. */
+VF_FN void few_vectors(const int bits, const bool even, const bool steps, const bool offset, const bool zero, const bool shifted,
                        const int run, const int rows, const int n_v, vf *acc, const struct few_block *b, const struct whole_levels *l, const int o)
 {
     const struct qr_coded_shape *s = b->s;
-    const int line_k = coded_line_inputs(bits), line_bytes = coded_line_bytes(bits), n_lines = run / line_k, n_runs = WHOLE_K / run;
-    const bool as_bytes = FEW_BYTES(bits, even, rows), share = coded_lines_share(bits);
+    const int line_k = whole_line_inputs(bits), n_lines = run / line_k, n_runs = WHOLE_K / run;
+    const bool as_bytes = FEW_BYTES(bits, even, rows), share = whole_lines_share(bits);
     const vi shift = VI(set1_epi32)(l->shift);
-    const uint8_t *codes = b->block + s->codes_at + o * line_bytes / QR_PANEL, *bytes = (const uint8_t *)b->bytes;
+    const uint8_t *codes = b->block + s->codes_at + o * 4, *bytes = (const uint8_t *)b->bytes;
     const uint16_t *unit = (const uint16_t *)(const void *)b->block + o;
     const int8_t *step = (const int8_t *)b->block + s->step_at + o;
     const int64_t offset_step = s->offset_step_at - s->step_at;
@@ -140,13 +142,13 @@ VF_FN void few_vectors(const int bits, const bool plain5, const bool even, const
                 if (!as_bytes)
                     sum[i] = VI(setzero_si256)();
 #pragma GCC unroll 8
-            for (int i = 0; i < n_lines; i++, codes += share ? 0 : line_bytes, bytes += as_bytes ? line_k : 0) {
+            for (int i = 0; i < n_lines; i++, codes += share ? 0 : QR_CODED_LINE, bytes += as_bytes ? line_k : 0) {
                 const int line = share ? h * n_lines + i : 0; /* of the 32 inputs */
-                for (int ask = line; o == 0 && ask < (share ? coded_lines_32(bits) : 1); ask += FOURS_LINES)
-                    _mm_prefetch((const char *)codes + ask * QR_CODED_LINE + b->ahead, _MM_HINT_T0);
-                few_line(bits, plain5, even, rows, n_v, sum, low, codes, line, i == 0, x->x + h * run + i * line_k, b->x_row, bytes, l);
+                for (int at = line; o == 0 && at < (share ? bits : 1); at += LINES_32)
+                    _mm_prefetch((const char *)codes + at * QR_CODED_LINE + b->ahead, _MM_HINT_T0);
+                few_line(bits, even, rows, n_v, sum, low, codes, line, i == 0, x->x + h * run + i * line_k, b->x_row, bytes, l);
             }
-            codes += share && h == n_runs - 1 ? coded_lines_32(bits) * QR_CODED_LINE : 0;
+            codes += share && h == n_runs - 1 ? bits * QR_CODED_LINE : 0;
             if (as_bytes && h == n_runs - 1)
                 bytes += WHOLE_K;
 #pragma GCC unroll 2
@@ -185,7 +187,7 @@ VF_FN void few_vectors(const int bits, const bool plain5, const bool even, const
 }
 
 /* Blocks of n_units units from `first` on of panel j. next: where what is read behind them lies. */
-VF_FN void few_blocks(const int bits, const bool plain5, const bool even, const bool steps, const bool offset, const bool zero, const bool shifted,
+VF_FN void few_blocks(const int bits, const bool even, const bool steps, const bool offset, const bool zero, const bool shifted,
                       const int run, const int rows, const struct few_args *a, const struct whole_levels *l, int32_t j, int32_t first, int32_t n_units,
                       const uint8_t *next)
 {
@@ -198,7 +200,7 @@ VF_FN void few_blocks(const int bits, const bool plain5, const bool even, const 
     for (int32_t left = n_units; left > 0; left -= per_block, b.block += s->block_bytes, b.x += per_block, b.bytes += per_block) {
         b.n_units = left < per_block ? left : per_block;
         b.ahead = QR_QUANT_AHEAD + (end - b.block > QR_QUANT_AHEAD ? 0 : next - end);
-        coded_ask_scales(s, b.block, b.ahead);
+        qr_coded_prefetch_scales(s, b.block, b.ahead);
 #pragma GCC unroll 2
         for (int o = 0; o < QR_PANEL; o += n_v * VF_LEN) {
             vf acc[FEW_ROWS] QR_UNINITIALIZED;
@@ -206,7 +208,7 @@ VF_FN void few_blocks(const int bits, const bool plain5, const bool even, const 
 #pragma GCC unroll 4
             for (int i = 0; i < n_v * rows; i++)
                 acc[i] = vf_load(to + i % rows * FEW_PANELS * QR_PANEL + i / rows * VF_LEN);
-            few_vectors(bits, plain5, even, steps, offset, zero, shifted, run, rows, n_v, acc, &b, l, o);
+            few_vectors(bits, even, steps, offset, zero, shifted, run, rows, n_v, acc, &b, l, o);
 #pragma GCC unroll 4
             for (int i = 0; i < n_v * rows; i++)
                 vf_store(to + i % rows * FEW_PANELS * QR_PANEL + i / rows * VF_LEN, acc[i]);
@@ -214,16 +216,16 @@ VF_FN void few_blocks(const int bits, const bool plain5, const bool even, const 
     }
 }
 
-/* Panel by panel: one stream that is asked for ahead comes faster than four that take turns where codes are multiplied about as fast as they are read. One row
- * and 8 bits, which wait for memory alone, go block by block. */
-VF_FN void few_panels(const int bits, const bool plain5, const bool even, const bool steps, const bool offset, const bool zero, const bool shifted,
+/* Panel by panel: one stream that is prefetched comes faster than four that take turns where codes are multiplied
+ * about as fast as they are read. One row and 8 bits, which wait for memory alone, go block by block. */
+VF_FN void few_panels(const int bits, const bool even, const bool steps, const bool offset, const bool zero, const bool shifted,
                       const int run, const int rows, const struct few_args *a, const struct whole_levels l[FEW_PANELS])
 {
     const struct qr_coded_shape *s = a->s;
     const uint8_t *behind = a->panel[0] + (a->n_skip + 1) * s->panel_bytes;
     if (rows > 1 || bits != 8) {
         for (int32_t j = 0; j < a->n_panels; j++)
-            few_blocks(bits, plain5, even, steps, offset, zero, shifted, run, rows, a, &l[j], j, 0, a->n_units, j + 1 < a->n_panels ? a->panel[j + 1] : behind);
+            few_blocks(bits, even, steps, offset, zero, shifted, run, rows, a, &l[j], j, 0, a->n_units, j + 1 < a->n_panels ? a->panel[j + 1] : behind);
         return;
     }
     const int32_t per_block = 1 << s->block_shift >> 5;
@@ -233,7 +235,7 @@ VF_FN void few_panels(const int bits, const bool plain5, const bool even, const 
         for (int32_t j = 0; j < a->n_panels; j++) {
             const uint8_t *end = a->panel[j] + s->head_bytes + (first / per_block + 1) * (int64_t)s->block_bytes;
             const bool last = end - a->panel[j] > near; /* what comes behind a panel is at hand already */
-            few_blocks(bits, plain5, even, steps, offset, zero, shifted, run, rows, a, &l[j], j, first, n_units,
+            few_blocks(bits, even, steps, offset, zero, shifted, run, rows, a, &l[j], j, first, n_units,
                        end + (last ? a->n_skip * s->panel_bytes : 0));
         }
     }
@@ -244,7 +246,7 @@ static inline bool few_levels(struct whole_levels l[FEW_PANELS], const struct fe
 {
     bool even = true;
     for (int32_t j = 0; j < a->n_panels; j++) {
-        l[j] = whole_levels_of(a->s->f, a->apart, a->panel[j]);
+        l[j] = whole_levels_of(a->s->f, a->panel[j]);
         even = even && l[j].even;
     }
     for (int32_t j = 0; j < a->n_panels && !even; j++)
@@ -252,13 +254,13 @@ static inline bool few_levels(struct whole_levels l[FEW_PANELS], const struct fe
     return even;
 }
 
-/* Panels with what the format has known to the compiler: for a single row, where each branch and each addition of 0 would be one of some 150 operations for a
- * run of 16 outputs; more rows, and sanitizers, as WHOLE_BY_FORMAT. */
+/* Panels with what the format has known to the compiler: for a single row, where each branch and each addition of 0
+ * would be one of some 150 operations for a run of 16 outputs; more rows, and sanitizers, as WHOLE_BY_FORMAT. */
 VF_FN void few_formats(const int bits, const bool plain5, const bool even, const bool steps, const int run, const int rows, const struct few_args *a,
                        const struct whole_levels l[FEW_PANELS])
 {
     const struct qr_coded_format f = a->s->f;
-    const bool may_shift = (bits == 4 && even) || bits == 3 || (bits > CODED_APART && !plain5), zero = bits == 4 && f.zero;
+    const bool may_shift = (bits == 4 && even) || bits == 3 || bits == 6 || (bits == 5 && !plain5), zero = bits == 4 && f.zero;
     const bool offset = bits == 2 || plain5 || (bits == 4 && f.offset);
 #if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__
     const bool always = may_shift && bits != 4;
@@ -267,19 +269,19 @@ VF_FN void few_formats(const int bits, const bool plain5, const bool even, const
         shifted = shifted || l[j].shift != 0;
     if (rows == 1) {
         if (bits == 4 && !steps && zero)
-            few_panels(bits, plain5, even, steps, false, true, may_shift, run, rows, a, l);
+            few_panels(bits, even, steps, false, true, may_shift, run, rows, a, l);
         else if (offset && (always || (may_shift && shifted)))
-            few_panels(bits, plain5, even, steps, true, false, may_shift, run, rows, a, l);
+            few_panels(bits, even, steps, true, false, may_shift, run, rows, a, l);
         else if (offset)
-            few_panels(bits, plain5, even, steps, true, false, false, run, rows, a, l);
+            few_panels(bits, even, steps, true, false, false, run, rows, a, l);
         else if (always || (may_shift && shifted))
-            few_panels(bits, plain5, even, steps, false, false, true, run, rows, a, l);
+            few_panels(bits, even, steps, false, false, true, run, rows, a, l);
         else
-            few_panels(bits, plain5, even, steps, false, false, false, run, rows, a, l);
+            few_panels(bits, even, steps, false, false, false, run, rows, a, l);
         return;
     }
 #endif
-    few_panels(bits, plain5, even, steps, offset, zero, may_shift, run, rows, a, l);
+    few_panels(bits, even, steps, offset, zero, may_shift, run, rows, a, l);
 }
 
 #define FEW_OF(rows)                                                                               \
@@ -287,15 +289,15 @@ VF_FN void few_formats(const int bits, const bool plain5, const bool even, const
     {                                                                                              \
         enum { ROWS = rows };                                                                      \
         struct whole_levels l[FEW_PANELS] QR_UNINITIALIZED;                                        \
-        const bool all_even = few_levels(l, a), short_run = whole_run(a->s) == 16, steps = a->s->f.steps; \
-        WHOLE_BY_FORMAT(a->s->f, all_even, a->apart, FEW_DO);                                      \
+        const bool all_even = few_levels(l, a), steps = a->s->f.steps;                             \
+        WHOLE_BY_FORMAT(a->s->f, all_even, FEW_DO);                                      \
     }
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__ /* as WHOLE_BY_FORMAT */
-#define FEW_DO(bits, plain5, even) few_formats(bits, plain5, even, short_run || steps, short_run ? 16 : WHOLE_K, ROWS, a, l)
+#define FEW_DO(bits, plain5, even) few_formats(bits, plain5, even, steps, whole_run(a->s), ROWS, a, l)
 #else
 #define FEW_DO(bits, plain5, even)                                                                     \
-    do { /* codes of 2, 3 and 6 bits have steps of groups of 16, of 8 bits none, and of 5 bits no such groups */ \
-        if ((bits) < 4 || (bits) % CODED_APART == 6 || ((bits) == 4 && short_run))                     \
+    do { /* codes of 2, 3 and 6 bits have steps of groups of 16, of 8 bits none, and others no such groups */ \
+        if ((bits) < 4 || (bits) == 6)                                                                 \
             few_formats(bits, plain5, even, true, 16, ROWS, a, l);                                      \
         else if ((bits) != 8 && steps)                                                                 \
             few_formats(bits, plain5, even, true, WHOLE_K, ROWS, a, l);                                 \

@@ -1,9 +1,10 @@
-/* many_parts.h - many rows times coded weights by integers (whole.h), for avx2: what linear.c has of avx2/coded_many.c.
+/* many.h - many rows times coded weights by integers (whole.h), for avx2: what linear.c has of avx2/coded_many.c.
  *
- * What float weights do a piece of k at a time (linear/pieces.h), these do likewise: 256 inputs of a panel become levels of 16 bits in pairs (8 KB), less
- * the zeros of their groups, with the scales and offsets of their runs (2 KB), and stay in the first-level cache while blocks of rows pass by. A block of 6
- * rows and 16 outputs has its sums of integers in 12 registers; what has been summed up before waits in the tile and meets them once for each run. The first
- * blocks ask for the next piece of weights.
+ * As with float weights (linear/pieces.h), k goes by in pieces: 256 inputs of a panel become levels of 16 bits in
+ * pairs (8 KB), less the zeros of their groups, with the scales and offsets of their runs (2 KB), and stay in L1 while
+ * blocks of rows pass by. A block of 6 rows and 16 outputs has its sums of integers in 12 registers; what has been
+ * summed up before waits in the tile and meets them once for each run. The first blocks prefetch the next piece of
+ * weights.
  *
  * x lies as [piece][block][unit][MANY_X][mr], so that blocks of a piece are one stream. */
 #ifndef QR_KERNELS_CPU_ISA_CODED_MANY_H
@@ -16,7 +17,8 @@
 
 /* ---- x ---- */
 
-/* 32 inputs of mr rows to `to` [MANY_X][mr]. short_run: of 16 inputs. Whole vectors are stored where what is behind them is written next. */
+/* 32 inputs of mr rows to `to` [MANY_X][mr]. short_run: of 16 inputs. Whole vectors are stored where what is behind
+ * them is written next. */
 VF_FN void many_x_make(int32_t *to, const struct whole_x *x, int32_t mr, bool short_run)
 {
 #pragma GCC unroll 2
@@ -43,7 +45,7 @@ VF_FN void many_x_make(int32_t *to, const struct whole_x *x, int32_t mr, bool sh
 
 /* ---- weights ---- */
 
-/* Units [unit, unit + n) of a panel to `to`. apart: whether codes of 5 and 6 bits are (apart.h). */
-void qr_avx2_many_piece(struct many_piece *to, const struct qr_coded_shape *s, bool apart, const uint8_t *panel, int32_t unit, int32_t n);
+/* Units [unit, unit + n) of a panel to `to`. */
+void qr_avx2_many_piece(struct many_piece *to, const struct qr_coded_shape *s, const uint8_t *panel, int32_t unit, int32_t n);
 
 #endif

@@ -1,5 +1,5 @@
-/* many_parts.h - many rows times coded weights by integers (whole.h): what the blocks of products read and write, whatever instructions they take. Without
- * vectors. */
+/* many_parts.h - many rows times coded weights by integers (whole.h): what the blocks of products read and write,
+ * whatever instructions they take. Without vectors. */
 #ifndef QR_KERNELS_CPU_ISA_CODED_MANY_PARTS_H
 #define QR_KERNELS_CPU_ISA_CODED_MANY_PARTS_H
 
@@ -24,19 +24,21 @@ struct many_args {
     float *c;                /* [mr][QR_PANEL]: sums so far */
     const int32_t *x;        /* [n_units][MANY_X][mr] */
     const struct many_piece *piece;
-    const char *ask;         /* weights to ask for: ask_lines of 64 bytes a unit */
-    int32_t ask_lines, n_units;
+    const char *ahead;       /* weights to prefetch: ahead_lines of 64 bytes a unit */
+    int32_t ahead_lines, n_units;
 };
 typedef void many_fn(const struct many_args *m);
 
-/* Blocks of all sizes, [runs of 16 inputs, not 32][with offsets][rows - 1]. All ways give the same bits: their integers are exact. */
+/* Blocks of all sizes, [runs of 16 inputs, not 32][with offsets][rows - 1]. All ways give the same bits: their
+ * integers are exact. */
 struct many_ways {
     many_fn *block[2][2][MANY_ROWS];
 };
 #define MANY_WAYS(kind) {many_##kind##_1, many_##kind##_2, many_##kind##_3, many_##kind##_4, many_##kind##_5, many_##kind##_6}
 #define MANY_TABLE {.block = {{MANY_WAYS(32), MANY_WAYS(32_offset)}, {MANY_WAYS(16), MANY_WAYS(16_offset)}}}
 
-/* The functions of such a table; `many_block(mr, run, offset, m)` is the includer's, TARGET what else it is compiled for. */
+/* The functions of such a table; `many_block(mr, run, offset, m)` is the includer's, TARGET what else it is compiled
+ * for. */
 #define MANY_KIND(TARGET, kind, run, offset, mr)                              \
     TARGET static void many_##kind##_##mr(const struct many_args *m)          \
     {                                                                         \
@@ -61,12 +63,11 @@ extern const struct many_ways qr_avx2_many_plain, qr_avx2_many_vnni; /* the latt
 const struct many_ways *qr_avx2_many_ways(void);
 const struct many_ways *qr_avx512_many_ways(void);
 
-/* What a level brings to avx2's products: the blocks for WHOLE_ROWS_MIN rows and more, its own order of the sum for a norm of x, and whether it packs codes of
- * 5 and 6 bits apart (apart.h) or in lines. */
+/* What a level brings to avx2's products: the blocks for WHOLE_ROWS_MIN rows and more, and its own order of the sum
+ * for a norm of x. */
 struct whole_way {
     const struct many_ways *many;
     float (*sum_of_squares)(const float *x, int64_t n);
-    bool apart;
 };
 
 /* linear for coded weights but E4M3 numbers. A gated product's halves are whole panels. */

@@ -1,27 +1,26 @@
-/* pack.c - rows of coded weights (kernels.h, struct qr_coded_rows) into the panels of coded.h, and single rows of them read back.
+/* pack.c - rows of coded weights (kernels.h, struct qr_coded_rows) into the panels of coded.h. Compiled for avx2,
+ * whose panels avx512 has as well, and amx.
  *
- * A source fills 16 rows, a byte for each code, into the worker's scratch memory; they stay in L2 while the panel is made of them. Whole panels are transposed
- * in registers. Where a panel begins or ends with rows of another source, or inputs end within a block, rows go one by one.
- * Guarantee: both ways give the same bytes, whatever the rows that share a panel were packed with, and a scale is kept as qr_coded_half keeps it.
- * Thread: items run on the queue's workers, each with panels of its own. */
+ * A source fills 16 rows, a byte for each code, into the worker's scratch memory; they stay in L2 while the panel is
+ * made of them, block by block. The codes of 32 inputs are interleaved in registers. Where a panel begins or ends with
+ * rows of another source, a block is made of zeros and what is there, and then joined with what the panel has.
+ * Guarantee: the bytes are the same whatever rows share a call, and a scale is kept as qr_coded_half keeps it. Thread:
+ * items run on the queue's workers, each with panels of its own. */
 #include "kernels/cpu/isa/coded/coded.h"
 
 #include "base/mem.h"
-#include "kernels/cpu/isa/coded/numbers.h"
-#include "kernels/cpu/isa/coded/planes.h"
-#include "kernels/cpu/isa/coded/squeeze.h"
-#include "kernels/cpu/isa/coded/turn.h"
+#ifdef QR_ISA_amx
+#include "kernels/cpu/amx/coded_interleave.h"
+#else
+#include "kernels/cpu/isa/coded/interleave.h"
+#endif
 #include "kernels/cpu/isa/isa.h"
-#include "kernels/cpu/isa/simd.h"
 #include "kernels/cpu/pool.h"
 
 _Static_assert(QR_CODED_ROWS_MAX >= QR_PANEL, "a source fills a panel at once");
 
-#ifdef QR_ISA_avx2
-#define LESS_THE_LEAST(bits) ((bits) < 4 || (bits) == 5 || (bits) == 6) /* what codes are of levels */
-#else
-#define LESS_THE_LEAST(bits) ((bits) < 4)
-#endif
+#define BLOCK_BYTES_MAX (2 * QR_CODED_BLOCK_MAX * QR_PANEL) /* codes of 8 bits, and less of scales and steps */
+#define E4M3_SOME 0x08 /* 2^-6: a code of a group that is NaN */
 
 struct packing {
     uint8_t *dst;
@@ -29,405 +28,144 @@ struct packing {
     struct qr_queue *q;
     struct qr_coded_shape shape;
     uint8_t index[256];   /* of a level, as a byte */
+    int8_t least;         /* what codes are levels less of, but with 4 bits whose levels do not rise by one */
     bool even;            /* levels rise by one */
     int64_t n_in, row0, n_rows, together; /* panels whose rows come at once */
 };
 
-size_t QR_ISA_NAME(coded_packed_bytes)(enum qr_dtype to, int64_t n_out, int64_t n_in)
+/* Outputs [first, first + n) of a panel. */
+struct strip {
+    const struct packing *p;
+    struct qr_coded_rows rows; /* of output `first` on */
+    int32_t first, n;
+    float by[QR_PANEL];        /* what scales are multiplied by; 0 where one of them has no place */
+};
+
+size_t QR_CODED_NAME(coded_packed_bytes)(enum qr_dtype to, int64_t n_out, int64_t n_in)
 {
     QR_ASSERT(qr_dtype_is_coded(to));
     QR_ASSERT(n_out >= 0 && n_in >= 0);
-    return (size_t)((n_out + QR_PANEL - 1) / QR_PANEL) * (size_t)qr_coded_shape_of(to, n_in).panel_bytes;
+    return qr_coded_elsewhere(to)
+               ? 0
+               : (size_t)((n_out + QR_PANEL - 1) / QR_PANEL) * (size_t)qr_coded_shape_of(to, n_in).panel_bytes;
 }
 
-/* qr_coded_half's bits. */
-static uint16_t half_of(float x, float factor)
+/* Unit u of x [n][n_units] as f16, qr_coded_half's bits: factors are powers of two. */
+static void put_halves(uint8_t *to, const struct strip *s, const float *x, int64_t u)
 {
-    return isnan(factor) ? 0 : _cvtss_sh(x / factor, _MM_FROUND_TO_NEAREST_INT);
-}
-
-/* Scales, offsets and steps of output o of a panel. */
-static void put_scales(const struct packing *p, uint8_t *panel, int64_t o, const struct qr_coded_rows *row, float factor)
-{
-    const struct qr_coded_shape *s = &p->shape;
-    const int64_t n_units = qr_coded_n_units(s->f, p->n_in), n_groups = qr_coded_n_groups(s->f, p->n_in);
-    const int32_t units = s->block_shift - s->unit_shift, groups = s->block_shift - s->group_shift;
-    uint8_t *blocks = panel + s->head_bytes;
-    for (int64_t u = 0; u < n_units; u++) {
-        uint16_t *to = (uint16_t *)(void *)(blocks + (u >> units) * s->block_bytes) + (u & ((1 << units) - 1)) * QR_PANEL + o;
-        to[0] = half_of(row->scale[u], factor);
-        if (s->f.offset)
-            to[s->offset_at / 2] = half_of(row->offset[u], factor);
-    }
-    for (int64_t g = 0; g < n_groups && (row->step || row->offset_step); g++) {
-        uint8_t *to = blocks + (g >> groups) * s->block_bytes + (g & ((1 << groups) - 1)) * QR_PANEL + o;
-        if (row->step)
-            to[s->step_at] = (uint8_t)row->step[g];
-        if (row->offset_step)
-            to[s->offset_step_at] = (uint8_t)row->offset_step[g];
+    const int64_t n_units = qr_coded_n_units(s->p->shape.f, s->p->n_in);
+    float v[QR_PANEL] = {0};
+    for (int32_t r = 0; r < s->n; r++)
+        v[s->first + r] = x[r * n_units + u];
+    for (int32_t i = 0; i < QR_PANEL; i += 8) {
+        const __m256 kept = _mm256_mul_ps(_mm256_loadu_ps(v + i), _mm256_loadu_ps(s->by + i));
+        _mm_storeu_si128((__m128i *)(void *)(to + i * 2), _mm256_cvtps_ph(kept, _MM_FROUND_TO_NEAREST_INT));
     }
 }
 
-/* Of E4M3 codes. */
-static void put_numbers_scales(const struct packing *p, uint8_t *panel, int64_t o, const struct qr_coded_rows *row)
+/* Groups [g, end) of step [n][n_groups]. */
+static void put_steps(uint8_t *to, const struct strip *s, const int8_t *step, int64_t g, int64_t end)
 {
-    const struct qr_coded_shape *s = &p->shape;
-    for (int64_t u = 0; u < s->n_blocks; u++) {
-        const float kept = qr_coded_e4m3_kept(row, s->f, p->n_in, u);
-        memcpy(panel + u * s->block_bytes + o * (int64_t)sizeof kept, &kept, sizeof kept);
+    const int64_t n_groups = qr_coded_n_groups(s->p->shape.f, s->p->n_in);
+    for (int64_t i = g; i < end; i++, to += QR_PANEL)
+        for (int32_t r = 0; r < s->n; r++)
+            to[s->first + r] = (uint8_t)step[r * n_groups + i];
+}
+
+static void put_e4m3_scales(uint8_t *to, const struct strip *s, int64_t u)
+{
+    const struct packing *p = s->p;
+    for (int32_t r = 0; r < s->n; r++) {
+        const struct qr_coded_rows row = qr_coded_row(&s->rows, p->shape.f, p->n_in, r);
+        const float kept = qr_coded_e4m3_kept(&row, p->shape.f, p->n_in, u);
+        memcpy(to + (s->first + r) * (int32_t)sizeof kept, &kept, sizeof kept);
     }
 }
 
-/* Where tables of a scale are computed with (amx/coded_table.h), one that is 0 or no number must not meet codes that add to its exponent. */
-static void settle_codes(const struct packing *p, uint8_t *panel, int64_t o)
-{
-#ifdef QR_ISA_amx
-    const struct qr_coded_shape *s = &p->shape;
-    for (int64_t u = 0; u < s->n_blocks; u++) {
-        uint8_t *block = panel + u * s->block_bytes;
-        float kept;
-        memcpy(&kept, block + o * (int64_t)sizeof kept, sizeof kept);
-        for (int32_t in = 0; (kept == 0 || isnan(kept)) && in < s->f.group; in++)
-            block[s->codes_at + turn_pairs_at(in, (int32_t)o)] = kept == 0 ? 0 : 0x08;
-    }
-#else
-    (void)p, (void)panel, (void)o;
-#endif
-}
-
-/* 16 levels, of which n are there, zeros behind them: as they are, with 4 bits their indices, with less (at avx2 with 5 and 6, too) what they are above the
- * least. */
-VF_FN __m128i codes_of(const struct packing *p, const int8_t *level, int64_t n)
-{
-    _Alignas(16) uint8_t some[16] = {0};
-    if (n < 16)
-        level = memcpy(some, level, (size_t)n);
-    const __m128i v = _mm_loadu_si128((const __m128i *)(const void *)level);
-    if (LESS_THE_LEAST(p->shape.f.bits))
-        return _mm_and_si128(_mm_sub_epi8(v, _mm_set1_epi8((char)qr_coded_least(p->shape.f))), _mm_set1_epi8((char)((1 << p->shape.f.bits) - 1)));
-    if (p->shape.f.bits != 4)
-        return v;
-    if (p->even)
-        return _mm_and_si128(_mm_sub_epi8(v, _mm_set1_epi8(p->rows->levels[0])), _mm_set1_epi8(15));
-    _mm_store_si128((__m128i *)(void *)some, v);
-    for (int j = 0; j < 16; j++)
-        some[j] = p->index[some[j]];
-    return _mm_load_si128((const __m128i *)(const void *)some);
-}
-
-/* Codes of outputs [o, o + n) of a panel, whose rows of levels lie one after the other. */
-VF_FN void put_levels(const struct packing *p, uint8_t *panel, const int8_t *level, int32_t o, int32_t n, int32_t bits)
-{
-    const struct qr_coded_shape *s = &p->shape;
-    for (int64_t k = 0; k < p->n_in; k += 16) {
-        uint8_t *codes = panel + s->head_bytes + (k >> s->block_shift) * s->block_bytes + s->codes_at;
-        for (int32_t quad = o / 4; quad * 4 < o + n; quad++) {
-            __m128i v[4];
-            for (int32_t i = 0, row = quad * 4 - o; i < 4; i++, row++)
-                v[i] = row >= 0 && row < n ? codes_of(p, level + row * p->n_in + k, p->n_in - k) : _mm_setzero_si128();
-            put_four(bits, codes, k & ((1 << s->block_shift) - 1), quad, v, n < QR_PANEL);
-        }
-    }
-}
-
-#ifdef QR_ISA_amx
-/* put_four for 64 inputs: of four outputs' rows. */
-VF_FN void put_64(uint8_t *codes, int64_t k, int32_t quad, const int8_t *level, int64_t n_in, __m512i least)
-{
-    const __m512i half = _mm512_set1_epi8(15);
-    const __m512i low = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11), high = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
-    __m512i v[4];
-    for (int i = 0; i < 4; i++)
-        v[i] = _mm512_and_si512(_mm512_sub_epi8(_mm512_loadu_si512(level + i * n_in), least), half);
-    const __m512i ab = _mm512_or_si512(v[0], _mm512_slli_epi16(v[1], 4)), cd = _mm512_or_si512(v[2], _mm512_slli_epi16(v[3], 4));
-    const __m512i first = _mm512_unpacklo_epi8(ab, cd), second = _mm512_unpackhi_epi8(ab, cd);
-    uint8_t *to = codes + k / 32 * 256 + quad * 64;
-    _mm512_storeu_si512(to, _mm512_permutex2var_epi64(first, low, second));
-    _mm512_storeu_si512(to + 256, _mm512_permutex2var_epi64(first, high, second));
-}
-
-/* All codes of a panel with 4 bits, whose levels rise by one. False: this is none of those, nothing was written. */
-static bool put_whole(const struct packing *p, uint8_t *panel, const int8_t *level, int32_t n)
-{
-    const struct qr_coded_shape *s = &p->shape;
-    if (n != QR_PANEL || s->f.bits != 4 || !p->even || p->n_in % 64 != 0)
-        return false;
-    const __m512i least = _mm512_set1_epi8(p->rows->levels[0]);
-    for (int64_t k = 0; k < p->n_in; k += 64) {
-        uint8_t *codes = panel + s->head_bytes + (k >> s->block_shift) * s->block_bytes + s->codes_at;
-        for (int32_t quad = 0; quad < QR_PANEL / 4; quad++)
-            put_64(codes, k & ((1 << s->block_shift) - 1), quad, level + 4 * quad * p->n_in + k, p->n_in, least);
-    }
-    return true;
-}
-#elif defined QR_ISA_avx512
-/* All codes of a panel with 4 or 8 bits, 64 inputs of 16 rows at a time. False: levels do not rise by one, nothing was written. */
-static bool put_whole(const struct packing *p, uint8_t *panel, const int8_t *level, int32_t n)
-{
-    const struct qr_coded_shape *s = &p->shape;
-    const bool four = s->f.bits == 4;
-    if (n != QR_PANEL || (four && !p->even) || p->n_in % 64 != 0)
-        return false;
-    const __m512i least = _mm512_set1_epi8(four ? p->rows->levels[0] : 0), mask = _mm512_set1_epi8(four ? 15 : -1);
-    for (int64_t k = 0; k < p->n_in; k += 64) {
-        uint8_t *to = panel + s->head_bytes + (k >> s->block_shift) * s->block_bytes + qr_coded_codes_at(s, (int32_t)k);
-        vf t[QR_PANEL] QR_UNINITIALIZED; /* t[i]: inputs 4 i to 4 i + 3 of all rows */
-        for (int32_t o = 0; o < QR_PANEL; o++)
-            t[o] = _mm512_castsi512_ps(_mm512_and_si512(_mm512_sub_epi8(_mm512_loadu_si512(level + o * p->n_in + k), least), mask));
-        vf_transpose(t);
-        for (int32_t i = 0; i < QR_PANEL && !four; i++)
-            _mm512_storeu_si512(to + i * QR_CODED_LINE, _mm512_castps_si512(t[i]));
-        for (int32_t i = 0; i < QR_PANEL && four; i += 2)
-            _mm512_storeu_si512(to + i / 2 * QR_CODED_LINE,
-                                _mm512_or_si512(_mm512_castps_si512(t[i]), _mm512_slli_epi16(_mm512_castps_si512(t[i + 1]), 4)));
-    }
-    return true;
-}
-#else
-static bool put_whole(const struct packing *p, uint8_t *panel, const int8_t *level, int32_t n)
-{
-    (void)p, (void)panel, (void)level, (void)n;
-    return false;
-}
-#endif
-
-/* Codes of outputs [o, o + n) of 2, 3, 5 or 6 bits: a block's codes lie in bytes until all are there, of 2 and 3 in halves of bytes. */
-VF_FN void put_squeezed(const struct packing *p, uint8_t *panel, const int8_t *level, int32_t o, int32_t n, int32_t bits)
-{
-    const struct qr_coded_shape *s = &p->shape;
-    const int64_t block = (int64_t)1 << s->block_shift;
-    _Alignas(64) uint8_t bytes[QR_CODED_BLOCK_MAX * QR_PANEL] QR_UNINITIALIZED;
-    for (int64_t b = 0; b < s->n_blocks; b++) {
-        for (int64_t in = 0, k = b << s->block_shift; in < block; in += 16, k += 16)
-            for (int32_t quad = 0; quad < 4; quad++) {
-                __m128i v[4];
-                for (int32_t i = 0, row = quad * 4 - o; i < 4; i++, row++)
-                    v[i] = row >= 0 && row < n && k < p->n_in ? codes_of(p, level + row * p->n_in + k, p->n_in - k) : _mm_setzero_si128();
-                put_four(bits < 4 ? 4 : bits, bytes, in, quad, v, false);
-            }
-        uint8_t *codes = panel + s->head_bytes + b * s->block_bytes + s->codes_at;
-        if (bits < 4)
-            fours_join(codes, bytes, bits, block / 32, n < QR_PANEL);
-        else
-#ifdef QR_ISA_avx2
-            apart_join(codes, bytes, bits, block / 32, n < QR_PANEL);
-#else
-            coded_squeeze(codes, bytes, bits, block * QR_PANEL / QR_CODED_LINE, n < QR_PANEL);
-#endif
-    }
-}
-
-/* Of 2 and 3 bits. */
-static __attribute__((noinline)) void put_fours(const struct packing *p, uint8_t *panel, const int8_t *level, int32_t o, int32_t n)
-{
-    if (p->shape.f.bits == 2)
-        put_squeezed(p, panel, level, o, n, 2);
-    else
-        put_squeezed(p, panel, level, o, n, 3);
-}
-
-static void pack_rows(const struct packing *p, uint8_t *panel, const struct qr_coded_rows *own, int32_t o, int32_t n)
+/* 32 levels, of which n are there, as codes. */
+VF_FN __m256i codes_32(const struct packing *p, const int8_t *level, int64_t n)
 {
     const struct qr_coded_format f = p->shape.f;
-    for (int32_t r = 0; r < n; r++) {
-        const struct qr_coded_rows row = qr_coded_row(own, f, p->n_in, r);
-        if (f.e4m3) {
-            put_numbers_scales(p, panel, o + r, &row);
-            continue;
-        }
-        const float factor = qr_coded_factor(&row, f, p->n_in);
-        memcpy(panel + (o + r) * (int32_t)sizeof factor, &factor, sizeof factor);
-        put_scales(p, panel, o + r, &row, factor);
+    int8_t some[32] QR_UNINITIALIZED;
+    if (n < 32) {
+        memset(some, 0, sizeof some);
+        level = memcpy(some, level, (size_t)n);
     }
-    if (f.e4m3) {
-        put_levels(p, panel, own->level, o, n, QR_CODED_E4M3);
-        for (int32_t r = 0; r < n; r++)
-            settle_codes(p, panel, o + r);
-        return;
-    }
-    if (f.bits == 8)
-        put_levels(p, panel, own->level, o, n, 8);
-    else if (f.bits == 6)
-        put_squeezed(p, panel, own->level, o, n, 6);
-    else if (f.bits == 5)
-        put_squeezed(p, panel, own->level, o, n, 5);
-    else if (f.bits < 4)
-        put_fours(p, panel, own->level, o, n);
-    else
-        put_levels(p, panel, own->level, o, n, 4);
+    for (int32_t i = 0; f.bits == 4 && !p->even && i < 32; i++)
+        some[i] = (int8_t)p->index[(uint8_t)level[i]];
+    if (f.bits == 4 && !p->even)
+        return _mm256_loadu_si256((const __m256i *)(const void *)some);
+    const __m256i v =
+        _mm256_sub_epi8(_mm256_loadu_si256((const __m256i *)(const void *)level), _mm256_set1_epi8(p->least));
+    return _mm256_and_si256(v, _mm256_set1_epi8((char)((1 << f.bits) - 1)));
 }
 
-/* ---- whole panels ---- */
-
-/* What 16 outputs' scales are multiplied by, and which are kept: one by its factor, a power of two. */
-struct factors {
-    float by[QR_PANEL];
-    uint16_t keep[QR_PANEL]; /* 0: the factor is NaN */
-};
-
-static void put_factors(const struct packing *p, struct factors *to, uint8_t *panel, const struct qr_coded_rows *rows)
+/* Codes of inputs [k, end), the first of a block. Those of an E4M3 group whose scale is 0 or none are 0 or E4M3_SOME:
+ * nothing depends on them, and where tables of a scale are computed with (amx/coded_table.h), they must not add to its
+ * exponent. */
+static void put_codes(uint8_t *to, const struct strip *s, int64_t k, int64_t end, const float *e4m3_scale)
 {
-    for (int32_t o = 0; o < QR_PANEL; o++) {
-        const struct qr_coded_rows row = qr_coded_row(rows, p->shape.f, p->n_in, o);
-        const float factor = qr_coded_factor(&row, p->shape.f, p->n_in);
-        memcpy(panel + o * (int32_t)sizeof factor, &factor, sizeof factor);
-        to->by[o] = isnan(factor) ? 1 : 1 / factor;
-        to->keep[o] = isnan(factor) ? 0 : UINT16_MAX;
-    }
-}
-
-/* x [16][n_units] as halves, from byte `at` of each block on. */
-static void put_units(const struct packing *p, uint8_t *panel, int32_t at, const float *x, const struct factors *f)
-{
-    const struct qr_coded_shape *s = &p->shape;
-    const int64_t n_units = qr_coded_n_units(s->f, p->n_in);
-    const int32_t units = s->block_shift - s->unit_shift;
-    for (int64_t u = 0; u < n_units; u += VF_LEN)
-        for (int32_t o = 0; o < QR_PANEL; o += VF_LEN) {
-            vf t[VF_LEN] QR_UNINITIALIZED;
-            uint16_t keep[VF_LEN];
-            memcpy(keep, f->keep + o, sizeof keep);
-            for (int32_t r = 0; r < VF_LEN; r++)
-                t[r] = vf_load_n(x + (o + r) * n_units + u, n_units - u < VF_LEN ? n_units - u : VF_LEN);
-            vf_transpose(t);
-            for (int32_t i = 0; i < VF_LEN && u + i < n_units; i++) {
-                uint8_t *to = panel + s->head_bytes + ((u + i) >> units) * s->block_bytes + at + (((u + i) & ((1 << units) - 1)) * QR_PANEL + o) * 2;
-#ifdef QR_ISA_avx2
-                const __m128i half = _mm256_cvtps_ph(vf_mul(t[i], vf_load(f->by + o)), _MM_FROUND_TO_NEAREST_INT);
-                _mm_storeu_si128((__m128i *)(void *)to, _mm_and_si128(half, _mm_loadu_si128((const __m128i *)(const void *)keep)));
-#else
-                const __m256i half = _mm512_cvtps_ph(vf_mul(t[i], vf_load(f->by + o)), _MM_FROUND_TO_NEAREST_INT);
-                _mm256_storeu_si256((__m256i *)(void *)to, _mm256_and_si256(half, _mm256_loadu_si256((const __m256i *)(const void *)keep)));
-#endif
-            }
-        }
-}
-
-/* step [16][n_groups], from byte `at` of each block on: 16 by 16 bytes at a time. */
-static void put_steps(const struct packing *p, uint8_t *panel, int32_t at, const int8_t *step)
-{
-    const struct qr_coded_shape *s = &p->shape;
-    const int64_t n_groups = qr_coded_n_groups(s->f, p->n_in);
-    const int32_t groups = s->block_shift - s->group_shift;
-    for (int64_t g = 0; g < n_groups; g += 16) {
-        const int64_t n = n_groups - g < 16 ? n_groups - g : 16;
-        _Alignas(64) int8_t some[16 * 16] = {0};
-        uint8_t turned[16 * 16] QR_UNINITIALIZED;
-        for (int32_t o = 0; o < QR_PANEL; o++)
-            memcpy(some + 16 * o, step + o * n_groups + g, n == 16 ? 16 : (size_t)n);
-        turn_bytes(turned, some, 16);
-        for (int64_t i = 0; i < n; i++)
-            memcpy(panel + s->head_bytes + ((g + i) >> groups) * s->block_bytes + at + ((g + i) & ((1 << groups) - 1)) * QR_PANEL, turned + 16 * i, QR_PANEL);
-    }
-}
-
-#ifdef QR_ISA_avx512
-#define BY_LINES(bits) ((bits) == 5 || (bits) == 6)
-#elif defined QR_ISA_amx
-#define BY_LINES(bits) ((bits) == 5 || (bits) == 6)
-#else
-#define BY_LINES(bits) true
-#endif
-
-/* 32 codes of a row. */
-VF_FN __m256i codes_32(const struct packing *p, const int8_t *level, int32_t bits)
-{
-    const __m256i v = _mm256_loadu_si256((const __m256i *)(const void *)level);
-    if (bits == 4 && !p->even)
-        return _mm256_set_m128i(codes_of(p, level + 16, 16), codes_of(p, level, 16));
-    const int32_t least = bits == 4 ? p->rows->levels[0] : LESS_THE_LEAST(bits) ? qr_coded_least(p->shape.f) : 0;
-    return _mm256_and_si256(_mm256_sub_epi8(v, _mm256_set1_epi8((char)least)), _mm256_set1_epi8((char)((1 << bits) - 1)));
-}
-
-VF_FN void put_lines(const struct packing *p, uint8_t *panel, const int8_t *level, const int32_t bits)
-{
-    const struct qr_coded_shape *s = &p->shape;
-    for (int64_t k = 0; k < p->n_in; k += PLANES_IN) {
+    const struct packing *p = s->p;
+    for (; k < end; k += 32, to += 64 * p->shape.f.bits) {
         __m256i v[QR_PANEL] QR_UNINITIALIZED;
-        for (int32_t o = 0; o < QR_PANEL; o++)
-            v[o] = codes_32(p, level + o * p->n_in + k, bits);
-        planes_put(bits, panel + s->head_bytes + (k >> s->block_shift) * s->block_bytes + s->codes_at, k & ((1 << s->block_shift) - 1), v);
+        for (int32_t o = 0; o < QR_PANEL; o++) {
+            const int32_t r = o - s->first;
+            v[o] = r >= 0 && r < s->n ? codes_32(p, s->rows.level + r * p->n_in + k, end - k) : _mm256_setzero_si256();
+            if (p->shape.f.e4m3 && !(fabsf(e4m3_scale[o]) > 0))
+                v[o] = _mm256_set1_epi8(e4m3_scale[o] == 0 ? 0 : E4M3_SOME);
+        }
+        interleave_32(to, p->shape.f, v);
     }
 }
 
-/* The codes of a panel of whole blocks. */
-static void put_codes(const struct packing *p, uint8_t *panel, const int8_t *level)
+/* What the strip has of block b. */
+static void put_block(uint8_t *to, const struct strip *s, int64_t b)
 {
-    const int32_t bits = p->shape.f.bits;
-    if (BY_LINES(5) && bits == 5)
-        put_lines(p, panel, level, 5);
-    else if (BY_LINES(6) && bits == 6)
-        put_lines(p, panel, level, 6);
-    else if (BY_LINES(4) && bits == 4)
-        put_lines(p, panel, level, 4);
-    else if (BY_LINES(8) && bits == 8)
-        put_lines(p, panel, level, 8);
-    else if (BY_LINES(2) && bits == 2)
-        put_lines(p, panel, level, 2);
-    else if (BY_LINES(3) && bits == 3)
-        put_lines(p, panel, level, 3);
-    else if (bits < 4)
-        put_fours(p, panel, level, 0, QR_PANEL);
-    else if (put_whole(p, panel, level, QR_PANEL))
-        return;
-    else if (bits == 8)
-        put_levels(p, panel, level, 0, QR_PANEL, 8);
-    else
-        put_levels(p, panel, level, 0, QR_PANEL, 4);
-}
-
-static void pack_panel(const struct packing *p, uint8_t *panel, const struct qr_coded_rows *rows)
-{
-    const struct qr_coded_shape *s = &p->shape;
-    QR_UNINITIALIZED struct factors f;
-    put_factors(p, &f, panel, rows);
-    put_units(p, panel, 0, rows->scale, &f);
-    if (s->f.offset)
-        put_units(p, panel, s->offset_at, rows->offset, &f);
-    if (rows->step)
-        put_steps(p, panel, s->step_at, rows->step);
-    if (rows->offset_step)
-        put_steps(p, panel, s->offset_step_at, rows->offset_step);
-    put_codes(p, panel, rows->level);
-}
-
-/* ---- whole panels of E4M3 codes ---- */
-
-/* What is kept of the scales of a block, where one of its codes may be no number. */
-static void put_kept(const struct packing *p, uint8_t *block, const struct qr_coded_rows *rows, int64_t u)
-{
-    float kept[QR_PANEL];
-    for (int32_t o = 0; o < QR_PANEL; o++) {
-        const struct qr_coded_rows row = qr_coded_row(rows, p->shape.f, p->n_in, o);
-        kept[o] = qr_coded_e4m3_kept(&row, p->shape.f, p->n_in, u);
+    const struct qr_coded_shape *h = &s->p->shape;
+    const int64_t k = b << h->block_shift, left = s->p->n_in - k,
+                  end = left < 1 << h->block_shift ? s->p->n_in : k + (1 << h->block_shift);
+    const int64_t group = k >> h->group_shift, end_group = (end + (1 << h->group_shift) - 1) >> h->group_shift;
+    uint8_t *at = to;
+    for (int64_t u = k >> h->unit_shift; u << h->unit_shift < end && !h->f.e4m3; u++, at += 2 * QR_PANEL) {
+        put_halves(at, s, s->rows.scale, u);
+        if (h->f.offset)
+            put_halves(at + h->offset_at, s, s->rows.offset, u);
     }
-    memcpy(block, kept, sizeof kept);
+    if (h->f.e4m3)
+        put_e4m3_scales(to, s, b);
+    if (s->rows.step)
+        put_steps(to + h->step_at, s, s->rows.step, group, end_group);
+    if (s->rows.offset_step)
+        put_steps(to + h->offset_step_at, s, s->rows.offset_step, group, end_group);
+    put_codes(to + h->codes_at, s, k, end, (const float *)(const void *)to);
 }
 
-static void pack_numbers(const struct packing *p, uint8_t *panel, const struct qr_coded_rows *rows)
+/* Outputs [first, first + n) of a panel. */
+static void pack_panel(const struct packing *p, uint8_t *panel, const struct qr_coded_rows *rows, int32_t first,
+                       int32_t n)
 {
-    const struct qr_coded_shape *s = &p->shape;
-    const uint8_t *row[QR_PANEL];
-    bool odd = false;
-    for (int32_t o = 0; o < QR_PANEL; o++)
-        row[o] = (const uint8_t *)rows->level + o * p->n_in;
-    for (int64_t u = 0; u < s->n_blocks; u++) {
-        uint8_t *block = panel + u * s->block_bytes;
-        const int64_t begin = u << s->block_shift, end = begin + s->f.group < p->n_in ? begin + s->f.group : p->n_in;
-        float kept[QR_PANEL];
-        if (numbers_block(block + s->codes_at, row, begin, end)) {
-            put_kept(p, block, rows, u);
-            odd = true;
+    const struct qr_coded_shape *h = &p->shape;
+    struct strip s = {.p = p, .rows = *rows, .first = first, .n = n};
+    for (int32_t r = 0; r < n && !h->f.e4m3; r++) {
+        const struct qr_coded_rows row = qr_coded_row(rows, h->f, p->n_in, r);
+        const float factor = qr_coded_factor(&row, h->f, p->n_in);
+        memcpy(panel + (first + r) * (int32_t)sizeof factor, &factor, sizeof factor);
+        s.by[first + r] = isnan(factor) ? 0 : 1 / factor;
+    }
+    if (h->f.bits == 4)
+        memcpy(panel + QR_CODED_LEVELS_AT, p->rows->levels, sizeof p->rows->levels);
+    panel += h->head_bytes;
+    for (int64_t b = 0; b < h->n_blocks; b++, panel += h->block_bytes) {
+        _Alignas(64) uint8_t part[BLOCK_BYTES_MAX] QR_UNINITIALIZED;
+        if (n == QR_PANEL) {
+            put_block(panel, &s, b);
             continue;
         }
-        for (int32_t o = 0; o < QR_PANEL; o++) {
-            kept[o] = qr_coded_e4m3_scale(row[o], 0, rows->scale[o * s->n_blocks + u]);
-            odd = odd || !(fabsf(kept[o]) > 0);
-        }
-        memcpy(block, kept, sizeof kept);
+        memset(part, 0, (size_t)h->block_bytes);
+        put_block(part, &s, b);
+        for (int32_t i = 0; i < h->block_bytes; i++)
+            panel[i] |= part[i];
     }
-    for (int32_t o = 0; odd && o < QR_PANEL; o++)
-        settle_codes(p, panel, o);
 }
 
 /* Rows [first, end) of dst, which the source fills at once. */
@@ -441,15 +179,8 @@ static void pack_filled(const struct packing *p, int64_t first, int64_t end, voi
         const int64_t o = row % QR_PANEL;
         uint8_t *dst = p->dst + row / QR_PANEL * p->shape.panel_bytes;
         n = end - row < QR_PANEL - o ? end - row : QR_PANEL - o;
-        if (f.bits == 4)
-            memcpy(dst + QR_CODED_LEVELS_AT, p->rows->levels, sizeof p->rows->levels);
         const struct qr_coded_rows some = qr_coded_row(&rows, f, p->n_in, row - first);
-        if (n == QR_PANEL && f.e4m3)
-            pack_numbers(p, dst, &some);
-        else if (n == QR_PANEL && p->n_in % (1 << p->shape.block_shift) == 0)
-            pack_panel(p, dst, &some);
-        else
-            pack_rows(p, dst, &some, (int32_t)o, (int32_t)n);
+        pack_panel(p, dst, &some, (int32_t)o, (int32_t)n);
     }
 }
 
@@ -464,66 +195,36 @@ static void pack_item(const void *arg, int32_t item, int32_t worker)
 /* As many panels at once as the source likes, a worker's memory holds, and leave every thread a few items. */
 static int64_t panels_together(const struct packing *p, int64_t n_panels)
 {
-    const int64_t room = (int64_t)p->q->own_bytes / qr_coded_rows_bytes(p->shape.f, p->n_in, QR_PANEL), share = n_panels / (4 * p->q->n_threads);
+    const int64_t room = (int64_t)p->q->own_bytes / qr_coded_rows_bytes(p->shape.f, p->n_in, QR_PANEL),
+                  share = n_panels / (4 * p->q->n_threads);
     int64_t n = p->rows->together < room ? p->rows->together : room;
     n = n < share || p->q->n_threads == 1 ? n : share;
     return n > 1 ? n : 1;
 }
 
-void QR_ISA_NAME(linear_pack_coded)(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t n_out, int64_t n_in, int64_t row0,
-                                    const struct qr_coded_source *rows, int64_t n_rows)
+void QR_CODED_NAME(linear_pack_coded)(struct qr_queue *q, void *dst, enum qr_dtype to, int64_t n_out, int64_t n_in,
+                                      int64_t row0, const struct qr_coded_source *rows, int64_t n_rows)
 {
     QR_ASSERT(dst != NULL && rows != NULL && rows->fill != NULL);
     QR_ASSERT(row0 >= 0 && n_rows >= 0 && row0 + n_rows <= n_out);
-    QR_ASSERT(qr_dtype_is_coded(to) && n_in > 0 && n_in <= qr_linear_inputs_max(to));
-    struct packing p = {.dst = dst, .rows = rows, .q = q, .shape = qr_coded_shape_of(to, n_in), .even = true, .n_in = n_in, .row0 = row0, .n_rows = n_rows};
+    QR_ASSERT(qr_dtype_is_coded(to) && !qr_coded_elsewhere(to) && n_in > 0 && n_in <= qr_linear_inputs_max(to));
+    struct packing p = {.dst = dst,
+                        .rows = rows,
+                        .q = q,
+                        .shape = qr_coded_shape_of(to, n_in),
+                        .least = (int8_t)INTERLEAVE_LEAST(qr_dtype_coded(to)),
+                        .even = true,
+                        .n_in = n_in,
+                        .row0 = row0,
+                        .n_rows = n_rows};
     QR_ASSERT(qr_coded_rows_bytes(p.shape.f, n_in, QR_PANEL) <= (int64_t)q->own_bytes);
     for (int32_t i = 0; i < QR_COUNT(rows->levels); i++) {
         p.index[(uint8_t)rows->levels[i]] = (uint8_t)i;
         p.even = p.even && rows->levels[i] == rows->levels[0] + i;
     }
+    if (p.shape.f.bits == 4)
+        p.least = rows->levels[0];
     const int64_t n_panels = n_rows > 0 ? (row0 + n_rows - 1) / QR_PANEL - row0 / QR_PANEL + 1 : 0;
     p.together = panels_together(&p, n_panels);
     qr_queue_run(q, pack_item, &p, (n_panels + p.together - 1) / p.together);
-}
-
-/* ---- rows read back ---- */
-
-/* What the weights of input k's group are made of, for one output. */
-static void read_scales(float *scale, float *offset, const struct qr_coded_shape *s, const uint8_t *block, int32_t in, int32_t row, float factor)
-{
-    if (s->f.e4m3) {
-        *scale = ((const float *)(const void *)block)[row];
-        *offset = 0;
-        return;
-    }
-    const uint16_t *unit = (const uint16_t *)(const void *)block + (in >> s->unit_shift) * QR_PANEL + row;
-    const int8_t *step = (const int8_t *)block + (in >> s->group_shift) * QR_PANEL + row;
-    *scale = qr_f16_to_f32(unit[0]) * factor;
-    *offset = s->f.offset ? qr_f16_to_f32(unit[s->offset_at / 2]) * factor : 0;
-    if (s->f.steps)
-        *scale *= step[s->step_at];
-    if (s->f.steps && s->f.offset)
-        *offset *= step[s->offset_step_at];
-    if (s->f.zero)
-        *offset = -(*scale * step[s->offset_step_at]);
-}
-
-void QR_ISA_NAME(coded_row)(float *out, enum qr_dtype t, const uint8_t *panel, int32_t row, int64_t n_in, float scale)
-{
-    QR_ASSERT(out != NULL && panel != NULL);
-    QR_ASSERT(row >= 0 && row < QR_PANEL);
-    const struct qr_coded_shape s = qr_coded_shape_of(t, n_in);
-    const int8_t *levels = (const int8_t *)panel + QR_CODED_LEVELS_AT;
-    float factor = 1, by = 0, offset = 0;
-    if (!s.f.e4m3)
-        memcpy(&factor, panel + row * (int32_t)sizeof factor, sizeof factor);
-    for (int32_t k = 0; k < n_in; k++) {
-        const uint8_t *block = qr_coded_block(&s, panel, k);
-        const int32_t in = k & ((1 << s.block_shift) - 1);
-        if (k % s.f.group == 0)
-            read_scales(&by, &offset, &s, block, in, row, factor);
-        const int32_t code = code_of(block + s.codes_at, s.f, in, row), level = s.f.bits == 4 ? levels[code] : code;
-        out[k] = scale * qr_bf16_to_f32(qr_f32_to_bf16(fmaf(by, s.f.e4m3 ? qr_e4m3_to_f32((uint8_t)code) : (float)level, offset)));
-    }
 }

@@ -1,27 +1,30 @@
-/* whole.h - products with coded weights (coded.h) by integers, for avx2: the arithmetic, which few rows (few.h) and many have in common. All
- * codes but E4M3 numbers. Included by files that are compiled for avx2.
+/* whole.h - products with coded weights (coded.h) by integers, for avx2: the arithmetic, which few rows (few.h) and
+ * many have in common. All codes but E4M3 numbers. Included by files that are compiled for avx2.
  *
- * A weight is level times scale plus offset and not rounded to anything. x becomes integers of 16 bits, 32 inputs at a time, with a power of two as unit:
+ * A weight is level times scale plus offset and not rounded to anything. x becomes integers of 16 bits, 32 inputs at a
+ * time, with a power of two as unit:
  *     e = the least from -111 on with |x| < 2^e for all of the 32, unit = 2^(e - 15), X = min(x / unit, 32767), rounded to the nearest, even on a tie
- * so X is within a unit of x / unit, and within half of one but for x within 2^(e - 16) of 2^e; numbers whose bits all lie from 2^(e - 1) to 2^(e - 15) are
- * kept as they are. An infinity or NaN among the 32 makes the unit NaN. Inputs that are missing are 0. For each run of inputs that share a scale, 16 with
- * groups of 16 and else 32, in the order of k,
+ * so X is within a unit of x / unit, and within half of one but for x within 2^(e - 16) of 2^e; numbers whose bits all
+ * lie from 2^(e - 1) to 2^(e - 15) are kept as they are. An infinity or NaN among the 32 makes the unit NaN. Inputs
+ * that are missing are 0. For each run of inputs that share a scale, 16 with groups of 16 and else 32, in the order of
+ * k,
  *     I = sum (level - zero) X, S = sum X       exact: |X| <= 2^15, |level - zero| <= 2^8, 2^28 at most; zero 0 where the type has none
  *     acc = fma(float(I) unit, scale, acc)      float(I) is the one rounding of I; unit is at least 2^-126 and I at most 2^28, so the product is exact
  *     acc = fma(float(S) unit, offset, acc)     where the type has offsets; S has 21 bits: exact
- * from acc = 0 on, where scale = f16 factor (step) and offset likewise are exact in f32 (11 + 8 bits). An infinite float(I) unit needs an |x| of 2^114.
- * What I is summed up from is free: levels that go up by one are codes plus a constant, and their sum is that of codes plus the constant times S.
+ * from acc = 0 on, where scale = f16 factor (step), and so offset, is exact in f32 (11 + 8 bits). An infinite float(I)
+ * unit needs an |x| of 2^114. What I is summed up from is free: levels that go up by one are codes plus a constant,
+ * and their sum is that of codes plus the constant times S.
  *
- * Against numbers: each x errs by half a unit (at the top by one), so the sum by less than sum |w| unit, and the chain by 2^-24 of what it has come to at
- * each step.
+ * Against numbers: each x errs by half a unit (at the top by one), so the sum by less than sum |w| unit, and the chain
+ * by 2^-24 of what it has come to at each step.
  *
- * In memory each four inputs are in the order 0 2 1 3, as pairs of 16 bits: so a lane of 32 bits that holds the codes of four inputs of an output becomes
- * two pairs by a shift and a mask, and vpmaddwd multiplies and adds a pair.
+ * In memory each four inputs are in the order 0 2 1 3, as pairs of 16 bits: so a lane of 32 bits that holds the codes
+ * of four inputs of an output becomes two pairs by a shift and a mask, and vpmaddwd multiplies and adds a pair.
  */
 #ifndef QR_KERNELS_CPU_ISA_CODED_WHOLE_H
 #define QR_KERNELS_CPU_ISA_CODED_WHOLE_H
 
-#include "kernels/cpu/isa/coded/avx2.h"
+#include "kernels/cpu/isa/coded/lines.h"
 #include "kernels/cpu/isa/coded/many_parts.h"
 
 /* ---- x ---- */
@@ -30,7 +33,7 @@
 struct whole_x {
     _Alignas(32) int16_t x[WHOLE_K]; /* in the order of whole.h */
     int32_t sum[2];                  /* of each half */
-    float half_ones[2];              /* float(sum) unit, likewise; NaN where the unit is */
+    float half_ones[2];              /* float(sum) unit; NaN where the unit is */
     float unit, ones;                /* ones: of all 32 */
     int32_t all;                     /* sum of all 32 */
 };
@@ -91,18 +94,17 @@ VF_FN void whole_bytes_make(struct whole_bytes *to, const struct whole_x *x)
 
 /* ---- levels ---- */
 
-/* What codes of 2 to 4 bits, and of 5 and 6 that lie apart, stand for: themselves plus `shift`, or, where that is not so for all of them (4 bits), what the
- * table says, in both halves. */
+/* What codes of less than 8 bits stand for: themselves plus `shift`, or, where that is not so for all of them (4
+ * bits), what the table says, in both halves. */
 struct whole_levels {
     vi table;
     int32_t shift;
     bool even;
 };
 
-VF_FN struct whole_levels whole_levels_of(const struct qr_coded_format f, bool apart, const uint8_t *panel)
+VF_FN struct whole_levels whole_levels_of(const struct qr_coded_format f, const uint8_t *panel)
 {
-    const bool less = f.bits < 4 || (apart && (f.bits == 5 || f.bits == 6));
-    struct whole_levels l = {.table = VI(setzero_si256)(), .shift = less ? qr_coded_least(f) : 0, .even = true};
+    struct whole_levels l = {.table = VI(setzero_si256)(), .shift = f.bits < 8 ? qr_coded_least(f) : 0, .even = true};
     if (f.bits != 4)
         return l;
     const __m128i table = _mm_loadu_si128((const __m128i *)(const void *)(panel + QR_CODED_LEVELS_AT));
@@ -114,10 +116,16 @@ VF_FN struct whole_levels whole_levels_of(const struct qr_coded_format f, bool a
     return l;
 }
 
-/* Pairs that a vector of codes becomes: of 8 inputs with 4 bits or less, else of 4. */
-VF_FN int whole_line_pairs(const int bits)
+/* Inputs of a line; whether lines of 32 inputs share what they are of, and `bits` is how many they then are in memory.
+ * */
+VF_FN int whole_line_inputs(const int bits)
 {
-    return coded_line_inputs(bits) / 2;
+    return bits == 8 ? 4 : 8;
+}
+
+VF_FN bool whole_lines_share(const int bits)
+{
+    return bits != 4 && bits != 8;
 }
 
 /* Bytes of both halves to pairs, the sign kept: inputs 0 and 2 of the four, 1 and 3. */
@@ -127,38 +135,18 @@ VF_FN void whole_byte_pairs(vi pairs[2], vi bytes)
     pairs[1] = VI(srai_epi16)(bytes, 8);
 }
 
-/* Half a line of 5 or 6 bits, as coded_widened reads it, so that in each 16 bits the odd input's code is at the top and the even one's below it. */
-VF_FN vi whole_widened(const int bits, const uint8_t *codes)
+/* Levels with 8 bits or a table, else codes, of a vector of 8 outputs, as pairs of inputs: [0] 0 and 2, [1] 1 and 3,
+ * in lines of eight [2] 4 and 6, [3] 5 and 7. codes: this vector's half of the line, or, where lines share it, of the
+ * first of the 32 inputs that line i, known to the compiler, is of. */
+VF_FN void whole_line(const int bits, const bool even, vi pairs[4], const uint8_t *codes, const int i, const struct whole_levels *l)
 {
-    const __m128i low = _mm_loadu_si128((const __m128i *)(const void *)codes), high = _mm_loadu_si128((const __m128i *)(const void *)(codes + 4 * bits - 16));
-    const __m128i six = _mm_setr_epi8(0, 1, 1, 2, 3, 4, 4, 5, 6, 7, 7, 8, 9, 10, 10, 11), five = _mm_setr_epi8(0, 1, 1, 2, 2, 3, 3, 4, 5, 6, 6, 7, 7, 8, 8, 9);
-    const __m128i first = bits == 6 ? six : five, second = _mm_add_epi8(first, _mm_set1_epi8((char)(16 - 2 * bits)));
-    const vi v = VI(shuffle_epi8)(_mm256_set_m128i(high, low), _mm256_set_m128i(second, first));
-    const vi left = bits == 6 ? VI(set1_epi32)(1 << 16 | 16) : _mm256_set1_epi64x((int64_t)1 << 48 | (int64_t)4 << 32 | 16 << 16 | 64);
-    return VI(mullo_epi16)(v, left);
-}
-
-/* Levels, or with 4 bits and `even`, less, or CODED_APART, codes, of a vector of 8 outputs, as pairs of inputs: [0] 0 and 2, [1] 1 and 3, in lines of eight
- * [2] 4 and 6, [3] 5 and 7. codes: this vector's half of the line, or, where lines share it, of the first of the 32 inputs that line i, known to the compiler,
- * is of. offset: whether codes of 5 bits have no sign. */
-VF_FN void whole_line(const int bits, const bool offset, const bool even, vi pairs[4], const uint8_t *codes, const int i, const struct whole_levels *l)
-{
-    if (bits <= 4) {
-        const vi v = bits == 4 ? VI_LOAD(codes) : fours_line(bits, codes, i), low = VI(set1_epi32)(even ? 0x000f000f : 0x0f0f0f0f);
-        if (even) {
-            pairs[0] = VI_AND(v, low);
-            pairs[1] = VI_AND(VI(srli_epi16)(v, 8), low);
-            pairs[2] = VI_AND(VI(srli_epi16)(v, 4), low);
-            pairs[3] = VI(srli_epi16)(v, 12);
-            return;
-        }
-        whole_byte_pairs(pairs, VI(shuffle_epi8)(l->table, VI_AND(v, low)));
-        whole_byte_pairs(pairs + 2, VI(shuffle_epi8)(l->table, VI_AND(VI(srli_epi16)(v, 4), low)));
+    if (bits == 8) {
+        whole_byte_pairs(pairs, VI_LOAD(codes));
         return;
     }
-    if (bits > CODED_APART) {
+    if (bits > 4) {
         vi code[2] QR_UNINITIALIZED;
-        apart_line(bits - CODED_APART, code, codes, i);
+        lines_high(bits, code, codes, i);
 #pragma GCC unroll 2
         for (int j = 0; j < 2; j++) {
             pairs[2 * j] = VI_AND(code[j], VI(set1_epi16)(255));
@@ -166,19 +154,22 @@ VF_FN void whole_line(const int bits, const bool offset, const bool even, vi pai
         }
         return;
     }
-    if (bits == 8) {
-        whole_byte_pairs(pairs, VI_LOAD(codes));
+    const vi v = bits == 4 ? VI_LOAD(codes) : lines_low(bits, codes, i), low = VI(set1_epi32)(even ? 0x000f000f : 0x0f0f0f0f);
+    if (even) {
+        pairs[0] = VI_AND(v, low);
+        pairs[1] = VI_AND(VI(srli_epi16)(v, 8), low);
+        pairs[2] = VI_AND(VI(srli_epi16)(v, 4), low);
+        pairs[3] = VI(srli_epi16)(v, 12);
         return;
     }
-    const vi v = whole_widened(bits, codes), first = VI(slli_epi16)(v, bits);
-    const bool plain = bits == 5 && offset;
-    pairs[0] = plain ? VI(srli_epi16)(first, 16 - bits) : VI(srai_epi16)(first, 16 - bits);
-    pairs[1] = plain ? VI(srli_epi16)(v, 16 - bits) : VI(srai_epi16)(v, 16 - bits);
+    whole_byte_pairs(pairs, VI(shuffle_epi8)(l->table, VI_AND(v, low)));
+    whole_byte_pairs(pairs + 2, VI(shuffle_epi8)(l->table, VI_AND(VI(srli_epi16)(v, 4), low)));
 }
 
 /* ---- scales ---- */
 
-/* Of the eight outputs from o on in a block; in: input of the block. zero: what is taken from levels; with shift, so that codes and it give levels. */
+/* Of the eight outputs from o on in a block; in: input of the block. zero: what is taken from levels; with shift, so
+ * that codes and it give levels. */
 struct whole_scales {
     vf scale, offset;
     vi zero;
@@ -221,36 +212,30 @@ VF_FN int32_t whole_run(const struct qr_coded_shape *s)
     return s->group_shift == 4 ? 16 : WHOLE_K;
 }
 
-/* DO with the bits of format f, whether codes of 5 bits have no sign, and whether all codes of 4 bits are even, all known when compiling; not where a
- * sanitizer takes apart whatever the compiler makes of it, which is then made once. apart: whether codes of 5 and 6 bits are. */
+/* DO with the bits of format f, whether codes of 5 bits are levels, and whether all codes of 4 bits are even, all
+ * known when compiling; not where a sanitizer takes apart whatever the compiler makes of it, which is then made once.
+ * */
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
-#define WHOLE_BY_FORMAT(f, even, apart, DO) \
-    DO((f).bits + ((apart) && ((f).bits == 5 || (f).bits == 6) ? CODED_APART : 0), (f).bits == 5 && (f).offset, (f).bits != 4 || (even))
+#define WHOLE_BY_FORMAT(f, even, DO) DO((f).bits, (f).bits == 5 && (f).offset, (f).bits != 4 || (even))
 #else
-#define WHOLE_BY_FORMAT(f, even, apart, DO)          \
-    do {                                           \
-        if ((f).bits == 2)                         \
-            DO(2, false, true);                    \
-        else if ((f).bits == 3)                    \
-            DO(3, false, true);                    \
-        else if ((f).bits == 4 && (even))          \
-            DO(4, false, true);                    \
-        else if ((f).bits == 4)                    \
-            DO(4, false, false);                   \
-        else if ((f).bits == 5 && (apart) && (f).offset) \
-            DO(CODED_APART + 5, true, true);       \
-        else if ((f).bits == 5 && (apart))         \
-            DO(CODED_APART + 5, false, true);      \
-        else if ((f).bits == 6 && (apart))         \
-            DO(CODED_APART + 6, false, true);      \
-        else if ((f).bits == 5 && (f).offset)      \
-            DO(5, true, true);                     \
-        else if ((f).bits == 5)                    \
-            DO(5, false, true);                    \
-        else if ((f).bits == 6)                    \
-            DO(6, false, true);                    \
-        else                                       \
-            DO(8, false, true);                    \
+#define WHOLE_BY_FORMAT(f, even, DO)            \
+    do {                                        \
+        if ((f).bits == 2)                      \
+            DO(2, false, true);                 \
+        else if ((f).bits == 3)                 \
+            DO(3, false, true);                 \
+        else if ((f).bits == 4 && (even))       \
+            DO(4, false, true);                 \
+        else if ((f).bits == 4)                 \
+            DO(4, false, false);                \
+        else if ((f).bits == 5 && (f).offset)   \
+            DO(5, true, true);                  \
+        else if ((f).bits == 5)                 \
+            DO(5, false, true);                 \
+        else if ((f).bits == 6)                 \
+            DO(6, false, true);                 \
+        else                                    \
+            DO(8, false, true);                 \
     } while (0)
 #endif
 

@@ -3,7 +3,7 @@
  * come from memory once and stay in the L2 cache while the row blocks pass by. Coded weights of E4M3 numbers become bf16 in the worker's scratch, some
  * panels at a time, and from there on are what bf16 weights are; other coded weights are multiplied by integers. */
 #include "base/assert.h"
-#include "kernels/cpu/isa/coded/vectors.h"
+#include "kernels/cpu/isa/coded/e4m3.h"
 #include "kernels/cpu/isa/isa.h"
 #include "kernels/cpu/isa/coded/many_parts.h"
 #include "kernels/cpu/isa/linear/micro.h"
@@ -20,16 +20,13 @@
 #define ROWS_MAX QR_ISA_NAME(micro_rows_max)
 #define TILE_ROWS 12                     /* at least ROWS_MAX of every level */
 #define TILE_PANELS 4                    /* at least micro_panels of any block */
-#define DIRECT_PANELS (VF_LEN / 4)       /* of weights that meet one row in registers; with a unit two, of gates and of their ups */
 #define ITEM_BYTES ((size_t)512 << 10)   /* weights of one item: a share of a second-level cache */
 #ifdef QR_ISA_avx2
 #define PACK_ALONE 8192                  /* elements of x that one thread copies sooner than two would begin */
 #define MORE_WAYS NULL                   /* of many rows of coded weights (coded/many_parts.h) */
-#define CODES_APART true                 /* coded/apart.h */
 #else
 #define PACK_ALONE 32768
 #define MORE_WAYS qr_avx512_many_ways()
-#define CODES_APART false
 #endif
 #define WORK_ALONE 65536                 /* products, likewise: about 3 us for one row */
 
@@ -162,65 +159,7 @@ static void multiply_panels(const struct product *p, const void *w, size_t w_pan
     }
 }
 
-#ifdef QR_ISA_avx2
-#include "kernels/cpu/isa/linear/direct_avx2.h"
-#else
-/* One row times some panels of E4M3 numbers, which become floats in registers: for every output the chain of multiply_panels, in its order of k. */
-VF_FN void multiply_floats_e4m3(const struct product *p, float *sums, int32_t panel, const int n_panels)
-{
-    const struct qr_coded_shape *s = &p->coded;
-    const int32_t n_k = (int32_t)qr_quant_k(p->a->n_in), run = 32;
-    QR_UNINITIALIZED const uint8_t *at[DIRECT_PANELS];
-    QR_UNINITIALIZED vf acc[DIRECT_PANELS];
-#pragma GCC unroll 4
-    for (int j = 0; j < n_panels; j++) {
-        at[j] = panel_at(p, panel + j * (p->up ? p->up : 1));
-        acc[j] = vf_zero();
-    }
-    const float *x = p->packed;
-    for (int32_t k = 0; k < n_k; k += run) {
-        const int32_t in = k & ((1 << s->block_shift) - 1);
-        QR_UNINITIALIZED const uint8_t *codes[DIRECT_PANELS];
-        QR_UNINITIALIZED vf scale[DIRECT_PANELS];
-#pragma GCC unroll 4
-        for (int j = 0; j < n_panels; j++) {
-            const uint8_t *block = qr_coded_block(s, at[j], k);
-            scale[j] = coded_scale_at(s, block, in);
-            codes[j] = block + qr_coded_codes_at(s, k);
-            if (in == 0)
-                coded_ask_scales(s, block, QR_QUANT_AHEAD);
-        }
-        for (int32_t i = 0; i < run / 4; i++, x += 4) {
-            QR_UNINITIALIZED vi line[DIRECT_PANELS];
-#pragma GCC unroll 4
-            for (int j = 0; j < n_panels; j++) {
-                const uint8_t *w = codes[j] + i * QR_CODED_LINE;
-                line[j] = VI_LOAD(w);
-                _mm_prefetch((const char *)w + QR_QUANT_AHEAD, _MM_HINT_T0);
-            }
-#pragma GCC unroll 4
-            for (int t = 0; t < 4; t++)
-#pragma GCC unroll 4
-                for (int j = 0; j < n_panels; j++)
-                    acc[j] = vf_fma(vf_set1(x[t]), coded_rounded(vf_mul(coded_number(line[j], t), scale[j])), acc[j]);
-        }
-    }
-#pragma GCC unroll 4
-    for (int j = 0; j < n_panels; j++)
-        vf_store(sums + j * VF_LEN, acc[j]);
-}
-
-/* The way for these weights; n_panels 1, 2 or DIRECT_PANELS. */
-static void multiply_floats(const struct product *p, float *sums, int32_t panel, int32_t n_panels)
-{
-    if (n_panels == 1)
-        multiply_floats_e4m3(p, sums, panel, 1);
-    else if (n_panels == 2)
-        multiply_floats_e4m3(p, sums, panel, 2);
-    else
-        multiply_floats_e4m3(p, sums, panel, DIRECT_PANELS);
-}
-#endif
+#include "kernels/cpu/isa/linear/direct.h"
 
 static void multiply_direct(const struct product *p, int32_t first, int32_t end)
 {
@@ -244,7 +183,7 @@ static void multiply_unpacked(const struct product *p, uint8_t *scratch, int32_t
     for (int32_t panel = first, n; panel < end; panel += n) {
         n = p->up ? 1 : width < end - panel ? width : end - panel;
         for (int32_t i = 0; i < (p->up ? 2 : n); i++)
-            qr_unpack_coded(scratch + (size_t)i * unpacked_bytes, &p->coded, panel_at(p, panel + i * (p->up ? p->up : 1)), 0, n_groups, QR_QUANT_AHEAD);
+            qr_e4m3_unpack(scratch + (size_t)i * unpacked_bytes, &p->coded, panel_at(p, panel + i * (p->up ? p->up : 1)), 0, n_groups, QR_QUANT_AHEAD);
         multiply_panels(p, scratch, unpacked_bytes, unpacked_bytes, panel, panel + n);
     }
 }
@@ -433,7 +372,7 @@ void QR_ISA_NAME(linear)(struct qr_queue *q, const struct qr_linear_args *a)
     }
     if (qr_dtype_is_coded(a->w->packed_dtype) && !qr_dtype_coded(a->w->packed_dtype).e4m3) {
         const struct many_ways *more = MORE_WAYS;
-        const struct whole_way way = {.many = more ? more : qr_avx2_many_ways(), .sum_of_squares = sum_of_squares, .apart = CODES_APART};
+        const struct whole_way way = {.many = more ? more : qr_avx2_many_ways(), .sum_of_squares = sum_of_squares};
         qr_avx2_linear_whole(q, a, &way);
         return;
     }

@@ -41,7 +41,7 @@ size_t QR_ISA_NAME(linear_packed_bytes)(enum qr_dtype to, int64_t n_out, int64_t
     if (qr_dtype_is_quantized(to))
         return QUANT_NAME(packed_bytes)(to, n_out, n_in);
     if (qr_dtype_is_coded(to))
-        return QR_ISA_NAME(coded_packed_bytes)(to, n_out, n_in);
+        return QR_CODED_NAME(coded_packed_bytes)(to, n_out, n_in);
     return (size_t)((n_out + QR_PANEL - 1) / QR_PANEL) * panel_bytes_of(to, n_in);
 }
 
@@ -236,7 +236,7 @@ void QR_ISA_NAME(linear_pack)(struct qr_queue *q, void *dst, enum qr_dtype to, i
     if (qr_dtype_is_coded(to)) {
         const struct qr_numbers numbers = {rows, from, to, n_in};
         const struct qr_coded_source source = qr_numbers_source(&numbers);
-        QR_ISA_NAME(linear_pack_coded)(q, dst, to, n_out, n_in, row0, &source, n_rows);
+        QR_CODED_NAME(linear_pack_coded)(q, dst, to, n_out, n_in, row0, &source, n_rows);
         return;
     }
     struct packing p = {dst, rows, to, from, n_in, row0, n_rows, panel_bytes_of(to, n_in)};
@@ -269,8 +269,8 @@ static void embed_item(const void *arg, int32_t item, int32_t worker)
     const int64_t n_in = a->table->shape[1], id = a->ids[item];
     QR_ASSERT(id >= 0 && id < a->table->shape[0]);
     if (qr_dtype_is_coded(a->table->dtype)) {
-        const uint8_t *coded = (const uint8_t *)a->packed + QR_ISA_NAME(coded_packed_bytes)(a->table->dtype, id / QR_PANEL * QR_PANEL, n_in);
-        QR_ISA_NAME(coded_row)(a->out + item * a->out_stride, a->table->dtype, coded, (int32_t)(id % QR_PANEL), n_in, a->scale);
+        const uint8_t *coded = (const uint8_t *)a->packed + QR_CODED_NAME(coded_packed_bytes)(a->table->dtype, id / QR_PANEL * QR_PANEL, n_in);
+        QR_CODED_NAME(coded_row)(a->out + item * a->out_stride, a->table->dtype, coded, (int32_t)(id % QR_PANEL), n_in, a->scale);
         return;
     }
     const char *panel = (const char *)a->packed + (size_t)(id / QR_PANEL) * panel_bytes_of(a->table->dtype, n_in);

@@ -319,10 +319,10 @@ static void multiply_codes(struct piece_tile *t, int32_t slot, int32_t k0)
     const bool last = slot + 1 == t->n_slots, end = last && unit + n == whole_units(p->a->n_in);
     const uint8_t *next = (const uint8_t *)(end ? t->w + (size_t)t->n_panels * t->w_next : slot_at(t, last ? 0 : slot + 1, 0));
     const int64_t bytes = ((int64_t)n * WHOLE_K >> s->block_shift) * s->block_bytes;
-    struct many_args m = {.piece = &t->codes, .n_units = n, .ask_lines = (int32_t)(bytes / 64 / (n * n_share)) + 1,
-                          .ask = (const char *)qr_coded_block(s, next, end ? 0 : last ? k0 + MANY_INPUTS : k0)};
+    struct many_args m = {.piece = &t->codes, .n_units = n, .ahead_lines = (int32_t)(bytes / 64 / (n * n_share)) + 1,
+                          .ahead = (const char *)qr_coded_block(s, next, end ? 0 : last ? k0 + MANY_INPUTS : k0)};
     many_fn *const *blocks = p->whole->many->block[whole_run(s) < WHOLE_K][s->f.offset];
-    qr_avx2_many_piece(&t->codes, s, p->whole->apart, (const uint8_t *)slot_at(t, slot, 0), unit, n);
+    qr_avx2_many_piece(&t->codes, s, (const uint8_t *)slot_at(t, slot, 0), unit, n);
     if (k0 == 0)
         memset(t->sums[slot], 0, (size_t)(t->block[t->n_blocks] - t->block[0]) * sizeof t->sums[0][0]);
     for (int32_t b = 0; b < t->n_blocks; b++) {
@@ -330,9 +330,9 @@ static void multiply_codes(struct piece_tile *t, int32_t slot, int32_t k0)
         m.c = t->sums[slot][first - t->block[0]];
         m.x = many_rows(p, first, unit, n);
         blocks[mr - 1](&m);
-        m.ask += (int64_t)m.ask_lines * n * 64;
+        m.ahead += (int64_t)m.ahead_lines * n * 64;
         if (b + 1 == n_share)
-            m.ask_lines = 0;
+            m.ahead_lines = 0;
     }
 }
 
@@ -412,7 +412,7 @@ static void multiply_whole(const struct product *p, int32_t first, int32_t end)
     for (int32_t panel = first, n; panel < end; panel += n) {
         n = TILE_PANELS / unit < end - panel ? TILE_PANELS / unit : end - panel;
         struct few_args few = {.s = &p->coded, .bytes = whole_row_bytes(p), .sums = tile, .n_units = whole_units(p->a->n_in), .n_panels = n * unit,
-                               .n_skip = n - 1, .apart = p->whole->apart};
+                               .n_skip = n - 1};
         for (int32_t j = 0; j < n * unit; j++)
             few.panel[j] = panel_at(p, panel + j / unit + j % unit * p->up);
         for (int32_t row = 0, mr; row < p->n_rows; row += mr) {

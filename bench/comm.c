@@ -1,7 +1,7 @@
 /* comm.c - `quire bench comm`: time of sums and copies between ranks, beside a plain copy of as many bytes. Every round
  * begins behind a barrier on all ranks; the first one does not count, and the median is told. A late rank shows what
  * processor time the waiting of the others takes. Ranks are threads, forked processes or mpirun's. Rank 0 prints. */
-#include "bench/comm.h"
+#include "bench/bench.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -12,7 +12,6 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/mem.h"
-#include "bench/bench.h"
 #include "bench/samples.h"
 #include "comm/launch.h"
 
@@ -21,9 +20,14 @@
 
 /* ---- one rank ---- */
 
+struct sizes {
+    int64_t n_bytes;  /* of a rank's array */
+    int32_t n_rounds; /* medians of so many */
+};
+
 struct bench {
     struct qr_comm *c;
-    const struct qr_comm_case *k;
+    const struct sizes *k;
     void *data, *other; /* [n_bytes] each */
     int64_t part[QR_COMM_RANKS_MAX + 1];
 };
@@ -114,7 +118,8 @@ static int time_all(struct bench *b, struct qr_err *err)
     return rc;
 }
 
-int qr_bench_comm(struct qr_comm *c, const struct qr_comm_case *k, struct qr_err *err)
+/* The part of one rank; rank 0 prints. All ranks call it. */
+static int measure(struct qr_comm *c, const struct sizes *k, struct qr_err *err)
 {
     QR_ASSERT(c != NULL && k != NULL);
     QR_ASSERT(k->n_bytes > 0 && k->n_bytes % 4 == 0 && k->n_rounds > 0 && k->n_rounds <= 64);
@@ -157,7 +162,7 @@ static const struct qr_option table[] = {
 
 struct member {
     struct qr_comm *c;
-    const struct qr_comm_case *k;
+    const struct sizes *k;
     struct qr_err err;
     int rc;
 };
@@ -165,12 +170,12 @@ struct member {
 static void *be_member(void *arg)
 {
     struct member *m = arg;
-    m->rc = qr_bench_comm(m->c, m->k, &m->err);
+    m->rc = measure(m->c, m->k, &m->err);
     qr_comm_close(m->c);
     return NULL;
 }
 
-static int run_threads(const struct qr_comm_case *k, int32_t n, struct qr_err *err)
+static int run_threads(const struct sizes *k, int32_t n, struct qr_err *err)
 {
     struct qr_comm c[QR_COMM_RANKS_MAX];
     struct member m[QR_COMM_RANKS_MAX];
@@ -193,7 +198,7 @@ static int run_threads(const struct qr_comm_case *k, int32_t n, struct qr_err *e
 static int run_command(struct qr_command_run *r, struct qr_err *err)
 {
     const struct comm_options *o = r->options;
-    const struct qr_comm_case k = {.n_bytes = (int64_t)(o->mib * (1 << 20)) / 4 * 4, .n_rounds = (int32_t)o->rounds};
+    const struct sizes k = {.n_bytes = (int64_t)(o->mib * (1 << 20)) / 4 * 4, .n_rounds = (int32_t)o->rounds};
     struct qr_comm_mpirun started;
     const bool mpirun = qr_comm_in_mpirun(&started);
     const struct qr_comm_launch_options launch = {.n_ranks = o->ranks ? (int32_t)o->ranks : mpirun ? 0 : 2, .share_cpus = true};
@@ -205,7 +210,7 @@ static int run_command(struct qr_command_run *r, struct qr_err *err)
     if (rc)
         return rc;
     const bool child = c.rank > 0 && !mpirun;
-    rc = qr_bench_comm(&c, &k, err);
+    rc = measure(&c, &k, err);
     qr_comm_close(&c);
     if (child)
         _exit(rc ? 1 : 0); /* it has nothing to say */

@@ -1,9 +1,18 @@
-/* case.h - one case of `quire bench kern` being measured. Inside bench/ only; one thread, which is worker 0 of the backend. */
+/* case.h - what the files of `quire bench kern` share: one case of the processor's being measured, and the run on a device. Inside bench/ only; one thread,
+ * which is worker 0 of the backend. */
 #ifndef QR_BENCH_KERN_CASE_H
 #define QR_BENCH_KERN_CASE_H
 
+#include <string.h>
+
 #include "bench/kern/rows.h"
 #include "bench/kern/probe.h"
+
+/* Whether --only, which may be NULL, leaves this part in. */
+static inline bool qr_kern_wanted(const char *only, const char *part)
+{
+    return !only || strcmp(only, part) == 0;
+}
 
 struct qr_kern_case {
     struct qr_backend *be;
@@ -32,5 +41,9 @@ void qr_kern_head(struct qr_kern_case *b, const void *memory, const float *x, fl
 
 /* Gradients of norms, rotations and gated units, with operands spread over `memory` (b->memory_bytes of it), which is overwritten with floats. */
 void qr_kern_back(struct qr_kern_case *b, char *memory);
+
+/* Of a device: measures and prints, each row also into `rows`. only: "linear", "attention", "rows", "back" or NULL. small: everything cut down, for a device
+ * of tests. A kernel that the device does not have is left out, and said so. Errors: those of opening the device. */
+int qr_kern_device(struct qr_kern_rows *rows, const char *device, const char *only, int64_t time_us, bool small, struct qr_err *err);
 
 #endif

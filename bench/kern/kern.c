@@ -17,7 +17,6 @@
 #include "base/rng.h"
 #include "base/thread.h"
 #include "bench/kern/case.h"
-#include "bench/kern/device.h"
 #include "bench/kern/scene.h"
 #include "bench/samples.h"
 #include "kernels/backend.h"
@@ -390,7 +389,7 @@ static int run(struct qr_command_run *r, struct qr_err *err)
     if (rc == 0 && o->baseline != NULL)
         rc = qr_kern_rows_read(&before, o->baseline, err);
     if (rc == 0 && strcmp(o->device, "cpu") != 0)
-        rc = qr_bench_kern_device(&rows, o->device, o->only, o->time_us, o->small, err);
+        rc = qr_kern_device(&rows, o->device, o->only, o->time_us, o->small, err);
     else if (rc == 0 && (rc = check_levels(o, err)) == 0)
         bench_all(o, &rows);
     if (rc == 0 && o->json != NULL)

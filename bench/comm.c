@@ -32,7 +32,8 @@ struct bench {
     int64_t part[QR_COMM_RANKS_MAX + 1];
 };
 
-/* Median seconds of a call, all ranks beginning together; a first round is not counted. NULL: of memcpy, what reading and writing as much costs. */
+/* Median seconds of a call, all ranks beginning together; a first round is not counted. NULL: of memcpy, what reading and
+ * writing as much costs. */
 static int time_call(struct bench *b, const struct qr_comm_call *call, double *seconds, struct qr_err *err)
 {
     struct qr_samples samples = {0};

@@ -14,7 +14,7 @@
 
 struct step_options {
     const char *model, *isa;
-    int32_t mixed; /* of eight sequences five are greedy, two draw with top_p 0.95, one wants 5 log-probabilities and has a stop string */
+    int32_t mixed; /* as --mix says; 0: all take the likeliest token */
     int64_t threads, seqs, prompt, steps;
 };
 
@@ -122,8 +122,8 @@ static int run(struct qr_command_run *r, struct qr_err *err)
     int rc = qr_source_find(o->model, err);
     rc = rc ? rc : open_engine(&d, o, err);
     if (rc == 0 && qr_engine_limits(d.engine)->ctx_max < o->prompt + o->steps)
-        rc = qr_err_set(err, QR_E_USAGE, "%d prompt tokens and %d steps need a longer context than %d; ask for fewer steps", (int)o->prompt,
-                        (int)o->steps, qr_engine_limits(d.engine)->ctx_max);
+        rc = qr_err_set(err, QR_E_USAGE, "%d prompt tokens and %d steps need a longer context than %d; ask for fewer steps",
+                        (int)o->prompt, (int)o->steps, qr_engine_limits(d.engine)->ctx_max);
     for (int32_t i = 0; i < o->seqs && rc == 0; i++) {
         choose_sampling(&s, o, i);
         rc = qr_drive_submit(&d, &s, (int32_t)o->prompt, err);
@@ -131,7 +131,8 @@ static int run(struct qr_command_run *r, struct qr_err *err)
     if (rc == 0)
         measure(&d, o, &t);
     if (rc == 0 && (d.err.code != 0 || t.n_steps == 0))
-        rc = qr_err_set(err, QR_E_INTERNAL, d.err.code != 0 ? "a sequence ended with an error" : "no step had all sequences in it; ask for more steps");
+        rc = qr_err_set(err, QR_E_INTERNAL, d.err.code != 0 ? "a sequence ended with an error"
+                                                            : "no step had all sequences in it; ask for more steps");
     if (rc == 0)
         report(o, &t);
     for (int i = 0; i < QR_PARTS; i++)

@@ -143,8 +143,8 @@ function(quire_tests name)
     endforeach()
 endfunction()
 
-# device_check: compares a device's kernels with others (tests/device/check). Programs of tests run its command; where there are no tests, tools/gpu.sh asks for
-# the program by name.
+# device_check: compares a device's kernels with others (tests/device/check). Programs of tests run its command; where there
+# are no tests, tools/gpu.sh asks for the program by name.
 function(quire_device_check)
     quire_module(device_check DEPS engine kernels base SOURCES tests/device/check/*.c bench/kern/scene.c)
     add_executable(device_check ${PROJECT_SOURCE_DIR}/tests/device/device_check.c)

@@ -356,7 +356,8 @@ static void print_plans(const struct qr_backend *be)
     qr_free(text);
 }
 
-int qr_kern_device(struct qr_kern_rows *rows, const char *device, const char *only, int64_t time_us, bool small, struct qr_err *err)
+int qr_kern_device(struct qr_kern_rows *rows, const char *device, const char *only, int64_t time_us, bool small,
+                   struct qr_err *err)
 {
     QR_ASSERT(rows != NULL && device != NULL);
     QR_ASSERT(time_us > 0 && err != NULL);

@@ -32,8 +32,10 @@ static void check(const char *mix, double us_max)
     cr_assert_eq(run_main(&qr_bench_step_command, words, &text), 0, "%s", text.data);
     printf("%s", text.data);
     const char *counted = strstr(text.data, mix), *own = strstr(text.data, "\nown ");
-    cr_assert(counted && sscanf(counted + strlen(mix), ", %d steps counted", &n_steps) == 1 && n_steps >= 50, "too few steps had all sequences in them");
-    cr_assert(own && sscanf(own, " own %lf", &own_us) == 1 && own_us > 0 && own_us < us_max, "the engine's own work: expected less than %.1f us", us_max);
+    cr_assert(counted && sscanf(counted + strlen(mix), ", %d steps counted", &n_steps) == 1 && n_steps >= 50,
+              "too few steps had all sequences in them");
+    cr_assert(own && sscanf(own, " own %lf", &own_us) == 1 && own_us > 0 && own_us < us_max,
+              "the engine's own work: expected less than %.1f us", us_max);
     qr_buf_release(&text);
 }
 

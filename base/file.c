@@ -309,7 +309,8 @@ int qr_dir_make_all(const char *path, unsigned mode, struct qr_err *err)
     char part[QR_PATH_MAX];
     const size_t n = strlen(path);
     if (n >= sizeof part)
-        return qr_err_set(err, QR_E_TOO_LARGE, "%.100s..: the name of a directory has %zu bytes, expected %zu at most", path, n, sizeof part - 1);
+        return qr_err_set(err, QR_E_TOO_LARGE, "%.100s..: the name of a directory has %zu bytes, expected %zu at most", path,
+                          n, sizeof part - 1);
     for (size_t i = 1; i <= n; i++) {
         if (path[i] != '/' && path[i] != '\0')
             continue;

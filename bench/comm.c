@@ -1,7 +1,7 @@
 /* comm.c - `quire bench comm`: time of sums and copies between ranks, beside a plain copy of as many bytes. Every round
  * begins behind a barrier on all ranks; the first one does not count, and the median is told. A late rank shows what
- * processor time the waiting of the others takes. Ranks are threads, forked processes or mpirun's. Rank 0 prints. */
-#include "bench/comm.h"
+ * processor time the waiting of the others takes. Ranks are forked processes or mpirun's. Rank 0 prints. */
+#include "bench/bench.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +11,6 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/mem.h"
-#include "bench/bench.h"
 #include "bench/samples.h"
 #include "comm/launch.h"
 
@@ -20,14 +19,20 @@
 
 /* ---- one rank ---- */
 
+struct sizes {
+    int64_t n_bytes;  /* of a rank's array */
+    int32_t n_rounds; /* medians of so many */
+};
+
 struct bench {
     struct qr_comm *c;
-    const struct qr_comm_case *k;
+    const struct sizes *k;
     void *data, *other; /* [n_bytes] each */
     int64_t part[QR_COMM_RANKS_MAX + 1];
 };
 
-/* Median seconds of a call, all ranks beginning together; a first round is not counted. NULL: of memcpy, what reading and writing as much costs. */
+/* Median seconds of a call, all ranks beginning together; a first round is not counted. NULL: of memcpy, what reading and
+ * writing as much costs. */
 static int time_call(struct bench *b, const struct qr_comm_call *call, double *seconds, struct qr_err *err)
 {
     struct qr_samples samples = {0};
@@ -113,7 +118,8 @@ static int time_all(struct bench *b, struct qr_err *err)
     return rc;
 }
 
-int qr_bench_comm(struct qr_comm *c, const struct qr_comm_case *k, struct qr_err *err)
+/* The part of one rank; rank 0 prints. All ranks call it. */
+static int measure(struct qr_comm *c, const struct sizes *k, struct qr_err *err)
 {
     QR_ASSERT(c != NULL && k != NULL);
     QR_ASSERT(k->n_bytes > 0 && k->n_bytes % 4 == 0 && k->n_rounds > 0 && k->n_rounds <= 64);
@@ -154,7 +160,7 @@ static const struct qr_option table[] = {
 static int run_command(struct qr_command_run *r, struct qr_err *err)
 {
     const struct comm_options *o = r->options;
-    const struct qr_comm_case k = {.n_bytes = (int64_t)(o->mib * (1 << 20)) / 4 * 4, .n_rounds = (int32_t)o->rounds};
+    const struct sizes k = {.n_bytes = (int64_t)(o->mib * (1 << 20)) / 4 * 4, .n_rounds = (int32_t)o->rounds};
     struct qr_comm_mpirun started;
     const bool mpirun = qr_comm_in_mpirun(&started);
     const struct qr_comm_launch_options launch = {.n_ranks = o->ranks ? (int32_t)o->ranks : mpirun ? 0 : 2, .share_cpus = true};
@@ -164,7 +170,7 @@ static int run_command(struct qr_command_run *r, struct qr_err *err)
     if (rc)
         return rc;
     const bool child = c.rank > 0 && !mpirun;
-    rc = qr_bench_comm(&c, &k, err);
+    rc = measure(&c, &k, err);
     qr_comm_close(&c);
     if (child)
         _exit(rc ? 1 : 0); /* it has nothing to say */

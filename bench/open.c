@@ -1,6 +1,7 @@
 /* open.c - `quire bench open`: in turn, files read to fresh memory, and the model opened. The first is the yardstick:
  * packing reads every byte and writes it to fresh memory. Medians and best values of each, as text or JSON. Files are
- * expected in the page cache; nothing here evicts them. Reading uses the kernel pool's workers; the caller is worker 0. */
+ * expected in the page cache; nothing here evicts them. Reading uses the kernel pool's workers; the caller is worker
+ * 0. */
 #include "bench/bench.h"
 
 #include <stdatomic.h>
@@ -130,24 +131,27 @@ static int open_s(double *s, size_t *memory, const struct open_options *o, struc
     return rc;
 }
 
-static void report(const struct open_options *o, const struct qr_backend *be, const struct files *f, size_t memory, struct qr_samples s[2])
+static void report(const struct open_options *o, const struct qr_backend *be, const struct files *f, size_t memory,
+                   struct qr_samples s[2])
 {
     static const char *const name[] = {"read into fresh memory", "model opened"};
-    double t[2], best[2]; /* the host of a virtual machine takes back what was free for seconds, and gives it again slowly: to either of the two */
+    double t[2], best[2]; /* memory that was free for seconds comes slowly from a virtual machine's host: to either of them */
     for (int i = 0; i < 2; i++) {
         t[i] = qr_samples_percentile(&s[i], 50);
         best[i] = qr_samples_percentile(&s[i], 0);
     }
     const double gb = (double)f->total * 1e-9;
     if (o->json) {
-        printf("{\"bytes\":%zu,\"memory_bytes\":%zu,\"isa\":\"%s\",\"threads\":%d,\"fresh_s\":%.4f,\"open_s\":%.4f,\"fresh_best_s\":%.4f,"
-               "\"open_best_s\":%.4f}\n", f->total, memory, be->k->name, be->n_threads, t[0], t[1], best[0], best[1]);
+        printf("{\"bytes\":%zu,\"memory_bytes\":%zu,\"isa\":\"%s\",\"threads\":%d,\"fresh_s\":%.4f,\"open_s\":%.4f,"
+               "\"fresh_best_s\":%.4f,\"open_best_s\":%.4f}\n", f->total, memory, be->k->name, be->n_threads, t[0], t[1],
+               best[0], best[1]);
         return;
     }
-    printf("%s, %s, %d threads, %.1f MB in %d file%s, %.1f MB in memory\n", o->model, be->k->name, be->n_threads, gb * 1e3, f->n, f->n == 1 ? "" : "s",
-           (double)memory * 1e-6);
+    printf("%s, %s, %d threads, %.1f MB in %d file%s, %.1f MB in memory\n", o->model, be->k->name, be->n_threads, gb * 1e3,
+           f->n, f->n == 1 ? "" : "s", (double)memory * 1e-6);
     for (int i = 0; i < 2; i++)
-        printf("%-26s %8.1f ms %8.2f GB/s %6.0f %% of reading, at best %.1f ms\n", name[i], t[i] * 1e3, gb / t[i], 100 * t[0] / t[i], best[i] * 1e3);
+        printf("%-26s %8.1f ms %8.2f GB/s %6.0f %% of reading, at best %.1f ms\n", name[i], t[i] * 1e3, gb / t[i],
+               100 * t[0] / t[i], best[i] * 1e3);
 }
 
 static int measure(const struct open_options *o, struct qr_backend *be, const struct files *f, struct qr_err *err)
@@ -173,7 +177,8 @@ static int measure(const struct open_options *o, struct qr_backend *be, const st
 static int run(struct qr_command_run *r, struct qr_err *err)
 {
     const struct open_options *o = r->options;
-    const struct qr_backend_options bo = {.device = "cpu", .isa = o->isa, .n_threads = (int32_t)o->threads, .pin = true};
+    const struct qr_backend_options bo = {.device = "cpu", .isa = o->isa, .n_threads = (int32_t)o->threads,
+                                          .pin = true};
     struct qr_backend *be = NULL;
     struct files f = {0};
     if (!o->model)

@@ -190,37 +190,28 @@ static int32_t fit_cases(const struct rig *r, struct bench_case *cases, int32_t 
     return n_left;
 }
 
-static void print_probes(const struct rig *r, double bytes_s, double ops_s, const char *unit)
+/* What memory and multipliers allow; of a device, copying and its own largest product. */
+static void run_probes(struct rig *r)
 {
-    if (r->o->json)
-        printf("{\"case\":\"probe\",\"bytes_s\":%.4g,\"ops_s\":%.4g,\"isa\":\"%s\",\"threads\":%d}\n", bytes_s, ops_s, r->be->k->name,
-               r->be->n_threads);
-    else
-        printf("probes: %.1f GB/s, %.0f GFLOP/s (%s)\n", bytes_s * 1e-9, ops_s * 1e-9, ops_s > 0 ? unit : "none");
-}
-
-static void run_device_probes(struct rig *r)
-{
-    const size_t room = qr_probe_device_room(r->be), n_bytes = room > PROBE_BYTES ? room : PROBE_BYTES;
-    void *memory = r->be->mem->alloc(n_bytes);
-    qr_probe_fill(r->be, memory, n_bytes);
-    const double bytes_s = qr_probe_device_bytes_s(r->be, memory, n_bytes), ops_s = qr_probe_device_ops_s(r->be, memory, n_bytes);
-    r->be->mem->free(memory);
-    r->read_s_byte = 1 / bytes_s;
-    r->op_s = 1 / ops_s;
-    print_probes(r, bytes_s, ops_s, "its largest product");
-}
-
-static void run_probes(struct rig *r, enum qr_probe_unit unit)
-{
-    char *memory = qr_alloc_aligned(PROBE_BYTES, 64);
-    memset(memory, 1, PROBE_BYTES);
-    double bytes_s = qr_probe_bytes_s(r->be->queue, memory, PROBE_BYTES, 5);
-    double ops_s = qr_probe_ops_s(r->be->queue, r->be->n_threads, r->be->k->name, unit, 20);
-    qr_free_aligned(memory);
+    struct qr_backend *be = r->be;
+    const bool host = be->mem->host;
+    const enum qr_probe_unit unit = qr_probe_unit_of(qr_model_weight_dtype(r->model));
+    const size_t room = host ? 0 : qr_probe_device_room(be), n_bytes = room > PROBE_BYTES ? room : PROBE_BYTES;
+    void *memory = be->mem->alloc(n_bytes);
+    qr_probe_fill(be, memory, n_bytes);
+    const double bytes_s = host ? qr_probe_bytes_s(be->queue, memory, n_bytes, 5)
+                                : qr_probe_device_bytes_s(be, memory, n_bytes);
+    const double ops_s = host ? qr_probe_ops_s(be->queue, be->n_threads, be->k->name, unit, 20)
+                              : qr_probe_device_ops_s(be, memory, n_bytes);
+    be->mem->free(memory);
     r->read_s_byte = 1 / bytes_s;
     r->op_s = ops_s > 0 ? 1 / ops_s : 0;
-    print_probes(r, bytes_s, ops_s, qr_probe_name(r->be->k->name, unit));
+    const char *by = ops_s <= 0 ? "none" : host ? qr_probe_name(be->k->name, unit) : "its largest product";
+    if (r->o->json)
+        printf("{\"case\":\"probe\",\"bytes_s\":%.4g,\"ops_s\":%.4g,\"isa\":\"%s\",\"threads\":%d}\n", bytes_s, ops_s,
+               be->k->name, be->n_threads);
+    else
+        printf("probes: %.1f GB/s, %.0f GFLOP/s (%s)\n", bytes_s * 1e-9, ops_s * 1e-9, by);
 }
 
 /* Of a layer with experts: numbers of all that a row goes through, and of all that some row goes through where each of `rows` rows chooses as if by lot. */
@@ -318,7 +309,8 @@ static void make_room(struct rig *r, int32_t n_blocks)
     r->kv.base = r->kv_mem = r->be->mem->alloc((size_t)r->kv.n_blocks * qr_kv_block_bytes(&r->kv));
     /* Pages never written are one page of zeros: no memory would be read. */
     r->be->mem->zero(r->be->queue, r->kv_mem, (size_t)r->kv.n_blocks * qr_kv_block_bytes(&r->kv));
-    const size_t act_bytes = (r->lora ? qr_model_unfused_act_bytes : qr_model_act_bytes)(r->model, r->rows_max, r->seqs_max);
+    const size_t act_bytes = r->lora ? qr_model_unfused_act_bytes(r->model, r->rows_max, r->seqs_max)
+                                     : qr_model_act_bytes(r->model, r->rows_max, r->seqs_max);
     r->act_mem = qr_model_act_alloc(r->model, r->be, act_bytes);
     qr_arena_init_fixed(&r->act, r->act_mem, act_bytes);
     qr_exec_init(&r->exec, r->model, r->be, &r->act, &r->kv);
@@ -439,7 +431,7 @@ static void explain_above(const struct rig *r)
 static void report(struct rig *r, const struct bench_case *c, struct qr_samples *s, const struct host_share *h)
 {
     double n = (double)c->n_seqs * c->n_tokens, median = qr_samples_percentile(s, 50), best = qr_samples_percentile(s, 0), limit = limit_s(r, c);
-    const int32_t n_steps = strcmp(c->what, "decode") == 0 ? c->n_tokens : (int32_t)((c->n_tokens + r->o->chunk - 1) / r->o->chunk);
+    const int32_t chunk = strcmp(c->what, "decode") == 0 ? 1 : (int32_t)r->o->chunk, n_steps = (c->n_tokens + chunk - 1) / chunk;
     const double host_us = (double)h->launch_ns * 1e-3 / (double)h->n_steps, idle = (double)h->unfed_ns / (double)h->all_ns;
     r->above |= limit > median;
     if (r->o->json) {
@@ -493,10 +485,8 @@ static int run_cases(struct rig *r, const struct bench_case *cases, int32_t n, s
                qr_tune_count(r->be->tune));
     if (r->comm)
         printf("%s", r->o->json ? "" : "each of several ranks has so much; probes would be one rank's, and are left out\n");
-    else if (r->o->probe && !r->be->mem->host)
-        run_device_probes(r);
     else if (r->o->probe)
-        run_probes(r, qr_probe_unit_of(qr_model_weight_dtype(r->model)));
+        run_probes(r);
     if (!r->o->json)
         printf("%-15s %6s %7s %7s %10s %10s%s\n", "case", "batch", "depth", "tokens", "tok/s", "best",
                r->o->probe && !r->comm ? "      limit   share" : "");

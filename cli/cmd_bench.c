@@ -10,8 +10,8 @@ static const struct qr_command *const sub[] = {
 #ifdef QUIRE_SERVER
     &qr_bench_load_command,
 #endif
-    &qr_bench_kern_command, &qr_bench_throughput_command, &qr_bench_step_command, &qr_bench_train_command, &qr_bench_comm_command,
-    &qr_bench_open_command, &qr_bench_make_command,
+    &qr_bench_kern_command, &qr_bench_throughput_command, &qr_bench_step_command, &qr_bench_train_command,
+    &qr_bench_comm_command, &qr_bench_open_command, &qr_bench_make_command,
 };
 
 const struct qr_command qr_cmd_bench = {

@@ -143,8 +143,8 @@ function(quire_tests name)
     endforeach()
 endfunction()
 
-# device_check: compares a device's kernels with others (tests/device/check). Programs of tests run its command; where there are no tests, tools/gpu.sh asks for
-# the program by name.
+# device_check: compares a device's kernels with others (tests/device/check). Programs of tests run its command; where there
+# are no tests, tools/gpu.sh asks for the program by name.
 function(quire_device_check)
     quire_module(device_check DEPS engine kernels base SOURCES tests/device/check/*.c bench/kern/scene.c)
     add_executable(device_check ${PROJECT_SOURCE_DIR}/tests/device/device_check.c)
@@ -177,6 +177,7 @@ set(QUIRE_TEST_COST_e2e/test_lora 10)
 set(QUIRE_TEST_COST_tokenizer/test_cost 10)
 set(QUIRE_TEST_COST_tokenizer/test_vectors 9)
 set(QUIRE_TEST_COST_bench/test_kern 8)
+set(QUIRE_TEST_COST_device/test_check 9)
 set(QUIRE_TEST_COST_kernels/test_cuda_few 8)
 set(QUIRE_TEST_COST_kernels/test_rows 8)
 set(QUIRE_TEST_COST_bench/test_load_sweep 7)

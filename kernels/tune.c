@@ -1,8 +1,8 @@
-/* tune.c - the table of measured cuts, and its file: a line that says for which processor, level and threads the table is, and the table in another one,
- * a letter for each kind of launch ('0': not measured, '1': one item, and so on).
+/* tune.c - the table of measured cuts, and its file: a line that says for which processor, level and threads the table
+ * is, and the table in another one, a letter for each kind of launch ('0': not measured, '1': one item, and so on).
  *
- * A file is taken as a whole, or not at all. A backend that measures has read the file before, so that saving replaces it; of two processes that save at once
- * the later one's table stays. A table is used by one thread at a time. */
+ * A file is taken as a whole, or not at all. A backend that measures has read the file before, so that saving replaces
+ * it; of two processes that save at once the later one's table stays. A table is used by one thread at a time. */
 #include "kernels/tune.h"
 
 #include <cpuid.h>
@@ -87,8 +87,8 @@ void qr_tune_set(struct qr_tune *t, struct qr_tune_kind k, int32_t items)
 /* The first line. The number of types is said because a kind's place depends on it. */
 static size_t put_head(char out[HEAD_BYTES], const struct qr_tune *t, const char *processor)
 {
-    const int n = snprintf(out, HEAD_BYTES, "quire-tune 3: %d types, level %s, %d threads, %s\n", (int)QR_DTYPE_COUNT, t->level, (int)t->n_threads,
-                           processor);
+    const int n = snprintf(out, HEAD_BYTES, "quire-tune 3: %d types, level %s, %d threads, %s\n", (int)QR_DTYPE_COUNT,
+                           t->level, (int)t->n_threads, processor);
     QR_ASSERT(n > 0 && n < HEAD_BYTES);
     return (size_t)n;
 }
@@ -116,8 +116,8 @@ int qr_tune_parse(struct qr_tune *t, const char *text, size_t n_bytes, const cha
     if (n_bytes < at || memcmp(text, head, at) != 0) {
         const size_t most = n_bytes < HEAD_BYTES ? n_bytes : HEAD_BYTES;
         const char *end = most > 0 ? memchr(text, '\n', most) : NULL;
-        return qr_err_set(err, end ? QR_E_UNSUPPORTED : QR_E_DAMAGED, "it begins with \"%.*s\", expected \"%.*s\"", end ? (int)(end - text) : 0, text,
-                          (int)at - 1, head);
+        return qr_err_set(err, end ? QR_E_UNSUPPORTED : QR_E_DAMAGED, "it begins with \"%.*s\", expected \"%.*s\"",
+                          end ? (int)(end - text) : 0, text, (int)at - 1, head);
     }
     if (n_bytes != whole || text[whole - 1] != '\n')
         return qr_err_set(err, QR_E_DAMAGED, "it has %zu bytes, expected %zu and the end of a line", n_bytes, whole);

@@ -48,7 +48,8 @@ int qr_tune_parse(struct qr_tune *t, const char *text, size_t n_bytes, const cha
 bool qr_tune_dir(char *out, size_t size);
 void qr_tune_path(char *out, size_t size, const char *dir, const struct qr_tune *t); /* DIR/tune-PROCESSOR-LEVEL-THREADS.txt */
 
-/* The file of this processor, t's level and threads. No such file is no error. Errors: those of qr_file_read, of qr_tune_parse. */
+/* The file of this processor, t's level and threads. No such file is no error. Errors: those of qr_file_read, of
+ * qr_tune_parse. */
 int qr_tune_load(struct qr_tune *t, const char *dir, struct qr_err *err);
 /* t in that file's place, as a whole; the directory is made. Errors leave the file as it was: QR_E_IO. */
 int qr_tune_save(const struct qr_tune *t, const char *dir, struct qr_err *err);

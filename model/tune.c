@@ -42,7 +42,8 @@ static double step_s(struct tuner *t)
     return (double)(qr_clock_ns() - began_ns) * 1e-9;
 }
 
-/* By how much r->items make a step faster, in the half of n_pairs that thinks less of them; the best steps are *r's. The rule is in force afterwards. */
+/* By how much r->items make a step faster, in the half of n_pairs that thinks less of them; the best steps are *r's. The
+ * rule is in force afterwards. */
 static double gain_of(struct tuner *t, struct qr_model_tuned *r, int32_t n_pairs)
 {
     double gain = INFINITY;
@@ -148,7 +149,8 @@ static int32_t list_kinds(struct qr_tune_kind kind[KINDS_MAX], const struct qr_m
     return n;
 }
 
-/* Rows of the step that stands for a bucket, where steps have rows_max at most: decoding, but for the last, which is a prompt. 0: none. */
+/* Rows of the step that stands for a bucket, where steps have rows_max at most: decoding, but for the last, which is a
+ * prompt. 0: none. */
 static int32_t rows_of(int32_t bucket, int32_t rows_max, int32_t ctx_max)
 {
     static const int32_t rows[QR_TUNE_BUCKETS] = {1, 4, 16, 32, 64, 512};
@@ -160,7 +162,7 @@ static int32_t rows_of(int32_t bucket, int32_t rows_max, int32_t ctx_max)
     return n <= rows_max && qr_tune_bucket(n) == bucket ? n : 0;
 }
 
-static void tune_bucket(struct tuner *t, const struct qr_model *m, int32_t n_rows, void (*each)(void *user, const struct qr_model_tuned *r), void *user)
+static void tune_bucket(struct tuner *t, const struct qr_model *m, int32_t n_rows, qr_model_tuned_fn *each, void *user)
 {
     const int32_t ctx_max = qr_model_config(m)->ctx_max;
     const bool prompt = qr_tune_bucket(n_rows) == QR_TUNE_BUCKETS - 1;
@@ -179,7 +181,7 @@ static void tune_bucket(struct tuner *t, const struct qr_model *m, int32_t n_row
     drop_step(t);
 }
 
-void qr_model_tune(const struct qr_model *m, struct qr_backend *be, int32_t rows_max, void (*each)(void *user, const struct qr_model_tuned *r), void *user)
+void qr_model_tune(const struct qr_model *m, struct qr_backend *be, int32_t rows_max, qr_model_tuned_fn *each, void *user)
 {
     QR_ASSERT(m != NULL && be != NULL);
     QR_ASSERT(rows_max >= 1 && each != NULL);
@@ -196,8 +198,9 @@ static void say(void *user, const struct qr_model_tuned *r)
     int32_t *n = user;
     n[0]++;
     n[1] += r->items > 0;
-    qr_log(QR_LOG_INFO, "model", "tuned %s=%s size=%d rows=%d items=%d own_us=%.1f best_us=%.1f", r->kind.op == QR_TUNE_LINEAR ? "linear" : "attention",
-           qr_dtype_name((enum qr_dtype)r->kind.type), (int)r->kind.size, (int)r->n_rows, (int)r->items, r->own_s * 1e6, r->best_s * 1e6);
+    qr_log(QR_LOG_INFO, "model", "tuned %s=%s size=%d rows=%d items=%d own_us=%.1f best_us=%.1f",
+           r->kind.op == QR_TUNE_LINEAR ? "linear" : "attention", qr_dtype_name((enum qr_dtype)r->kind.type),
+           (int)r->kind.size, (int)r->n_rows, (int)r->items, r->own_s * 1e6, r->best_s * 1e6);
 }
 
 void qr_model_tune_and_save(const struct qr_model *m, struct qr_backend *be, int32_t rows_max)

@@ -20,11 +20,14 @@ struct qr_model_tuned {
 /* A number counts when the best steps of both halves of the samples say that a step is faster by this factor. */
 #define QR_TUNE_GAIN 1.01
 
-/* Fills be->tune for steps of up to rows_max rows, and calls `each` for each kind of launch. Takes up to 8,192 tokens of cache and a step's memory
- * meanwhile. Does nothing at the level ref, which has no choice. */
-void qr_model_tune(const struct qr_model *m, struct qr_backend *be, int32_t rows_max, void (*each)(void *user, const struct qr_model_tuned *r), void *user);
+typedef void qr_model_tuned_fn(void *user, const struct qr_model_tuned *r);
 
-/* The same with a line in the log for each, then adds the result to this processor's file; what prevents that is logged, too. */
+/* Fills be->tune for steps of up to rows_max rows, and calls `each` for each kind of launch. Takes up to 8,192 tokens of
+ * cache and a step's memory meanwhile. Does nothing at the level ref, which has no choice. */
+void qr_model_tune(const struct qr_model *m, struct qr_backend *be, int32_t rows_max, qr_model_tuned_fn *each, void *user);
+
+/* The same with a line in the log for each, then adds the result to this processor's file; what prevents that is logged,
+ * too. */
 void qr_model_tune_and_save(const struct qr_model *m, struct qr_backend *be, int32_t rows_max);
 
 #endif

@@ -49,7 +49,7 @@ static void call_glu(struct qr_kern_case *b, int32_t copy)
 }
 
 /* The case of a call on as many copies of its operands as there is room for: one at least, as the memory is 128 MiB. */
-static struct qr_kern_case *of(struct qr_kern_case *b, const struct arrays *s, void (*call)(struct qr_kern_case *b, int32_t copy), double bytes)
+static struct qr_kern_case *of(struct qr_kern_case *b, const struct arrays *s, qr_kern_call *call, double bytes)
 {
     b->call = call;
     b->args = s;

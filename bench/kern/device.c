@@ -1,6 +1,6 @@
 /* device.c - `quire bench kern --device cuda`: a device's kernels at the shapes of Llama-3.1-8B and of training, each launched many times in a row and
  * waited for together, beside what copying its memory and its own largest product reach in the same run. One thread, which opens the device. */
-#include "bench/kern/device.h"
+#include "bench/kern/case.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -356,7 +356,8 @@ static void print_plans(const struct qr_backend *be)
     qr_free(text);
 }
 
-int qr_bench_kern_device(struct qr_kern_rows *rows, const char *device, const char *only, int64_t time_us, bool small, struct qr_err *err)
+int qr_kern_device(struct qr_kern_rows *rows, const char *device, const char *only, int64_t time_us, bool small,
+                   struct qr_err *err)
 {
     QR_ASSERT(rows != NULL && device != NULL);
     QR_ASSERT(time_us > 0 && err != NULL);

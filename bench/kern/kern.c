@@ -17,7 +17,6 @@
 #include "base/rng.h"
 #include "base/thread.h"
 #include "bench/kern/case.h"
-#include "bench/kern/device.h"
 #include "bench/kern/scene.h"
 #include "bench/samples.h"
 #include "kernels/backend.h"
@@ -86,14 +85,16 @@ double qr_kern_report(struct qr_kern_case *b, const char *name, ...)
     double best, t = measure(b, &best), gb_s = b->bytes / t * 1e-9, gflop_s = b->flop / t * 1e-9;
     double of_read = b->read_gb_s > 0 ? gb_s / b->read_gb_s : 0;
     double of_unit = b->gflop_s[b->unit] > 0 ? gflop_s / b->gflop_s[b->unit] : 0;
-    struct qr_kern_row row = {.n_threads = b->be->n_threads, .probe = b->probe, .median_us = t * 1e6, .best_us = best * 1e6,
-                              .gb_s = gb_s, .gflop_s = gflop_s, .share = b->probe ? 0 : fmax(of_read, of_unit)};
+    struct qr_kern_row row = {.n_threads = b->be->n_threads, .probe = b->probe, .median_us = t * 1e6,
+                              .best_us = best * 1e6, .gb_s = gb_s, .gflop_s = gflop_s,
+                              .share = b->probe ? 0 : fmax(of_read, of_unit)};
     snprintf(row.isa, sizeof row.isa, "%s", b->be->k->name);
     va_list args;
     va_start(args, name);
     vsnprintf(row.what, sizeof row.what, name, args);
     va_end(args);
-    printf("%-6s %2d  %-58s %9.1f us (best %9.1f) %6.1f GB/s", row.isa, row.n_threads, row.what, t * 1e6, best * 1e6, gb_s);
+    printf("%-6s %2d  %-58s %9.1f us (best %9.1f) %6.1f GB/s", row.isa, row.n_threads, row.what, row.median_us,
+           row.best_us, gb_s);
     if (row.share > 0)
         printf(" %5.0f %% of %-8s", 100 * row.share, of_read > of_unit ? "read" : "multiply");
     else
@@ -223,7 +224,8 @@ static void bench_attention(struct qr_kern_case *b, const struct qr_attention_ca
     const int32_t stride = (c->ctx + c->block_tokens - 1) / c->block_tokens, hk = c->n_heads * c->head_dim;
     int32_t *ints = qr_alloc(qr_kern_scene_bytes(c->n_seqs, c->n_rows, c->ctx, c->block_tokens), 1);
     r.kv.n_blocks = stride * c->n_seqs;
-    qr_kern_scene_make(&r.scene, b->be, ints, c->n_seqs, c->n_rows, c->ctx, c->block_tokens, r.kv.n_blocks % MIXES != 0 ? MIXES : 1);
+    qr_kern_scene_make(&r.scene, b->be, ints, c->n_seqs, c->n_rows, c->ctx, c->block_tokens,
+                       r.kv.n_blocks % MIXES != 0 ? MIXES : 1);
     size_t layer_bytes = (size_t)r.kv.n_blocks * qr_kv_block_bytes(&r.kv);
     r.kv.n_layers = (int32_t)((size_t)b->memory_bytes / layer_bytes);
     r.kv.n_layers = r.kv.n_layers > 0 ? r.kv.n_layers : 1;
@@ -239,8 +241,8 @@ static void bench_attention(struct qr_kern_case *b, const struct qr_attention_ca
     b->bytes = (double)layer_bytes;
     b->flop = 4.0 * hk * c->n_seqs * c->n_rows * (c->ctx - (c->n_rows - 1) / 2.0);
     b->unit = c->kv == QR_F32 ? QR_PROBE_F32 : QR_PROBE_BF16; /* an int8 cache is multiplied as bf16 */
-    qr_kern_report(b, "attention %d seqs x %d rows, ctx %d, %d/%d heads of %d, %s", c->n_seqs, c->n_rows, c->ctx, c->n_heads,
-                   c->n_kv_heads, c->head_dim, qr_dtype_name(c->kv));
+    qr_kern_report(b, "attention %d seqs x %d rows, ctx %d, %d/%d heads of %d, %s", c->n_seqs, c->n_rows, c->ctx,
+                   c->n_heads, c->n_kv_heads, c->head_dim, qr_dtype_name(c->kv));
     qr_free_aligned(q);
     qr_kern_scene_release(&r.scene);
     qr_free(ints);
@@ -260,8 +262,8 @@ static void call_glu(struct qr_kern_case *b, int32_t copy)
 
 static void bench_rows(struct qr_kern_case *b, const struct qr_rows_case *c, float *x, float *out)
 {
-    const struct qr_norm_args norm = {.out = out, .x = x, .w = x, .out_stride = c->n_cols, .x_stride = c->n_cols, .n_rows = c->n_rows,
-                                      .n_cols = c->n_cols, .eps = 1e-5f};
+    const struct qr_norm_args norm = {.out = out, .x = x, .w = x, .out_stride = c->n_cols, .x_stride = c->n_cols,
+                                      .n_rows = c->n_rows, .n_cols = c->n_cols, .eps = 1e-5f};
     b->call = call_norm;
     b->args = &norm;
     b->n_copies = 1;
@@ -376,7 +378,8 @@ static int check_only(const struct options *o, struct qr_err *err)
             return 0;
         snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", i == 0 ? "" : i + 1 < n ? ", " : " or ", parts[i]);
     }
-    return qr_err_set(err, QR_E_USAGE, "--only: '%.60s' is no part of what is measured%s; use %s", o->only, cpu ? "" : " of a device", list);
+    return qr_err_set(err, QR_E_USAGE, "--only: '%.60s' is no part of what is measured%s; use %s", o->only,
+                      cpu ? "" : " of a device", list);
 }
 
 /* Measures, writes, compares. The baseline is read before anything is measured: it may be the file that --json writes. */
@@ -392,7 +395,7 @@ static int run(struct qr_command_run *r, struct qr_err *err)
     if (rc == 0 && o->baseline != NULL)
         rc = qr_kern_rows_read(&before, o->baseline, err);
     if (rc == 0 && strcmp(o->device, "cpu") != 0)
-        rc = qr_bench_kern_device(&rows, o->device, o->only, o->time_us, o->small, err);
+        rc = qr_kern_device(&rows, o->device, o->only, o->time_us, o->small, err);
     else if (rc == 0 && (rc = check_levels(o, err)) == 0)
         bench_all(o, &rows);
     if (rc == 0 && o->json != NULL)

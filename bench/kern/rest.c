@@ -77,7 +77,7 @@ static void call_linear_pack(struct qr_kern_case *b, int32_t copy)
 }
 
 /* The case of one call with these arguments. */
-static struct qr_kern_case *of(struct qr_kern_case *b, void (*call)(struct qr_kern_case *b, int32_t copy), const void *args, double bytes)
+static struct qr_kern_case *of(struct qr_kern_case *b, qr_kern_call *call, const void *args, double bytes)
 {
     b->call = call;
     b->args = args;
@@ -102,8 +102,8 @@ static void bench_width(struct qr_kern_case *b, const struct operands *o)
     struct qr_tensor none = qr_tensor_2d(NULL, QR_BF16, 1 << 14, d);
     embed.table = &none;
     embed.packed = o->memory;
-    qr_kern_report(of(b, call_embed, &embed, (4.0 + 2 * QR_LINEAR_PACKED_TOGETHER) * o->n * d), /* whole lines of 16 rows */
-                   "embed %d x %d, packed bf16", o->n, d);
+    const double packed_bytes = (4.0 + 2 * QR_LINEAR_PACKED_TOGETHER) * o->n * d; /* whole lines of 16 rows */
+    qr_kern_report(of(b, call_embed, &embed, packed_bytes), "embed %d x %d, packed bf16", o->n, d);
     struct qr_gather_args gather = {.out = o->out, .x = o->x, .row = o->pos, .out_stride = d, .x_stride = d, .n_rows = o->n, .n_cols = d};
     qr_kern_report(of(b, call_gather_rows, &gather, 2 * row_bytes), "gather_rows %d x %d", o->n, d);
     int32_t *col = qr_alloc((size_t)d, sizeof *col);

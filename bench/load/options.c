@@ -29,8 +29,8 @@ static const struct qr_option table[] = {
                               "--rate nor --trace is given. With --rate or --trace: at most this many requests at once; 0: no limit. "
                               "With --sweep: the greatest number of users (256 when not given), or a list of numbers."},
     {.name = "rate", .brief = true, .letter = 'r', .type = QR_OPT_STR, .offset = AT(rate_text), .arg = "X[,X...]",
-     .group = "Load", .help = "Open loop: requests per second, whether answers come or not. 0: closed loop; 1e6 or inf: all at once (with "
-                              "--users: closed loop). With --sweep: a list of rates."},
+     .group = "Load", .help = "Open loop: requests per second, whether answers come or not. 0: closed loop; 1e6 or inf: "
+                              "all at once (with --users: closed loop). With --sweep: a list of rates."},
     {.name = "burstiness", .type = QR_OPT_FLOAT, .offset = AT(burstiness), .builtin = "1", .min = 0.01, .max = 1e6, .arg = "X",
      .group = "Load", .help = "Shape of the gamma distribution of the gaps: 1 is a Poisson process, less is burstier, more is more even."},
     {.name = "trace", .type = QR_OPT_STR, .offset = AT(trace), .arg = "FILE", .group = "Load",

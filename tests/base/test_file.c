@@ -36,6 +36,28 @@ Test(file, results_are_written_over_what_is_there_and_a_full_disk_is_an_error_th
     cr_assert_eq(qr_dir_remove(dir, &err), 0, "%s", err.msg);
 }
 
+Test(file, a_directory_is_made_with_those_above_it_and_a_file_in_its_way_is_named)
+{
+    struct qr_err err = {0};
+    char dir[64], path[300], long_name[QR_PATH_MAX + 1];
+    struct stat st;
+    temp_dir_make(dir, "file");
+    snprintf(path, sizeof path, "%s/a/b/c", dir);
+    for (int i = 0; i < 2; i++) /* the second time it is there */
+        cr_assert_eq(qr_dir_make_all(path, 0700, &err), 0, "%s", err.msg);
+    cr_expect(stat(path, &st) == 0 && S_ISDIR(st.st_mode) && (st.st_mode & 0777) == 0700);
+    cr_expect_eq(qr_dir_make_all("/dev/null/x", 0700, &err), QR_E_IO);
+    cr_expect(strncmp(err.msg, "/dev/null/x: cannot be made: ", 29) == 0, "%s", err.msg);
+    memset(long_name, 'x', QR_PATH_MAX);
+    long_name[QR_PATH_MAX] = '\0';
+    cr_expect_eq(qr_dir_make_all(long_name, 0700, &err), QR_E_TOO_LARGE);
+    for (int n = 3; n > 0; n--) {
+        cr_assert_eq(rmdir(path), 0);
+        *strrchr(path, '/') = '\0';
+    }
+    cr_assert_eq(rmdir(dir), 0);
+}
+
 Test(file, a_file_is_read_whole_up_to_a_limit_and_only_an_optional_one_may_be_missing)
 {
     static char large[300000];

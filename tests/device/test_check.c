@@ -1,4 +1,5 @@
-/* device_check on devices of tests: what is right is found right, what is wrong wrong, and what was not compared is said. */
+/* device_check on devices of tests: what is right is found right, what is wrong is found wrong, and what was not compared
+ * is said. */
 #include <criterion/criterion.h>
 #include <dlfcn.h>
 #include <string.h>

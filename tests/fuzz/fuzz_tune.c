@@ -1,4 +1,5 @@
-/* fuzz_tune.c - any bytes, as they are and in the place of the table behind the right head: refused as a whole, or taken and then the same when written. */
+/* fuzz_tune.c - any bytes, as they are and in the place of the table behind the right head: refused as a whole, or taken
+ * and then the same when written. */
 #include <stdint.h>
 #include <string.h>
 

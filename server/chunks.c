@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/utf8.h"
 #include "server/gate.h"
 
 #define SIZE_DIGITS_MAX 15 /* in hexadecimal: what 63 bits hold, with room for the CR LF */
@@ -75,20 +76,15 @@ static bool extensions_ok(const char *s, const char *end)
     return true;
 }
 
-static int32_t hex_digit(char ch)
-{
-    return ch >= '0' && ch <= '9' ? ch - '0' : ch >= 'a' && ch <= 'f' ? ch - 'a' + 10 : ch >= 'A' && ch <= 'F' ? ch - 'A' + 10 : -1;
-}
-
 /* The line s[0..n), its CR LF left out. */
 static enum qr_chunks_step read_size(struct qr_chunks *c, const char *s, size_t n, size_t room)
 {
     int64_t size = 0;
     size_t i = 0;
-    for (; i < n && hex_digit(s[i]) >= 0; i++) {
+    for (; i < n && qr_hex_digit(s[i]) >= 0; i++) {
         if (i == SIZE_DIGITS_MAX)
             return bad(c, 400, not_framed);
-        size = size * 16 + hex_digit(s[i]);
+        size = size * 16 + qr_hex_digit(s[i]);
     }
     c->n_extension += n - i;
     if (i == 0 || !extensions_ok(s + i, s + n))
@@ -122,7 +118,7 @@ enum qr_chunks_step qr_chunks_read(struct qr_chunks *c, struct qr_buf *body, siz
             ++*used;
         } else {
             const char *lf = memchr(s, '\n', left < LINE_MAX ? left : LINE_MAX);
-            if (!lf && left < LINE_MAX && hex_digit(*s) >= 0)
+            if (!lf && left < LINE_MAX && qr_hex_digit(*s) >= 0)
                 return QR_CHUNKS_MORE;
             if (!lf || lf == s || lf[-1] != '\r')
                 return bad(c, 400, not_framed);

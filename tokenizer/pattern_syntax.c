@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/utf8.h"
 #include "tokenizer/pattern.h"
 
 struct reader {
@@ -63,14 +64,6 @@ static int property(struct reader *r)
     return 0;
 }
 
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    c |= 0x20;
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* \uHHHH, \xHH (below 0x80: above, Oniguruma means a raw byte) and \x{H...}. */
 static int code_point(struct reader *r)
 {
@@ -88,7 +81,7 @@ static int code_point(struct reader *r)
     if (r->n - r->at < n + 2)
         return refuse(r, "a cut code point");
     for (size_t i = 0; i < n; i++) {
-        int digit = hex_digit(r->s[r->at + 2 + i]);
+        int digit = qr_hex_digit(r->s[r->at + 2 + i]);
         if (digit < 0)
             return refuse(r, "a code point with a bad digit");
         value = value * 16 + (unsigned)digit;

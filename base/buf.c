@@ -126,13 +126,3 @@ void qr_buf_drop_front(struct qr_buf *b, size_t n)
     b->len -= n;
     b->data[b->len] = 0;
 }
-
-char *qr_buf_take(struct qr_buf *b, size_t *len)
-{
-    qr_buf_reserve(b, 0);
-    char *data = b->data;
-    if (len)
-        *len = b->len;
-    *b = (struct qr_buf){0};
-    return data;
-}

@@ -30,7 +30,4 @@ void qr_buf_put_visible(struct qr_buf *b, const char *text, size_t n);
 
 void qr_buf_drop_front(struct qr_buf *b, size_t n);
 
-/* Hands the memory over to the caller (free with qr_free); the buffer is empty afterwards. NULL only where memory is missing. */
-char *qr_buf_take(struct qr_buf *b, size_t *len);
-
 #endif

@@ -152,22 +152,6 @@ Test(buf, writes_integers_like_printf)
     qr_buf_release(&b);
 }
 
-Test(buf, hands_its_memory_over)
-{
-    struct qr_buf b;
-    qr_buf_init(&b);
-    size_t len = 99;
-    char *s = qr_buf_take(&b, &len);
-    cr_assert_eq(len, 0);
-    cr_assert_str_eq(s, "");
-    qr_free(s);
-    qr_buf_put_str(&b, "x");
-    s = qr_buf_take(&b, NULL);
-    cr_assert_str_eq(s, "x");
-    cr_assert_null(b.data);
-    qr_free(s);
-}
-
 Test(buf, control_characters_are_made_visible)
 {
     struct qr_buf out = {0};

@@ -22,13 +22,13 @@ static char *data_path(const char *name)
     struct qr_buf b;
     qr_buf_init(&b);
     qr_buf_printf(&b, "%s/chat-templates/%s", root && *root ? root : fallback, name);
-    return qr_buf_take(&b, NULL);
+    return b.data;
 }
 
 /* The whole file, or NULL. Free with qr_free. */
 static char *slurp(const char *name, size_t *len)
 {
-    char *path = data_path(name), *text = NULL;
+    char *path = data_path(name);
     FILE *f = fopen(path, "rb");
     struct qr_buf b;
     char piece[4096];
@@ -39,8 +39,8 @@ static char *slurp(const char *name, size_t *len)
     for (size_t n; (n = fread(piece, 1, sizeof piece, f)) > 0;)
         qr_buf_put(&b, piece, n);
     fclose(f);
-    text = qr_buf_take(&b, len);
-    return text;
+    *len = b.len;
+    return b.data;
 }
 
 static char *need(const char *name, size_t *len)

@@ -176,11 +176,3 @@ int32_t qr_bpe_trainer_n_merges(const struct qr_bpe_trainer *b)
     QR_ASSERT(b != NULL);
     return b->n_merges;
 }
-
-void qr_bpe_trainer_merge(const struct qr_bpe_trainer *b, int32_t i, int32_t pair[2])
-{
-    QR_ASSERT(b != NULL);
-    QR_ASSERT(i >= 0 && i < b->n_merges);
-    pair[0] = b->merge[i][0];
-    pair[1] = b->merge[i][1];
-}

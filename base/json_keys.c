@@ -125,10 +125,7 @@ bool qr_json_keys_add(struct qr_json_keys *k, struct qr_json_keys_mark mark, int
 {
     QR_ASSERT(depth >= 0 && depth < QR_JSON_DEPTH_MAX);
     QR_ASSERT(mark.n <= k->n && first_offset != NULL);
-    if (k->n == k->cap) {
-        k->cap = k->cap ? 2 * k->cap : 32;
-        k->entry = qr_realloc(k->entry, k->cap, sizeof *k->entry);
-    }
+    k->entry = QR_GROW(k->entry, k->n, k->cap);
     struct qr_json_key_entry *e = &k->entry[k->n++];
     *e = (struct qr_json_key_entry){.text = key->text, .len = key->len, .offset = key->offset};
     if (key->escaped) {

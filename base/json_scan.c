@@ -129,8 +129,7 @@ static int hex4(const char *p, const char *end)
         return -1;
     int v = 0;
     for (int i = 0; i < 4; i++) {
-        int c = (unsigned char)p[i], low = c | 0x20;
-        int digit = c >= '0' && c <= '9' ? c - '0' : low >= 'a' && low <= 'f' ? low - 'a' + 10 : -1;
+        int digit = qr_hex_digit(p[i]);
         if (digit < 0)
             return -1;
         v = v << 4 | digit;

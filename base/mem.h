@@ -18,6 +18,9 @@ void *qr_alloc(size_t n, size_t size);
 /* Grows or shrinks to n * size bytes; the added part is not initialised. p may be NULL. */
 void *qr_realloc(void *p, size_t n, size_t size);
 
+/* The array p[0..n) with room for one more: where n is `cap`, it moves and cap doubles. p, n and cap are plain variables. */
+#define QR_GROW(p, n, cap) ((n) < (cap) ? (p) : ((cap) = (cap) ? 2 * (cap) : 16, qr_realloc((p), (size_t)(cap), sizeof *(p))))
+
 /* Zeroed, aligned to `align` (a power of two). Regions of 2 MiB and more are mapped: with huge pages where the system
  * has them, and a page costs nothing until it is touched. Free with qr_free_aligned. */
 void *qr_alloc_aligned(size_t n_bytes, size_t align);

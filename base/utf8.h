@@ -28,6 +28,13 @@ int32_t qr_utf8_decode(const char *s, size_t n, uint32_t *cp);
 /* Encodes cp (a scalar value) into out[4]; returns 1..4. */
 int32_t qr_utf8_encode(uint32_t cp, char out[4]);
 
+/* The value of a hexadecimal digit, -1 of another character. */
+static inline int32_t qr_hex_digit(char c)
+{
+    const int32_t low = (unsigned char)c | 0x20;
+    return c >= '0' && c <= '9' ? c - '0' : low >= 'a' && low <= 'f' ? low - 'a' + 10 : -1;
+}
+
 /* How many bytes at the end of s[0..n) are the beginning of a code point whose rest may still come (0..3). */
 int32_t qr_utf8_incomplete_tail(const char *s, size_t n);
 

@@ -12,10 +12,7 @@ void qr_added_push(struct qr_added_set *s, const struct qr_added *token)
 {
     QR_ASSERT(s != NULL && token != NULL);
     QR_ASSERT(token->text != NULL && token->len > 0);
-    if (s->n == s->cap) {
-        s->cap = s->cap ? s->cap * 2 : 16;
-        s->token = qr_realloc(s->token, (size_t)s->cap, sizeof *s->token);
-    }
+    s->token = QR_GROW(s->token, s->n, s->cap);
     s->token[s->n] = *token;
     char *text = qr_alloc(token->len, 1);
     memcpy(text, token->text, token->len);

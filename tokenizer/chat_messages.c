@@ -161,7 +161,8 @@ static bool joins(const struct qr_json *message, const struct qr_chat_form *form
     return text_parts_only(qr_json_find(message, "content"));
 }
 
-static void put_member(struct qr_buf *b, const struct qr_json *message, const struct qr_json *m, const struct qr_chat_form *form)
+static void put_member(struct qr_buf *b, const struct qr_json *message, const struct qr_json *m,
+                       const struct qr_chat_form *form)
 {
     const char *key = qr_json_key(m);
     if (form->system_for_developer && strcmp(key, "role") == 0 && qr_json_says(m, "developer"))
@@ -200,7 +201,8 @@ static bool must_change(const struct qr_json *message, const struct qr_chat_form
            ((!content || (form->empty_for_null && qr_json_is_null(content))) && may_be_silent(message));
 }
 
-int qr_chat_messages(struct qr_json **out, const struct qr_json *messages, const struct qr_chat_form *form, struct qr_err *err)
+int qr_chat_messages(struct qr_json **out, const struct qr_json *messages, const struct qr_chat_form *form,
+                     struct qr_err *err)
 {
     struct qr_buf b;
     bool change = false;

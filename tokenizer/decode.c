@@ -138,9 +138,9 @@ int qr_decoder_build(struct qr_decoder *d, const struct qr_vocab *v, const struc
     return 0;
 }
 
-const char *qr_decoder_content(const struct qr_tokenizer *t, int32_t id, size_t *n)
+/* The content of a token that is there, as decoders begin with it. */
+static const char *content_of(const struct qr_tokenizer *t, int32_t id, size_t *n)
 {
-    QR_ASSERT(t != NULL && n != NULL);
     QR_ASSERT(qr_vocab_has(&t->vocab, id));
     for (int32_t i = 0; i < t->normalized.n && (t->vocab.token[id].flags & QR_TOKEN_ADDED); i++)
         if (t->normalized.token[i].id == id) {
@@ -148,6 +148,21 @@ const char *qr_decoder_content(const struct qr_tokenizer *t, int32_t id, size_t 
             return t->normalized.token[i].text;
         }
     return qr_vocab_content(&t->vocab, id, n);
+}
+
+size_t qr_decoder_first(const struct qr_tokenizer *t, int32_t id, char *out)
+{
+    QR_ASSERT(t != NULL);
+    size_t n, n_out = 0, n_mark = strlen(t->decoder.mark);
+    const char *s = content_of(t, id, &n);
+    for (size_t i = 0; i < n;) {
+        bool is_mark = n - i >= n_mark && memcmp(s + i, t->decoder.mark, n_mark) == 0;
+        if (!is_mark && out)
+            out[n_out] = s[i];
+        n_out += !is_mark;
+        i += is_mark ? n_mark : 1;
+    }
+    return n_out;
 }
 
 void qr_decoder_release(struct qr_decoder *d)
@@ -204,19 +219,6 @@ static void end_run(struct qr_buf *out, size_t run)
         qr_buf_put(out, REPLACEMENT, REPLACEMENT_BYTES);
 }
 
-/* The first token of a text without its marks. */
-static void put_without_marks(const struct qr_tokenizer *t, struct qr_buf *out, int32_t id)
-{
-    size_t n, n_mark = strlen(t->decoder.mark);
-    const char *s = qr_decoder_content(t, id, &n);
-    for (size_t i = 0; i < n;) {
-        bool mark = n - i >= n_mark && memcmp(s + i, t->decoder.mark, n_mark) == 0;
-        if (!mark)
-            qr_buf_put_byte(out, s[i]);
-        i += mark ? n_mark : 1;
-    }
-}
-
 static void decode_chain(const struct qr_tokenizer *t, struct qr_buf *out, const int32_t *ids, int32_t n, bool skip)
 {
     const struct qr_decoder *d = &t->decoder;
@@ -231,10 +233,13 @@ static void decode_chain(const struct qr_tokenizer *t, struct qr_buf *out, const
         if (x->is_byte && !in_run)
             run = out->len;
         in_run = x->is_byte;
-        if (first && d->drop_first)
-            put_without_marks(t, out, ids[i]);
-        else if (x->len > 0)
+        if (first && d->drop_first) {
+            qr_buf_reserve(out, qr_decoder_first(t, ids[i], NULL));
+            out->len += qr_decoder_first(t, ids[i], out->data + out->len);
+            out->data[out->len] = 0;
+        } else if (x->len > 0) {
             qr_buf_put(out, d->blob.data + x->off, x->len);
+        }
         first = false;
     }
     if (in_run)

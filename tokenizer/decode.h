@@ -65,8 +65,8 @@ struct qr_decoder {
  * QR_DECODER_TEXT_MAX. */
 int qr_decoder_build(struct qr_decoder *d, const struct qr_vocab *v, const struct qr_added_set *normalized, struct qr_err *err);
 struct qr_tokenizer;
-/* The content of a token that is there, as decoders begin with it. */
-const char *qr_decoder_content(const struct qr_tokenizer *t, int32_t id, size_t *n);
+/* Writes the text of the first token (Metaspace: without its marks); NULL: nothing. Returns its bytes. */
+size_t qr_decoder_first(const struct qr_tokenizer *t, int32_t id, char *out);
 void qr_decoder_release(struct qr_decoder *d);
 
 /* True when the reference's decoders see this id: it exists, and it is not special while those are skipped. */

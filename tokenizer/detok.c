@@ -121,20 +121,6 @@ static void push_run_byte(struct qr_detok *d, struct piece *p, uint8_t byte)
     }
 }
 
-/* The first token of a text without its marks (Metaspace). */
-static void push_first(struct qr_detok *d, struct piece *p, int32_t id)
-{
-    const char *mark = d->t->decoder.mark;
-    size_t n, n_mark = strlen(mark);
-    const char *s = qr_decoder_content(d->t, id, &n);
-    for (size_t i = 0; i < n;) {
-        bool is_mark = n - i >= n_mark && memcmp(s + i, mark, n_mark) == 0;
-        if (!is_mark)
-            put(p, s + i, 1);
-        i += is_mark ? n_mark : 1;
-    }
-}
-
 static void push_chain(struct qr_detok *d, struct piece *p, int32_t id, const struct qr_token_text *x)
 {
     const char *s = d->t->decoder.blob.data + x->off;
@@ -144,7 +130,7 @@ static void push_chain(struct qr_detok *d, struct piece *p, int32_t id, const st
     }
     end_run(d, p);
     if (!d->started && d->t->decoder.drop_first)
-        push_first(d, p, id);
+        p->n += qr_decoder_first(d->t, id, p->data ? p->data + p->n : NULL);
     else
         put_fused(d, p, s, x->len);
 }

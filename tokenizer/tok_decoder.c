@@ -1,6 +1,6 @@
 /* tok_decoder.c - the section "decoder" into one of the three kinds of decode.h. Steps are recognized by their types
- * and settings; a chain that fits no kind is refused by name. Its parts only go forward: on tokens, bytes, the fused text,
- * its stripped beginning. Runs once, when a tokenizer is opened. */
+ * and settings; a chain that fits no kind is refused by name. Its parts only go forward: on tokens, bytes, the fused
+ * text, its stripped beginning. Runs once, when a tokenizer is opened. */
 #include <string.h>
 
 #include "base/assert.h"
@@ -23,7 +23,8 @@ static char *copy(struct qr_tok_string s)
 }
 
 /* A step on each token's text: `from` becomes `to`, or goes at the ends. */
-static int add_op(struct qr_decoder *d, enum qr_decoder_op_kind kind, struct qr_tok_string from, struct qr_tok_string to,
+static int add_op(struct qr_decoder *d, enum qr_decoder_op_kind kind, struct qr_tok_string from,
+                  struct qr_tok_string to,
                   struct qr_err *err)
 {
     if (d->n_ops == QR_DECODER_OPS_MAX || d->drop_first)
@@ -114,7 +115,8 @@ static int read_metaspace(struct qr_tokenizer *t, const struct qr_json *v, struc
         return rc;
     if (d->place != QR_DECODER_IN_TOKENS || d->n_ops > 0)
         return out_of_order(err, "Metaspace");
-    rc = add_op(d, QR_DECODER_REPLACE, (struct qr_tok_string){d->mark, strlen(d->mark)}, (struct qr_tok_string){" ", 1}, err);
+    rc = add_op(d, QR_DECODER_REPLACE, (struct qr_tok_string){d->mark, strlen(d->mark)},
+                (struct qr_tok_string){" ", 1}, err);
     d->drop_first = prefix && !(scheme.s && strcmp(scheme.s, "never") == 0);
     return rc;
 }
@@ -122,7 +124,10 @@ static int read_metaspace(struct qr_tokenizer *t, const struct qr_json *v, struc
 static int read_byte_level(struct qr_tokenizer *t, const struct qr_json *v, struct qr_err *err)
 {
     static const struct qr_tok_member members[] = {
-        {"add_prefix_space", QR_TOK_IGNORED, NULL}, {"trim_offsets", QR_TOK_IGNORED, NULL}, {"use_regex", QR_TOK_IGNORED, NULL}};
+        {"add_prefix_space", QR_TOK_IGNORED, NULL},
+        {"trim_offsets", QR_TOK_IGNORED, NULL},
+        {"use_regex", QR_TOK_IGNORED, NULL},
+    };
     if (t->decoder.place != QR_DECODER_IN_TOKENS || t->decoder.n_ops > 0)
         return out_of_order(err, "ByteLevel");
     t->decoder.kind = QR_DECODER_BYTES;

@@ -1,6 +1,6 @@
-/* tok_doc.c - reading the small sections of tokenizer.json as documents: members, types, sequences, and refusals by name.
- * A section is a table of types, an object a table of members. What is not listed is refused by name, so that no setting
- * is passed over. Runs once, when a tokenizer is opened. */
+/* tok_doc.c - reading the small sections of tokenizer.json as documents: members, types, sequences, and refusals by
+ * name. A section is a table of types, an object a table of members. What is not listed is refused by name, so that no
+ * setting is passed over. Runs once, when a tokenizer is opened. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,7 +21,8 @@ int qr_tok_unsupported(struct qr_err *err, const char *section, const char *fmt,
     return qr_err_set(err, QR_E_UNSUPPORTED, "%s: %s is not supported", section, what);
 }
 
-static int wrong(struct qr_err *err, const char *section, const char *key, const char *expected, const struct qr_json *found)
+static int wrong(struct qr_err *err, const char *section, const char *key, const char *expected,
+                 const struct qr_json *found)
 {
     return qr_err_set(err, QR_E_DAMAGED, "%s.%s: expected %s, found %s", section, key, expected,
                       found ? qr_json_type_name(qr_json_type(found)) : "nothing");

@@ -165,10 +165,7 @@ static int put_merge(struct reader *r, const struct qr_json_token *at, size_t n_
     }
     if (f->n_merges >= QR_MERGES_MAX)
         return qr_err_set(r->err, QR_E_DAMAGED, "model.merges has more than %d entries", QR_MERGES_MAX);
-    if (f->n_merges == f->cap_merges) {
-        f->cap_merges = f->cap_merges ? f->cap_merges * 2 : 4096;
-        f->merge = qr_realloc(f->merge, (size_t)f->cap_merges, sizeof *f->merge);
-    }
+    f->merge = QR_GROW(f->merge, f->n_merges, f->cap_merges);
     r->last_merged = m.id;
     f->merge[f->n_merges++] = m;
     return 0;

@@ -212,7 +212,10 @@ static int read_template(struct qr_tokenizer *t, const struct qr_json *v, struct
 static int read_byte_level(struct qr_tokenizer *t, const struct qr_json *v, struct qr_err *err)
 {
     static const struct qr_tok_member members[] = {
-        {"add_prefix_space", QR_TOK_IGNORED, NULL}, {"trim_offsets", QR_TOK_IGNORED, NULL}, {"use_regex", QR_TOK_IGNORED, NULL}};
+        {"add_prefix_space", QR_TOK_IGNORED, NULL},
+        {"trim_offsets", QR_TOK_IGNORED, NULL},
+        {"use_regex", QR_TOK_IGNORED, NULL},
+    };
     return qr_tok_members(v, post, members, QR_COUNT(members), err);
 }
 

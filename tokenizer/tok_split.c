@@ -135,7 +135,8 @@ static struct qr_pretok_stage *add_stage(struct qr_tokenizer *t, enum qr_pretok_
     return s;
 }
 
-static int add_regex(struct qr_tokenizer *t, const char *regex, enum qr_split_behavior behavior, bool invert, struct qr_err *err)
+static int add_regex(struct qr_tokenizer *t, const char *regex, enum qr_split_behavior behavior, bool invert,
+                     struct qr_err *err)
 {
     struct qr_pretok_stage *s = add_stage(t, QR_PRETOK_SPLIT, err);
     if (!s)
@@ -190,8 +191,9 @@ static int read_split(struct qr_tokenizer *t, const struct qr_json *v, struct qr
 static int read_byte_level(struct qr_tokenizer *t, const struct qr_json *v, struct qr_err *err)
 {
     bool prefix = true, regex = true;
-    const struct qr_tok_member members[] = {
-        {"add_prefix_space", QR_TOK_BOOL, &prefix}, {"trim_offsets", QR_TOK_IGNORED, NULL}, {"use_regex", QR_TOK_BOOL, &regex}};
+    const struct qr_tok_member members[] = {{"add_prefix_space", QR_TOK_BOOL, &prefix},
+                                            {"trim_offsets", QR_TOK_IGNORED, NULL},
+                                            {"use_regex", QR_TOK_BOOL, &regex}};
     int rc = qr_tok_members(v, pretok, members, QR_COUNT(members), err);
     if (rc == 0)
         rc = end_byte_level(t, err);

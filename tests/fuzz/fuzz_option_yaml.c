@@ -52,7 +52,7 @@ static char *read_config(const void *bytes, size_t size, struct qr_err *err)
         qr_options_print(&b, s);
     qr_options_free(s);
     close(fd);
-    return b.data;
+    return rc ? NULL : b.data;
 }
 
 /* Comments name sources, which differ; they begin at the last "  # " of a line. */

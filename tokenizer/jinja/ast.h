@@ -1,6 +1,7 @@
 /* ast.h - a compiled chat template: tokens, nodes, symbols. Internal to tokenizer/; built by lex.c and the two parser
- * files, read by the evaluator. Everything lives in the template's arena and is immutable once compiled. The first error
- * ends the compilation: it fills the parser's err and leaves by longjmp to qr_jparse, so no function here returns one.
+ * files, read by the evaluator. Everything lives in the template's arena and is immutable once compiled. The first
+ * error ends the compilation: it fills the parser's err and leaves by longjmp to qr_jparse, so no function here
+ * returns one.
  */
 #ifndef QR_TOKENIZER_JINJA_AST_H
 #define QR_TOKENIZER_JINJA_AST_H

@@ -1,6 +1,6 @@
 /* call.c - calling macros, filters, methods and the global functions; the global functions themselves. Arguments are
- * bound as in Python, by place and by name; depth of calls is bounded. An error leaves the rendering (value.h). One thread
- * per rendering. */
+ * bound as in Python, by place and by name; depth of calls is bounded. An error leaves the rendering (value.h). One
+ * thread per rendering. */
 #include <stdio.h>
 #include <string.h>
 
@@ -20,7 +20,8 @@ const struct qr_jbuiltin *qr_jtable_find(const struct qr_jtable *table, const ch
 }
 
 /* Puts the given arguments in the order of the parameters. */
-static void bind(struct qr_jctx *c, const struct qr_jbuiltin *b, const struct qr_jargs *a, struct qr_jval arg[QR_JPARAMS])
+static void bind(struct qr_jctx *c, const struct qr_jbuiltin *b, const struct qr_jargs *a,
+                 struct qr_jval arg[QR_JPARAMS])
 {
     int32_t n = 0;
     while (n < QR_JPARAMS && b->param[n])

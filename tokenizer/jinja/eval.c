@@ -1,6 +1,6 @@
-/* eval.c - expressions. One function per kind of node, found in a table. Steps and depth are bounded (value.c). An error
- * leaves the rendering (value.h), so a template can never end the process. The arena is the rendering's own; one thread
- * per rendering. */
+/* eval.c - expressions. One function per kind of node, found in a table. Steps and depth are bounded (value.c). An
+ * error leaves the rendering (value.h), so a template can never end the process. The arena is the rendering's own; one
+ * thread per rendering. */
 #include <string.h>
 
 #include "base/assert.h"

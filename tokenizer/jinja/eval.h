@@ -49,7 +49,8 @@ extern const struct qr_jtable qr_jfilters_text, qr_jfilters_seq;
 
 /* Evaluation (eval.c) and statements (exec.c). */
 struct qr_jval qr_jeval(struct qr_jctx *c, const struct qr_jnode *n);
-struct qr_jargs qr_jeval_args(struct qr_jctx *c, const struct qr_jargspec *spec, int32_t n_extra); /* room for n_extra kw */
+/* With room for n_extra more keywords. */
+struct qr_jargs qr_jeval_args(struct qr_jctx *c, const struct qr_jargspec *spec, int32_t n_extra);
 struct qr_jkw *qr_jkw_of(struct qr_jctx *c, const struct qr_jdict *d, struct qr_jkw *kw, const char *what); /* [d->n] */
 struct qr_jval qr_japply_filter(struct qr_jctx *c, const struct qr_jnode *n, struct qr_jval in); /* a block's filter */
 enum qr_jflow { QR_JFLOW_NEXT, QR_JFLOW_BREAK, QR_JFLOW_CONTINUE };
@@ -100,8 +101,10 @@ enum { QR_JLEFT = 1, QR_JRIGHT = 2, QR_JBOTH = 3 };
 enum qr_jcase {
     QR_JCASE_UPPER, QR_JCASE_LOWER, QR_JCASE_SWAP, QR_JCASE_CAPITALIZE, QR_JCASE_TITLE, QR_JCASE_FILTER_TITLE,
 };
-struct qr_jstr *qr_jstrip(struct qr_jctx *c, struct qr_jstr *s, struct qr_jstr *chars, int sides); /* chars may be NULL */
-struct qr_jstr *qr_jreplace(struct qr_jctx *c, struct qr_jstr *s, struct qr_jstr *old, struct qr_jstr *new, int64_t max);
+/* chars NULL: white space. */
+struct qr_jstr *qr_jstrip(struct qr_jctx *c, struct qr_jstr *s, struct qr_jstr *chars, int sides);
+struct qr_jstr *qr_jreplace(struct qr_jctx *c, struct qr_jstr *s, struct qr_jstr *old, struct qr_jstr *new,
+                            int64_t max);
 struct qr_jbag qr_jsplit_lines(struct qr_jctx *c, struct qr_jstr *s, bool keep_ends);
 /* s stands left, right, or between blanks. */
 struct qr_jstr *qr_jpad(struct qr_jctx *c, struct qr_jstr *s, int64_t width, uint32_t fill, int side);

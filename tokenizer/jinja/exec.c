@@ -1,7 +1,6 @@
-/* exec.c - statements and variables. A scope is a list of bindings; what no scope binds is looked for at the top level of
- * the template, then in the context, then among the global functions. A statement says how the flow goes on: to the next
- * one, or out of a loop's round. An error leaves the rendering (value.h). One thread per rendering.
- */
+/* exec.c - statements and variables. A scope is a list of bindings; what no scope binds is looked for at the top level
+ * of the template, then in the context, then among the global functions. A statement says how the flow goes on: to the
+ * next one, or out of a loop's round. An error leaves the rendering (value.h). One thread per rendering. */
 #include <string.h>
 
 #include "base/assert.h"

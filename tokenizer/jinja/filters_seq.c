@@ -1,6 +1,6 @@
 /* filters_seq.c - filters on sequences. Where the reference gives a generator, so do these; its items are computed at
- * once. Work is charged as steps (value.c), so that a filter cannot run for ever. An error leaves the rendering (value.h).
- * One thread per rendering. */
+ * once. Work is charged as steps (value.c), so that a filter cannot run for ever. An error leaves the rendering
+ * (value.h). One thread per rendering. */
 #include <string.h>
 
 #include "base/assert.h"
@@ -56,7 +56,7 @@ static QR_JBUILTIN(f_map)
     if (!attribute)
         filter = by_name(c, &raw->pos[0], false);
     struct qr_jargs rest = rest_of(raw, 1);
-    qr_jdown(c); /* the filter may be map again: a string's characters have characters, however long the list of names is */
+    qr_jdown(c); /* the filter may be map again: a string's characters have characters */
     for (int64_t i = 0; i < items.n; i++) {
         qr_jcharge(c, 1);
         qr_jbag_push(c, &b, attribute ? qr_jattr_path(c, &items.at[i], attribute, fallback)
@@ -95,7 +95,7 @@ static QR_JBUILTIN(f_select)
 
 /* ---- by key ---- */
 
-/* The keys of all items under an attribute (ABSENT: the item itself); strings in small letters, where case is nothing. */
+/* The keys of all items under an attribute (ABSENT: the item itself), strings in small letters unless case counts. */
 static struct qr_jval *keys_of(struct qr_jctx *c, const struct qr_jseq *items, const struct qr_jval *attribute,
                                const struct qr_jval *fallback, bool case_sensitive)
 {

@@ -1,6 +1,6 @@
-/* filters_text.c - filters that make text. Trusted bytes stay trusted only where they are copied unchanged. Each filter is
- * a row: name, function, arguments; those that are methods of strings, too, stand in methods.c. An error leaves the
- * rendering (value.h). One thread per rendering. */
+/* filters_text.c - filters that make text. Trusted bytes stay trusted only where they are copied unchanged. Each
+ * filter is a row: name, function, arguments; those that are methods of strings, too, stand in methods.c. An error
+ * leaves the rendering (value.h). One thread per rendering. */
 #include <string.h>
 
 #include "base/assert.h"
@@ -83,7 +83,8 @@ static QR_JBUILTIN(f_truncate)
 {
     int64_t length = qr_jarg_int(c, &arg[0], 255);
     bool kill = qr_jarg_flag(&arg[1]);
-    struct qr_jstr *end = qr_jgiven(&arg[2]) ? qr_jarg_str(c, &arg[2], "truncate's end") : qr_jstr_new(c, "...", 3, true);
+    struct qr_jval dots = qr_jgiven(&arg[2]) ? arg[2] : qr_jlit(c, "...");
+    struct qr_jstr *end = qr_jarg_str(c, &dots, "truncate's end");
     int64_t leeway = arg[3].type == QR_J_NONE ? 5 : qr_jarg_int(c, &arg[3], 5);
     int64_t n = qr_jlen(c, self), n_end = qr_jstr_chars(c, end);
     if (length < n_end || leeway < 0)

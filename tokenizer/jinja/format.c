@@ -454,8 +454,8 @@ static void put_field(struct braces *b, struct qr_jsb *sb, struct qr_jval v, cha
     put_text(sb, &sp, b->fmt->markup ? qr_jescape(b->c, s) : s);
 }
 
-/* One {field!conversion:spec} that begins at i, behind the brace. A spec may hold fields itself, one level deep. Returns
- * where it ends, behind its brace. */
+/* One {field!conversion:spec} that begins at i, behind the brace. A spec may hold fields itself, one level deep.
+ * Returns where it ends, behind its brace. */
 static size_t field(struct braces *b, struct qr_jsb *sb, size_t i)
 {
     const char *s = b->fmt->u.flat.data;

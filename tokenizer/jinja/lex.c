@@ -50,10 +50,7 @@ static void push(struct lexer *x, enum qr_jtok type, size_t at, const char *text
 {
     struct qr_jtokens *v = &x->p->tok;
     locate(x, at);
-    if (v->n == v->cap) {
-        v->cap = v->cap ? v->cap * 2 : 256;
-        v->at = qr_realloc(v->at, (size_t)v->cap, sizeof *v->at);
-    }
+    v->at = QR_GROW(v->at, v->n, v->cap);
     v->at[v->n++] = (struct qr_jtoken){type, x->line, column(x, at), text, len};
 }
 
@@ -175,9 +172,8 @@ static size_t digits(const struct lexer *x, size_t i)
 
 static bool digit_of(char c, int base)
 {
-    if (base == 16)
-        return (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'f');
-    return c >= '0' && c < '0' + base;
+    const int32_t digit = qr_hex_digit(c);
+    return digit >= 0 && digit < base;
 }
 
 /* The end of a number at i that starts with 0b, 0o or 0x; i when it does not. */
@@ -236,19 +232,16 @@ static size_t name_end(const struct lexer *x, size_t i)
     return i;
 }
 
-/* Reads up to n hexadecimal digits at i; false when there are fewer. */
+/* The number that n hexadecimal digits at i write; false when there are fewer. */
 static bool hex(const char *s, size_t len, size_t i, size_t n, uint32_t *out)
 {
-    uint32_t v = 0;
-    if (i > len || len - i < n)
-        return false;
+    *out = 0;
     for (size_t k = 0; k < n; k++) {
-        char ch = s[i + k];
-        if (!digit_of(ch, 16))
+        const int32_t digit = i + k < len ? qr_hex_digit(s[i + k]) : -1;
+        if (digit < 0)
             return false;
-        v = v << 4 | (uint32_t)(ch <= '9' ? ch - '0' : (ch | 32) - 'a' + 10);
+        *out = *out << 4 | (uint32_t)digit;
     }
-    *out = v;
     return true;
 }
 

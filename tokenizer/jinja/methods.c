@@ -1,6 +1,6 @@
-/* methods.c - methods of strings, lists, tuples, dicts and the small helper objects. What changes a value is not here. A
- * method is a row of its type's table: name, function, arguments; a host object has none. Some rows are filters or tests,
- * too. Strings keep the reference's Markup. An error leaves the rendering (value.h). One thread per rendering. */
+/* methods.c - methods of strings, lists, tuples, dicts and the small helper objects. What changes a value is not here.
+ * A method is a row of its type's table: name, function, arguments; a host object has none. Some rows are filters or
+ * tests, too. Strings keep Markup. An error leaves the rendering (value.h). One thread per rendering. */
 #include <math.h>
 #include <string.h>
 
@@ -287,7 +287,8 @@ static QR_JBUILTIN(m_format_map)
         qr_jfail(c, "format_map() needs a mapping, not %s", qr_jtype_name(&arg[0]));
     const struct qr_jdict *d = arg[0].u.d;
     struct qr_jkw *kw = qr_jalloc(c, (size_t)d->n, sizeof *kw);
-    return qr_jbraces(c, self->u.s, &(struct qr_jargs){.kw = qr_jkw_of(c, d, kw, "a key of format_map()"), .n_kw = d->n});
+    return qr_jbraces(c, self->u.s,
+                      &(struct qr_jargs){.kw = qr_jkw_of(c, d, kw, "a key of format_map()"), .n_kw = d->n});
 }
 
 /* ---- padding ---- */

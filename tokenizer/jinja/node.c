@@ -1,4 +1,5 @@
-/* node.c - the tools of the parser's files: looking at tokens, errors with their place, nodes, symbols, lists of nodes. */
+/* node.c - the tools of the parser's files: looking at tokens, errors with their place, nodes, symbols, lists of
+ * nodes. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>

@@ -106,7 +106,8 @@ static double binary_floats(struct qr_jctx *c, enum qr_jtok op, double a, double
     return r == 0 ? copysign(0.0, b) : other_sign ? r + b : r;
 }
 
-static struct qr_jval binary_numbers(struct qr_jctx *c, enum qr_jtok op, const struct qr_jval *a, const struct qr_jval *b)
+static struct qr_jval binary_numbers(struct qr_jctx *c, enum qr_jtok op, const struct qr_jval *a,
+                                     const struct qr_jval *b)
 {
     int64_t i, j;
     double x = 0, y = 0;

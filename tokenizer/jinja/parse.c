@@ -1,6 +1,6 @@
 /* parse.c - expressions, by recursive descent with the reference's precedence. Depth is bounded, so a hostile template
- * cannot exhaust the stack. An error names its line and leaves the parser (ast.h). One thread, when a template is compiled;
- * the tree is immutable behind that. */
+ * cannot exhaust the stack. An error names its line and leaves the parser (ast.h). One thread, when a template is
+ * compiled; the tree is immutable behind that. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

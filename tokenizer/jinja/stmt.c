@@ -17,8 +17,8 @@ struct tag {
 
 static struct qr_jnodes nodes(struct qr_jparser *p, const struct tag *tag);
 
-/* Parses a body behind the tag just read, up to an end tag, whose word is the next token then. Functions, loops and scopes
- * are strict again about unknown filters: the reference compiles them even when a condition stands around. */
+/* Parses a body behind the tag just read, up to an end tag, whose word is the next token then. Functions, loops and
+ * scopes are strict again about unknown filters: the reference compiles them even when a condition stands around. */
 static struct qr_jnodes body(struct qr_jparser *p, bool soft, const struct tag *tag)
 {
     bool was = p->soft;
@@ -271,8 +271,8 @@ static _Noreturn void wrong_tag(struct qr_jparser *p, const struct tag *tag)
             strcat(wanted, " or ");
         strcat(wanted, tag->end[i]);
     }
-    qr_jparse_error(p, t->line, t->col, "unexpected %s: the '%s' opened on line %d needs %s", found, tag->name, tag->line,
-                    wanted);
+    qr_jparse_error(p, t->line, t->col, "unexpected %s: the '%s' opened on line %d needs %s", found, tag->name,
+                    tag->line, wanted);
 }
 
 static struct qr_jnode *statement(struct qr_jparser *p, const struct tag *tag)

@@ -1,5 +1,5 @@
-/* tests.c - what may stand behind `is`. One table of names, arguments and functions; an unknown test is an error when the
- * template is compiled. An error leaves the rendering (value.h). One thread per rendering. */
+/* tests.c - what may stand behind `is`. One table of names, arguments and functions; an unknown test is an error when
+ * the template is compiled. An error leaves the rendering (value.h). One thread per rendering. */
 #include <string.h>
 
 #include "base/assert.h"

@@ -1,6 +1,6 @@
 /* text.c - str() and repr() of values, as Python prints them. Numbers, escapes and nested containers have Python's
- * spelling, which templates print. A text in which anything untrusted took part is untrusted as a whole. An error leaves
- * the rendering (value.h). One thread per rendering. */
+ * spelling, which templates print. A text in which anything untrusted took part is untrusted as a whole. An error
+ * leaves the rendering (value.h). One thread per rendering. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -125,7 +125,8 @@ static void repr_object(struct qr_jsb *b, const struct qr_jval *v)
         break;
     }
     case QR_J_LOOP:
-        snprintf(buf, sizeof buf, "<LoopContext %lld/%lld>", (long long)v->u.loop->i + 1, (long long)v->u.loop->items.n);
+        snprintf(buf, sizeof buf, "<LoopContext %lld/%lld>", (long long)v->u.loop->i + 1,
+                 (long long)v->u.loop->items.n);
         break;
     case QR_J_MACRO:
         if (v->u.macro->sig->name)

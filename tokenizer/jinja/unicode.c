@@ -1,7 +1,6 @@
-/* unicode.c - characters as Python's str sees them. utf8proc knows categories and one-to-one case mappings; the mappings to
- * several characters, and digits that are no decimals, are the tables here (Unicode 14, SpecialCasing.txt and
- * DerivedNumericType.txt).
- */
+/* unicode.c - characters as Python's str sees them. utf8proc knows categories and one-to-one case mappings; the
+ * mappings to several characters, and digits that are no decimals, are the tables here (Unicode 14, SpecialCasing.txt
+ * and DerivedNumericType.txt). */
 #include "tokenizer/jinja/unicode.h"
 
 #include <utf8proc.h>

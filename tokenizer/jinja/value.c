@@ -254,7 +254,8 @@ struct qr_jdict *qr_jdict_new(struct qr_jctx *c)
 }
 
 /* The key's entry, or -1. *slot: where the index would name it (when there is an index). */
-static int32_t find(struct qr_jctx *c, const struct qr_jdict *d, const struct qr_jval *key, uint64_t hash, int32_t *slot)
+static int32_t find(struct qr_jctx *c, const struct qr_jdict *d, const struct qr_jval *key, uint64_t hash,
+                    int32_t *slot)
 {
     int64_t probes = 0;
     uint32_t mask = d->index ? (uint32_t)d->index_cap - 1 : 0;

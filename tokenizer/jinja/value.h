@@ -2,11 +2,12 @@
  *
  * Values are immutable once another value can see them (the reference's sandbox refuses every mutating method; only
  * namespaces change), so slices and copies share memory. Everything is allocated in the rendering's arena, never freed
- * singly. A string knows which of its bytes are trusted. A value goes into a function by pointer and comes out by value.
+ * singly. A string knows which of its bytes are trusted. A value goes into a function by pointer and comes out by
+ * value.
  *
- * The first error ends the rendering: qr_jfail and its kin fill the context's err and leave by longjmp to
- * qr_jcatch, so no function here returns an error. What a rendering holds therefore lies in its arena; memory of
- * another kind is released before anything that may fail.
+ * The first error ends the rendering: qr_jfail and its kin fill the context's err and leave by longjmp to qr_jcatch,
+ * so no function here returns an error. What a rendering holds therefore lies in its arena; memory of another kind is
+ * released before anything that may fail.
  */
 #ifndef QR_TOKENIZER_JINJA_VALUE_H
 #define QR_TOKENIZER_JINJA_VALUE_H
@@ -192,7 +193,7 @@ struct qr_jctx {
 #define QR_JNEST_MAX 1500
 
 void *qr_jalloc(struct qr_jctx *c, size_t n, size_t size); /* uninitialised [n] */
-void *qr_jgrow(struct qr_jctx *c, const void *at, int64_t n, int64_t cap, size_t size); /* [cap] that begins with at[0..n) */
+void *qr_jgrow(struct qr_jctx *c, const void *at, int64_t n, int64_t cap, size_t size); /* [cap]: at[0..n) and room */
 void qr_jcharge(struct qr_jctx *c, int64_t steps);
 void qr_jcharge_bytes(struct qr_jctx *c, size_t n_bytes); /* 256 bytes of string work are one step */
 void qr_jdown(struct qr_jctx *c);                         /* one level deeper; pair with qr_jup */
@@ -271,9 +272,10 @@ int64_t qr_jstr_chars(struct qr_jctx *c, struct qr_jstr *s);       /* flattens; 
 bool qr_jstr_ascii(struct qr_jstr *s);                             /* s flat */
 size_t qr_jstr_offset(struct qr_jstr *s, int64_t chars);           /* where code point `chars` starts; s flat */
 size_t qr_jstr_next(const struct qr_jstr *s, size_t at);           /* the byte behind the code point at `at`; s flat */
-int64_t qr_jstr_find(const struct qr_jstr *s, const struct qr_jstr *what, size_t from, size_t to); /* byte or -1; flat */
+/* The byte where the first, or the last, `what` of s[from..to) begins, or -1; both flat. */
+int64_t qr_jstr_find(const struct qr_jstr *s, const struct qr_jstr *what, size_t from, size_t to);
 int64_t qr_jstr_rfind(const struct qr_jstr *s, const struct qr_jstr *what, size_t from, size_t to);
-int64_t qr_jmem_rfind(const char *hay, size_t n, const char *what, size_t m); /* last place of what[0..m), m > 0, or -1 */
+int64_t qr_jmem_rfind(const char *hay, size_t n, const char *what, size_t m); /* the same of bytes; m > 0 */
 const char *qr_jstr_name(struct qr_jctx *c, const struct qr_jstr *s); /* s terminated; s flat */
 
 /* Visits the uniform pieces of s in order; `visit` walks no string itself. */
@@ -333,7 +335,8 @@ bool qr_jequal(struct qr_jctx *c, const struct qr_jval *a, const struct qr_jval 
 /* <0 0 >0, 2: unordered */
 int qr_jorder(struct qr_jctx *c, const struct qr_jval *a, const struct qr_jval *b, const char *op);
 bool qr_jcontains(struct qr_jctx *c, const struct qr_jval *in, const struct qr_jval *what);
-void qr_jsort(struct qr_jctx *c, struct qr_jval *key, struct qr_jval *val, int64_t n, bool reverse); /* stable, by key */
+/* Stable, by key. */
+void qr_jsort(struct qr_jctx *c, struct qr_jval *key, struct qr_jval *val, int64_t n, bool reverse);
 
 struct qr_jstr *qr_jtext(struct qr_jctx *c, const struct qr_jval *v);      /* str(v) */
 struct qr_jstr *qr_jtext_flat(struct qr_jctx *c, const struct qr_jval *v); /* the same, flat */

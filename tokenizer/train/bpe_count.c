@@ -11,16 +11,6 @@
 #define BYTES_MAX ((size_t)1 << 40)
 #define WORDS_MAX (1 << 28)
 
-void *qr_bpe_grow(void *array, int64_t n, int64_t *cap, size_t size)
-{
-    QR_ASSERT(cap != NULL && n >= 0);
-    QR_ASSERT(n <= *cap);
-    if (n < *cap)
-        return array;
-    *cap = *cap ? 2 * *cap : 16;
-    return qr_realloc(array, (size_t)*cap, size);
-}
-
 static const char *keep(struct qr_bpe_trainer *b, const char *bytes, size_t n)
 {
     char *p = qr_arena_alloc(&b->arena, n + 1, 1);
@@ -155,9 +145,7 @@ static int count_piece(void *user, const char *piece, size_t len, struct qr_err 
     }
     if (b->n_words == WORDS_MAX || len > INT32_MAX)
         return qr_err_set(err, QR_E_TOO_LARGE, "the text has more than %d different words, or one of more than %d bytes", WORDS_MAX, INT32_MAX);
-    int64_t cap = b->cap_words;
-    b->word = qr_bpe_grow(b->word, b->n_words, &cap, sizeof *b->word);
-    b->cap_words = (int32_t)cap;
+    b->word = QR_GROW(b->word, b->n_words, b->cap_words);
     const char *bytes = keep(b, piece, len);
     qr_map_add(&b->word_of, bytes, len, b->n_words);
     b->word[b->n_words++] = (struct qr_bpe_word){.bytes = bytes, .len = (int32_t)len, .count = 1};
@@ -187,12 +175,4 @@ int32_t qr_bpe_trainer_n_merges(const struct qr_bpe_trainer *b)
 {
     QR_ASSERT(b != NULL);
     return b->n_merges;
-}
-
-void qr_bpe_trainer_merge(const struct qr_bpe_trainer *b, int32_t i, int32_t pair[2])
-{
-    QR_ASSERT(b != NULL);
-    QR_ASSERT(i >= 0 && i < b->n_merges);
-    pair[0] = b->merge[i][0];
-    pair[1] = b->merge[i][1];
 }

@@ -42,9 +42,7 @@ static int32_t get_pair(struct qr_bpe_trainer *b, int32_t left, int32_t right)
         if (b->pair[p].left == left && b->pair[p].right == right)
             return p;
     }
-    int64_t cap = b->cap_pairs;
-    b->pair = qr_bpe_grow(b->pair, b->n_pairs, &cap, sizeof *b->pair);
-    b->cap_pairs = (int32_t)cap;
+    b->pair = QR_GROW(b->pair, b->n_pairs, b->cap_pairs);
     b->pair[b->n_pairs] = (struct qr_bpe_pair){.left = left, .right = right};
     b->slot[i] = ++b->n_pairs;
     return b->n_pairs - 1;
@@ -55,18 +53,14 @@ static void pair_came(struct qr_bpe_trainer *b, int32_t left, int32_t right, int
 {
     const int32_t index = get_pair(b, left, right);
     struct qr_bpe_pair *p = &b->pair[index];
-    int64_t cap = p->cap;
-    p->pos = qr_bpe_grow(p->pos, p->n, &cap, sizeof *p->pos);
-    p->cap = (int32_t)cap;
+    p->pos = QR_GROW(p->pos, p->n, p->cap);
     p->unsorted = p->unsorted || (p->n > 0 && p->pos[p->n - 1] > at);
     p->pos[p->n++] = at;
     p->count += count;
     if (p->touched)
         return;
     p->touched = true;
-    cap = b->cap_touched;
-    b->touched = qr_bpe_grow(b->touched, b->n_touched, &cap, sizeof *b->touched);
-    b->cap_touched = (int32_t)cap;
+    b->touched = QR_GROW(b->touched, b->n_touched, b->cap_touched);
     b->touched[b->n_touched++] = index;
 }
 
@@ -89,7 +83,7 @@ static bool before(const struct qr_bpe_trainer *b, const struct qr_bpe_heap_item
 static void push(struct qr_bpe_trainer *b, int32_t pair)
 {
     const struct qr_bpe_heap_item item = {b->pair[pair].count, pair};
-    b->heap = qr_bpe_grow(b->heap, b->n_heap, &b->cap_heap, sizeof *b->heap);
+    b->heap = QR_GROW(b->heap, b->n_heap, b->cap_heap);
     int64_t i = b->n_heap++;
     for (; i > 0 && before(b, &item, &b->heap[(i - 1) / 2]); i = (i - 1) / 2)
         b->heap[i] = b->heap[(i - 1) / 2];
@@ -240,9 +234,7 @@ static void note_merge(struct qr_bpe_trainer *b, int32_t pair)
     if (p->merged) /* came about again, through a token that two pairs make */
         return;
     p->merged = true;
-    int64_t cap = b->cap_merges;
-    b->merge = qr_bpe_grow(b->merge, b->n_merges, &cap, sizeof *b->merge);
-    b->cap_merges = (int32_t)cap;
+    b->merge = QR_GROW(b->merge, b->n_merges, b->cap_merges);
     b->merge[b->n_merges][0] = p->left;
     b->merge[b->n_merges++][1] = p->right;
 }

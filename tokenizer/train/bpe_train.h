@@ -52,7 +52,6 @@ int qr_bpe_trainer_run(struct qr_bpe_trainer *b, bool (*go_on)(void *user, int32
 int64_t qr_bpe_trainer_n_pieces(const struct qr_bpe_trainer *b);  /* distinct ones */
 int32_t qr_bpe_trainer_n_tokens(const struct qr_bpe_trainer *b);
 int32_t qr_bpe_trainer_n_merges(const struct qr_bpe_trainer *b);
-void qr_bpe_trainer_merge(const struct qr_bpe_trainer *b, int32_t i, int32_t pair[2]); /* the i-th, as ids */
 
 /* Appends tokenizer.json and tokenizer_config.json. chat_template: NULL or a Jinja template. */
 void qr_bpe_trainer_write(const struct qr_bpe_trainer *b, struct qr_buf *json);

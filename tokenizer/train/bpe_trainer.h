@@ -74,7 +74,4 @@ const char *qr_bpe_cut_json(enum qr_bpe_cut cut);
 /* Appends bytes as characters of the byte alphabet. */
 void qr_bpe_put_bytes(struct qr_buf *out, const struct qr_bytechar *c, const char *bytes, int32_t n);
 
-/* Room for one more element in an owned array. */
-void *qr_bpe_grow(void *array, int64_t n, int64_t *cap, size_t size);
-
 #endif

@@ -73,11 +73,10 @@ int qr_chat_open_arguments(struct qr_json **owned, const struct qr_json *message
 {
     QR_ASSERT(owned != NULL && messages != NULL);
     QR_ASSERT(qr_json_type(messages) == QR_JSON_T_ARRAY);
-    struct qr_buf b;
+    struct qr_buf b = {0};
     *owned = NULL;
     if (!has_tool_calls(messages))
         return 0;
-    qr_buf_init(&b);
     qr_buf_put_byte(&b, '[');
     for (const struct qr_json *message = qr_json_first(messages); message; message = qr_json_after(message)) {
         qr_buf_put_str(&b, message == qr_json_first(messages) ? "{" : ",{");

@@ -67,12 +67,11 @@ static void print_members(struct qr_buf *b, const struct qr_json *object, const 
 
 static void put_arguments(struct qr_buf *b, const struct qr_json *v)
 {
-    struct qr_buf text;
+    struct qr_buf text = {0};
     if (qr_json_type(v) == QR_JSON_T_STRING) {
         qr_json_print(b, v);
         return;
     }
-    qr_buf_init(&text);
     qr_json_print(&text, v);
     qr_json_put_str(b, text.data, text.len);
     qr_buf_release(&text);
@@ -100,8 +99,7 @@ static void put_calls(struct qr_buf *b, const struct qr_json *v)
 
 static void put_joined(struct qr_buf *b, const struct qr_json *content)
 {
-    struct qr_buf text;
-    qr_buf_init(&text);
+    struct qr_buf text = {0};
     join_parts(&text, content);
     qr_json_put_str(b, text.data ? text.data : "", text.len);
     qr_buf_release(&text);
@@ -160,7 +158,7 @@ static bool must_change(const struct qr_json *message, const struct qr_chat_form
 
 int qr_chat_messages(struct qr_json **out, const struct qr_json *messages, const struct qr_chat_form *form, struct qr_err *err)
 {
-    struct qr_buf b;
+    struct qr_buf b = {0};
     bool change = false;
     QR_ASSERT(out != NULL && messages != NULL && form != NULL);
     QR_ASSERT(qr_json_type(messages) == QR_JSON_T_ARRAY);
@@ -169,7 +167,6 @@ int qr_chat_messages(struct qr_json **out, const struct qr_json *messages, const
         change = must_change(m, form);
     if (!change)
         return 0;
-    qr_buf_init(&b);
     qr_buf_put_byte(&b, '[');
     for (const struct qr_json *m = qr_json_first(messages); m; m = qr_json_after(m)) {
         if (m != qr_json_first(messages))

@@ -20,12 +20,6 @@
 
 #define FILE_BYTES_MAX ((size_t)256 << 20)
 
-void qr_ids_init(struct qr_ids *v)
-{
-    QR_ASSERT(v != NULL);
-    *v = (struct qr_ids){0};
-}
-
 void qr_ids_release(struct qr_ids *v)
 {
     qr_free(v->id);

@@ -155,8 +155,7 @@ static int number_from_json(struct qr_jctx *c, const struct qr_json *v, bool tru
     } else if (qr_json_i64(v, &i)) {
         *out = qr_jint(i);
     } else {
-        struct qr_buf text;
-        qr_buf_init(&text);
+        struct qr_buf text = {0};
         qr_json_print(&text, v);
         char *copy = qr_jalloc(c, text.len, 1);
         if (copy)

@@ -7,11 +7,6 @@
 #include "base/assert.h"
 #include "base/mem.h"
 
-void qr_buf_init(struct qr_buf *b)
-{
-    *b = (struct qr_buf){0};
-}
-
 void qr_buf_release(struct qr_buf *b)
 {
     qr_free(b->data);

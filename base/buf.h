@@ -9,12 +9,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct qr_buf {
+struct qr_buf { /* empty when zeroed */
     char *data; /* owned; NULL while empty */
     size_t len, cap;
 };
 
-void qr_buf_init(struct qr_buf *b);
 void qr_buf_release(struct qr_buf *b);
 void qr_buf_clear(struct qr_buf *b); /* len = 0, memory kept */
 bool qr_buf_reserve(struct qr_buf *b, size_t n_more); /* false: the memory is missing, and data may be NULL */

@@ -87,19 +87,51 @@ const struct qr_command *qr_command_find(const struct qr_command *const *list, i
     return NULL;
 }
 
-int qr_command_read(struct qr_option_set **out, const struct qr_command *c, void *target, int argc, char **argv)
+/* argv with flags that have other names made ours; changed texts live in `text`. To be freed. */
+static char **rename_flags(const struct qr_command *c, int argc, char **argv, struct qr_buf *text)
 {
-    QR_ASSERT(out != NULL && target != NULL);
-    QR_ASSERT(c != NULL && c->table != NULL);
+    char **out = qr_alloc((size_t)argc + 1, sizeof *out);
+    size_t room = 1;
+    for (int i = 0; i < argc; i++)
+        room += strlen(argv[i]) + QR_OPTION_VARIABLE_MAX;
+    qr_buf_reserve(text, room); /* the pointers into it must not move */
+    for (int i = 0; i < argc; i++) {
+        const size_t len = strcspn(argv[i], "="), at = text->len;
+        const struct qr_renamed *r = c->renamed, *end = r + c->n_renamed;
+        while (r < end && (strlen(r->theirs) != len || memcmp(argv[i], r->theirs, len) != 0))
+            r++;
+        out[i] = argv[i];
+        if (r == end)
+            continue;
+        qr_buf_printf(text, "%s%s", r->ours, argv[i] + len);
+        qr_buf_put_byte(text, '\0');
+        out[i] = text->data + at;
+    }
+    return out;
+}
+
+static bool names_config(int argc, char **argv)
+{
+    bool found = false;
+    for (int i = 1; i < argc; i++)
+        found = found || strncmp(argv[i], "--config", 8) == 0;
+    return found;
+}
+
+/* Reads argv by the command's table. Returns -1 to go on, or the exit status: after help, --print-config,
+ * --check-config, or an error, which is printed. */
+static int read_settings(struct qr_option_set *set, const struct qr_command *c, int argc, char **argv)
+{
     struct qr_err err;
     struct qr_buf text = {0};
-    struct qr_option_set *set = qr_options_new(c->table, c->n_options, c->name, target);
     int status = 0, rc = qr_options_read(set, argc, argv, &err);
     if (rc == 0 && c->args && !qr_options_wants_help(set))
         rc = qr_options_take_args(set, c->args, &err);
     if (rc != 0) {
         status = qr_command_fail(c->name, &err);
         fprintf(stderr, "See: quire %s --help\n", c->name);
+        if (c->config_hint && status == qr_err_exit_status(QR_E_USAGE) && names_config(argc, argv))
+            fprintf(stderr, "%s\n", c->config_hint);
     } else if (qr_options_wants_help(set))
         qr_command_help(&text, c, qr_options_wants_brief(set), qr_options_columns());
     else if (qr_options_wants_print(set))
@@ -109,29 +141,28 @@ int qr_command_read(struct qr_option_set **out, const struct qr_command *c, void
     if (text.len > 0)
         fwrite(text.data, 1, text.len, stdout);
     qr_buf_release(&text);
-    if (status >= 0)
-        qr_options_free(set);
-    else
-        *out = set;
     return status;
 }
 
 int qr_command_main(const struct qr_command *c, int argc, char **argv)
 {
     QR_ASSERT(c != NULL && argv != NULL);
-    QR_ASSERT(c->main || (c->run && c->options_bytes > 0));
-    if (c->main)
-        return c->main(argc, argv);
-    struct qr_command_run r = {.options = qr_alloc(c->options_bytes, 1)};
+    QR_ASSERT(c->run && c->options_bytes > 0);
+    struct qr_buf text = {0};
     struct qr_err err = {0};
-    struct qr_option_set *set;
-    int status = qr_command_read(&set, c, r.options, argc, argv);
+    struct qr_command_run r = {.options = qr_alloc(c->options_bytes, 1)};
+    struct qr_option_set *set = qr_options_new(c->table, c->n_options, c->name, r.options);
+    char **args = rename_flags(c, argc, argv, &text);
+    int status = read_settings(set, c, argc, args);
     if (status < 0) {
+        r.set = set;
         r.n_args = qr_options_args(set, &r.args);
         status = c->run(&r, &err) != 0 ? qr_command_fail(c->name, &err) : 0;
         status = r.status != 0 ? r.status : status;
-        qr_options_free(set);
     }
+    qr_options_free(set);
     qr_free(r.options);
+    qr_free(args);
+    qr_buf_release(&text);
     return status;
 }

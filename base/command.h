@@ -9,9 +9,15 @@
 /* One run of a command. `status` other than 0 becomes the exit status, with an error or without one. */
 struct qr_command_run {
     void *options;           /* what its table has filled */
+    const struct qr_option_set *set; /* where each value came from */
     const char *const *args; /* [n_args] positional arguments that no row has taken */
     int32_t n_args;
     int status;
+};
+
+/* A flag of another program, "--base-url", that is read as one of ours. */
+struct qr_renamed {
+    const char *theirs, *ours;
 };
 
 struct qr_command {
@@ -26,14 +32,12 @@ struct qr_command {
     int32_t n_options;
     size_t options_bytes;          /* of the struct that the table fills, zeroed before */
     int (*run)(struct qr_command_run *r, struct qr_err *err); /* its work, behind the reading of settings; its error is printed */
-    int (*main)(int argc, char **argv); /* in place of run, where a command reads its own settings; returns the exit status */
+    const struct qr_renamed *renamed; /* [n_renamed] */
+    int32_t n_renamed;
+    const char *config_hint;       /* a line behind an error in the settings where --config was given; or NULL */
     const struct qr_command *const *sub; /* [n_sub] of a group of commands, which has no table */
     int32_t n_sub;
 };
-
-/* Reads argv into `target` by the command's table. Returns -1 to go on, with *out to be freed, or the exit status: after help, --print-config,
- * --check-config, or an error, which is printed. */
-int qr_command_read(struct qr_option_set **out, const struct qr_command *c, void *target, int argc, char **argv);
 
 /* The whole command: argv[0] is ignored. Returns the exit status. Not for a group. */
 int qr_command_main(const struct qr_command *c, int argc, char **argv);

@@ -129,8 +129,7 @@ static bool is_null(const yaml_event_t *e)
 static int read_sequence(struct reader *r, int32_t row)
 {
     struct qr_option_origin origin = origin_here(r);
-    struct qr_buf items; /* of const char * */
-    qr_buf_init(&items);
+    struct qr_buf items = {0}; /* of const char * */
     int rc;
     while ((rc = next(r)) == 0 && r->event.type == YAML_SCALAR_EVENT) {
         const char *text = scalar_text(r);
@@ -267,8 +266,7 @@ int qr_option_read_yaml(struct qr_option_set *s, const char *path, struct qr_err
 {
     QR_ASSERT(s != NULL);
     QR_ASSERT(path != NULL && err != NULL);
-    struct qr_buf text;
-    qr_buf_init(&text);
+    struct qr_buf text = {0};
     int rc = read_file(path, &text, err);
     if (rc)
         goto out;

@@ -74,8 +74,7 @@ static int write_file(const char *dir, const char *name, const struct qr_buf *te
 
 static int write_tokenizer(const char *dir, int32_t n_vocab, struct qr_err *err)
 {
-    struct qr_buf text;
-    qr_buf_init(&text);
+    struct qr_buf text = {0};
     put_tokenizer(&text, n_vocab);
     int rc = write_file(dir, "tokenizer.json", &text, err);
     qr_buf_clear(&text);

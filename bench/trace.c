@@ -241,8 +241,7 @@ int qr_trace_read(struct qr_trace *out, const char *path, int32_t n_max, struct 
     QR_ASSERT(out != NULL && path != NULL);
     QR_ASSERT(n_max >= 1 && err != NULL);
     *out = (struct qr_trace){.hash_tokens = HASH_TOKENS};
-    struct qr_buf buf;
-    qr_buf_init(&buf);
+    struct qr_buf buf = {0};
     int rc = qr_file_read(&buf, path, QR_FILE_ANY, FILE_MAX, err);
     if (rc == 0) {
         struct reader r = {.path = path, .at = buf.data, .end = buf.data + buf.len, .out = out};

@@ -255,8 +255,7 @@ int qr_cli_each_line(FILE *in, int (*each)(void *user, const struct qr_json *v, 
                      struct qr_err *err)
 {
     QR_ASSERT(in != NULL && each != NULL);
-    struct qr_buf out;
-    qr_buf_init(&out);
+    struct qr_buf out = {0};
     char *line = NULL;
     size_t cap = 0;
     ssize_t len;

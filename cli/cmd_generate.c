@@ -176,8 +176,7 @@ static int truncate_prompt(const struct generator *g, struct qr_ids *prompt, str
 static int print_job(const struct generator *g, const struct job *j, struct qr_err *err)
 {
     static const char *const finish[] = {"", "stop", "length", "cancelled", "error"};
-    struct qr_buf out;
-    qr_buf_init(&out);
+    struct qr_buf out = {0};
     if (g->o->json) {
         qr_buf_put_str(&out, "{\"prompt_ids\":");
         qr_buf_put_ids(&out, j->prompt.id, j->prompt.n);

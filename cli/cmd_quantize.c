@@ -248,8 +248,7 @@ static void put_text(struct qr_buf *out, const struct quantizer *q)
 
 static int quantize(struct quantizer *q, struct qr_err *err)
 {
-    struct qr_buf out;
-    qr_buf_init(&out);
+    struct qr_buf out = {0};
     int rc = open_model(q, err);
     if (rc == 0 && q->o->text)
         rc = calibrate(q, err);

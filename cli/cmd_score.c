@@ -132,9 +132,8 @@ static int check_ids(const struct scorer *s, const struct qr_ids *ids, struct qr
 static int score_line(void *user, const struct qr_json *v, struct qr_buf *out, struct qr_err *err)
 {
     struct scorer *s = user;
-    struct qr_ids ids;
+    struct qr_ids ids = {0};
     struct result r = {0};
-    qr_ids_init(&ids);
     int rc = input_ids(s, &ids, v, err);
     if (rc == 0)
         rc = check_ids(s, &ids, err);

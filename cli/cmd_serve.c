@@ -319,31 +319,27 @@ static const struct qr_option table[] = {
     QR_SERVER_ROWS(struct serve_options, s)};
 
 /* --check-config: what a start would refuse. A file of settings may leave the model to a flag. */
-static int check(const struct serve_options *o)
+static int check(const struct serve_options *o, struct qr_err *err)
 {
-    struct qr_err err;
-    int rc = qr_server_check(&o->s, &err);
-    if (rc == 0 && o->m.model) {
-        char *own = own_name(o->m.model);
-        rc = qr_cli_foresee(&o->m, &o->e, &o->l, &err);
-        rc = rc ? rc : check_adapters(o, own, &err);
-        qr_free(own);
-    }
-    return rc ? qr_command_fail("serve", &err) : 0;
+    int rc = qr_server_check(&o->s, err);
+    if (rc || !o->m.model)
+        return rc;
+    char *own = own_name(o->m.model);
+    rc = qr_cli_foresee(&o->m, &o->e, &o->l, err);
+    rc = rc ? rc : check_adapters(o, own, err);
+    qr_free(own);
+    return rc;
 }
 
-static int serve_main(int argc, char **argv)
+static int run(struct qr_command_run *r, struct qr_err *err)
 {
-    struct serve_options o = {0};
-    struct qr_option_set *set;
-    int status = qr_command_read(&set, &qr_cmd_serve, &o, argc, argv);
-    if (status >= 0)
-        return status;
+    const struct serve_options *o = r->options;
     outlive_signals();
-    qr_log_set_level(o.verbose ? QR_LOG_DEBUG : QR_LOG_INFO);
-    status = qr_options_wants_check(set) ? check(&o) : serve(&o);
-    qr_options_free(set);
-    return status;
+    qr_log_set_level(o->verbose ? QR_LOG_DEBUG : QR_LOG_INFO);
+    if (qr_options_wants_check(r->set))
+        return check(o, err);
+    r->status = serve(o);
+    return 0;
 }
 
 const struct qr_command qr_cmd_serve = {
@@ -356,5 +352,5 @@ const struct qr_command qr_cmd_serve = {
             "/metrics and more.\n"
             "SIGTERM finishes what is running, refuses what is new and exits 0; a second one stops at once. SIGHUP reloads nothing.",
     .args = "model", .checks = true,
-    .table = table, .n_options = QR_COUNT(table), .main = serve_main,
+    .table = table, .n_options = QR_COUNT(table), .options_bytes = sizeof(struct serve_options), .run = run,
 };

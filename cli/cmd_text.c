@@ -31,8 +31,7 @@ static int tokenize_line(void *user, const struct qr_json *v, struct qr_buf *out
     const struct qr_json *text = qr_json_find(v, "text");
     if (!text || qr_json_type(text) != QR_JSON_T_STRING)
         return qr_err_at(err, QR_E_INVALID, "text", "expected an object with a string \"text\"");
-    struct qr_ids ids;
-    qr_ids_init(&ids);
+    struct qr_ids ids = {0};
     size_t len;
     const char *s = qr_json_str(text, &len);
     unsigned flags = QR_ENCODE_PARSE_SPECIAL | (bool_member(v, "add_special_tokens", true) ? QR_ENCODE_ADD_SPECIAL : 0u);
@@ -48,16 +47,14 @@ static int tokenize_line(void *user, const struct qr_json *v, struct qr_buf *out
 
 static int detokenize_line(void *user, const struct qr_json *v, struct qr_buf *out, struct qr_err *err)
 {
-    struct qr_ids ids;
-    qr_ids_init(&ids);
+    struct qr_ids ids = {0};
     const int32_t vocab = qr_tokenizer_vocab_size(user);
     int rc = qr_cli_ids(&ids, qr_json_find(v, "ids"), "ids", err);
     for (int32_t i = 0; i < ids.n && rc == 0; i++)
         if (ids.id[i] < 0 || ids.id[i] >= vocab)
             rc = qr_err_at(err, QR_E_INVALID, "ids", "token id %d at position %d is outside the vocabulary of %d", ids.id[i], i, vocab);
     if (rc == 0) {
-        struct qr_buf text;
-        qr_buf_init(&text);
+        struct qr_buf text = {0};
         qr_tokenizer_decode(user, &text, ids.id, ids.n, bool_member(v, "skip_special_tokens", false));
         qr_buf_put_str(out, "{\"text\":");
         qr_json_put_str(out, text.data, text.len);
@@ -122,8 +119,7 @@ static int template_line(void *user, const struct qr_json *v, struct qr_buf *out
     const struct template_job *job = user;
     if (qr_json_type(v) != QR_JSON_T_OBJECT)
         return qr_err_set(err, QR_E_INVALID, "expected an object: the template's context");
-    struct qr_rendered r;
-    qr_rendered_init(&r);
+    struct qr_rendered r = {0};
     enum qr_template_kind kind;
     struct qr_err why;
     int rc = job->chat ? qr_chat_render_context(job->chat, &r, v, job->now_s, &kind, &why)
@@ -163,8 +159,7 @@ static int open_template(struct qr_template **t, struct qr_chat **chat, const st
         int rc = qr_chat_open(chat, o->m.model, err);
         return rc == 0 && !*chat ? qr_err_set(err, QR_E_NOT_FOUND, "'%s' has no chat template", o->m.model) : rc;
     }
-    struct qr_buf text;
-    qr_buf_init(&text);
+    struct qr_buf text = {0};
     int rc = qr_file_read(&text, o->template_file, QR_FILE_ANY, TEMPLATE_BYTES_MAX, err);
     if (rc == 0 && (rc = qr_template_compile(t, text.data ? text.data : "", text.len, err)) != 0)
         qr_err_prefix(err, "%s: ", o->template_file);

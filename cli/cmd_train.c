@@ -532,14 +532,6 @@ static int without_config(const struct train_options *o, struct qr_err *err)
     return 0;
 }
 
-static bool names_config(int argc, char **argv)
-{
-    bool found = false;
-    for (int i = 1; i < argc; i++)
-        found = found || strncmp(argv[i], "--config", 8) == 0;
-    return found;
-}
-
 static const struct qr_option table[] = {
     {.name = "set", .brief = true, .letter = 's', .type = QR_OPT_LIST, .offset = offsetof(struct train_options, set), .arg = "NAME=VALUE", .group = "Run",
      .help = "A setting in place of the file's, such as optimizer.lr=1e-3; of a list setting one item."},
@@ -558,31 +550,16 @@ static const struct qr_option table[] = {
     {.name = "settings", .brief = true, .type = QR_OPT_FLAG, .offset = offsetof(struct train_options, settings), .builtin = "false", .group = "Run",
      .help = "Print the settings and exit: of CONFIG.yaml with the source of each, or all there are."}};
 
-static int train_main(int argc, char **argv)
+static int run(struct qr_command_run *r, struct qr_err *err)
 {
-    struct train_options o = {0};
-    struct qr_option_set *set;
-    struct qr_err err;
-    const char *const *args;
-    int status = qr_command_read(&set, &qr_cmd_train, &o, argc, argv);
-    if (status >= 0) {
-        if (status == qr_err_exit_status(QR_E_USAGE) && names_config(argc, argv))
-            fprintf(stderr, "A run's configuration is named without --config: quire train CONFIG.yaml\n");
-        return status;
-    }
-    const int32_t n = qr_options_args(set, &args);
-    status = 0;
-    if (n == 0 && qr_options_wants_check(set)) {
-        qr_options_free(set);
-        return 0;
-    }
-    int rc = n > 1    ? qr_err_set(&err, QR_E_USAGE, "%d arguments, expected one: CONFIG.yaml", n)
-             : n == 1 ? with_config(&o, args[0], qr_options_wants_check(set), &status, &err)
-                      : without_config(&o, &err);
-    if (rc)
-        status = qr_command_fail(qr_cmd_train.name, &err);
-    qr_options_free(set);
-    return status;
+    const bool check_only = qr_options_wants_check(r->set);
+    if (r->n_args == 0)
+        return check_only ? 0 : without_config(r->options, err);
+    if (r->n_args > 1)
+        return qr_err_set(err, QR_E_USAGE, "%d arguments, expected one: CONFIG.yaml", r->n_args);
+    const int rc = with_config(r->options, r->args[0], check_only, &r->status, err);
+    r->status = rc ? 0 : r->status;
+    return rc;
 }
 
 const struct qr_command qr_cmd_train = {
@@ -594,6 +571,6 @@ const struct qr_command qr_cmd_train = {
     .text = "Trains a model, from random weights or from a model directory, with the forward pass that serves it. Ctrl-C finishes\n"
             "the step and saves. The run's directory gets checkpoints, log.csv, log.jsonl, loss.html and the finished model. A run's\n"
             "settings are CONFIG.yaml's; --config FILE is for the flags below, as in every command.",
-    .checks = true,
-    .table = table, .n_options = QR_COUNT(table), .main = train_main,
+    .checks = true, .config_hint = "A run's configuration is named without --config: quire train CONFIG.yaml",
+    .table = table, .n_options = QR_COUNT(table), .options_bytes = sizeof(struct train_options), .run = run,
 };

@@ -34,8 +34,7 @@ static int encode(struct qr_quantize_text *t, const struct qr_map_file *file, co
     qr_source_unref(source);
     if (rc)
         return rc;
-    struct qr_ids with;
-    qr_ids_init(&with);
+    struct qr_ids with = {0};
     rc = qr_tokenizer_encode(tokenizer, &t->ids, (const char *)file->data, file->n_bytes, 0, err);
     rc = rc ? rc : qr_tokenizer_encode(tokenizer, &with, "a", 1, QR_ENCODE_ADD_SPECIAL, err);
     t->bos = rc == 0 && bos >= 0 && with.n > 0 && with.id[0] == bos ? bos : -1;
@@ -60,7 +59,6 @@ int qr_quantize_text_open(struct qr_quantize_text *t, const char *file, const ch
     struct qr_model_config c;
     struct qr_map_file text;
     *t = (struct qr_quantize_text){.bos = -1};
-    qr_ids_init(&t->ids);
     int rc = qr_model_config_read(&c, model, err);
     rc = rc ? rc : qr_map_file_open(&text, file, TEXT_BYTES_MAX, err);
     if (rc)

@@ -295,48 +295,31 @@ static int run_filter(struct qr_talk *c, const struct qr_buf *prompt)
 
 /* ---- main ---- */
 
-static int converse(struct qr_talk *c, const struct qr_option_set *set)
+int qr_chat_run(struct qr_command_run *r, struct qr_err *err)
 {
-    struct qr_err err;
+    QR_ASSERT(r != NULL && err != NULL);
+    QR_ASSERT(r->options != NULL && r->set != NULL);
+    signal(SIGPIPE, SIG_IGN);
+    struct qr_talk c = {.opt = *(const struct qr_chat_options *)r->options};
     struct qr_buf prompt = {0};
-    const char *const *arg;
-    int32_t n = qr_options_args(set, &arg);
-    c->interactive = n == 0 && isatty(0) && isatty(1);
-    int rc = c->interactive ? 0 : gather_prompt(&prompt, arg, n, &err);
-    c->loop = qr_loop_new();
-    qr_ask_init(&c->ask);
-    if (rc == 0)
-        rc = set_up(c, set, &err);
-    if (rc != 0) {
-        rc = qr_command_fail(qr_chat_command.name, &err);
-    } else {
-        qr_term_open(&c->term, (enum qr_colour)c->opt.colour);
-        rc = c->interactive ? qr_repl_run(c) : run_filter(c, &prompt);
-        qr_term_close(&c->term);
+    c.interactive = r->n_args == 0 && isatty(0) && isatty(1);
+    int rc = c.interactive ? 0 : gather_prompt(&prompt, r->args, r->n_args, err);
+    c.loop = qr_loop_new();
+    qr_ask_init(&c.ask);
+    rc = rc ? rc : set_up(&c, r->set, err);
+    if (rc == 0) {
+        qr_term_open(&c.term, (enum qr_colour)c.opt.colour);
+        r->status = c.interactive ? qr_repl_run(&c) : run_filter(&c, &prompt);
+        qr_term_close(&c.term);
     }
     qr_buf_release(&prompt);
-    qr_http_client_free(c->http);
-    qr_loop_free(c->loop);
-    qr_ask_release(&c->ask);
-    qr_buf_release(&c->model);
-    qr_buf_release(&c->shown);
-    qr_wrap_release(&c->wrap);
-    qr_session_release(&c->session);
-    qr_chat_params_release(&c->params);
+    qr_http_client_free(c.http);
+    qr_loop_free(c.loop);
+    qr_ask_release(&c.ask);
+    qr_buf_release(&c.model);
+    qr_buf_release(&c.shown);
+    qr_wrap_release(&c.wrap);
+    qr_session_release(&c.session);
+    qr_chat_params_release(&c.params);
     return rc;
-}
-
-int qr_chat_main(int argc, char **argv)
-{
-    QR_ASSERT(argc >= 1);
-    QR_ASSERT(argv != NULL);
-    signal(SIGPIPE, SIG_IGN);
-    struct qr_talk c = {0};
-    struct qr_option_set *set;
-    int status = qr_command_read(&set, &qr_chat_command, &c.opt, argc, argv);
-    if (status >= 0)
-        return status;
-    status = converse(&c, set);
-    qr_options_free(set);
-    return status;
 }

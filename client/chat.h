@@ -4,9 +4,8 @@
 
 #include "base/command.h"
 
-/* argv[0] is the subcommand's name. Returns the process's exit status: 0 answered; 1 the server reported an error; 2 usage; 3 no
- * connection; 4 no such model; 5 stopped by length with --fail-on-length; 130 interrupted; 128 + n killed by signal n. */
-int qr_chat_main(int argc, char **argv);
+/* Exit status: 0 answered; 1 the server reported an error; 2 usage; 3 no connection; 4 no such model; 5 stopped by length
+ * with --fail-on-length; 130 interrupted; 128 + n killed by signal n. */
 extern const struct qr_command qr_chat_command;
 
 #endif

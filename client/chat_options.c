@@ -56,5 +56,5 @@ const struct qr_command qr_chat_command = {
             "trailing newlines are dropped. PROMPT '-' reads stdin and nothing else.\n\n"
             "Exit status: 0 answered; 1 the server reported an error; 2 wrong usage; 3 no connection; 4 no such model; 5 the answer was\n"
             "stopped by its length (with --fail-on-length); 130 interrupted; 128+n killed by signal n.",
-    .table = table, .n_options = QR_COUNT(table), .main = qr_chat_main,
+    .table = table, .n_options = QR_COUNT(table), .options_bytes = sizeof(struct qr_chat_options), .run = qr_chat_run,
 };

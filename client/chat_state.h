@@ -2,7 +2,7 @@
 #ifndef QR_CLIENT_CHAT_STATE_H
 #define QR_CLIENT_CHAT_STATE_H
 
-#include "base/option.h"
+#include "base/command.h"
 #include "client/ask.h"
 #include "client/params.h"
 #include "client/session.h"
@@ -17,6 +17,9 @@ struct qr_chat_options {
     int32_t colour;
     int64_t retries, wait_us, timeout_us;
 };
+
+/* The command's work (chat.c). */
+int qr_chat_run(struct qr_command_run *r, struct qr_err *err);
 
 struct qr_talk {
     struct qr_chat_options opt;

@@ -23,8 +23,7 @@ int qr_bad_words_encode(struct qr_ids *out, const struct qr_tokenizer *tokenizer
     const int32_t bare = out->n, n = add_run(out, tokenizer, text, len, err);
     if (n <= 0)
         return n < 0 ? n : qr_err_set(err, QR_E_INVALID, "it has no token; leave it out");
-    struct qr_buf behind;
-    qr_buf_init(&behind);
+    struct qr_buf behind = {0};
     qr_buf_put_byte(&behind, ' ');
     qr_buf_put(&behind, text, len);
     const int32_t at = out->n, n_behind = add_run(out, tokenizer, behind.data, behind.len, err);

@@ -37,10 +37,9 @@ static int render(struct qr_call *call, struct qr_rendered *out, const struct qr
 int qr_call_chat_ids(struct qr_call *call, struct qr_ids *ids, struct qr_err *err)
 {
     struct qr_json *opened = NULL;
-    struct qr_rendered text;
+    struct qr_rendered text = {0};
     QR_ASSERT(call != NULL && call->params.messages != NULL);
     QR_ASSERT(call->server->model.chat != NULL && ids != NULL);
-    qr_rendered_init(&text);
     int rc = qr_chat_open_arguments(&opened, call->params.messages, &qr_json_limits_request, err);
     if (rc == 0)
         rc = render(call, &text, opened ? opened : call->params.messages, err);
@@ -54,14 +53,13 @@ int qr_call_chat_ids(struct qr_call *call, struct qr_ids *ids, struct qr_err *er
 static void prepare(struct qr_call *call)
 {
     struct qr_err err = {0};
-    struct qr_ids ids;
+    struct qr_ids ids = {0};
     if (!call->server->model.chat) {
         qr_api_error_set(&call->error, 400, "no_chat_template", "This model has no chat template; use /v1/completions.");
         return;
     }
     if (!qr_call_parse(call) || !qr_call_make_pieces(call, 1))
         return;
-    qr_ids_init(&ids);
     int rc = qr_call_chat_ids(call, &ids, &err);
     if (rc == 0 && ids.n == 0)
         rc = qr_err_at(&err, QR_E_INVALID, "messages", "the conversation renders to no token at all");

@@ -50,8 +50,7 @@ static void prepare(struct qr_call *call)
     bool many = qr_json_type(prompt) == QR_JSON_T_ARRAY && qr_json_type(first) != QR_JSON_T_NUMBER;
     int32_t n = many ? qr_json_count(prompt) : 1, i = 0;
     bool ok = qr_call_make_pieces(call, n);
-    struct qr_ids ids;
-    qr_ids_init(&ids);
+    struct qr_ids ids = {0};
     for (const struct qr_json *v = many ? first : prompt; ok && i < n; v = qr_json_after(v), i++) {
         struct qr_err err = {0};
         char path[32];

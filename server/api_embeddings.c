@@ -200,7 +200,6 @@ static struct qr_request *make_request(struct qr_call *call, struct qr_piece *pi
     if (!r)
         return NULL;
     qr_ids_release(&piece->ids);
-    qr_ids_init(&piece->ids);
     return r;
 }
 

@@ -80,9 +80,7 @@ void qr_api_error_reply(struct qr_conn *c, const struct qr_api_error *e)
 {
     QR_ASSERT(c != NULL && e != NULL);
     QR_ASSERT(e->status != 0);
-    struct qr_buf body, extra;
-    qr_buf_init(&body);
-    qr_buf_init(&extra);
+    struct qr_buf body = {0}, extra = {0};
     qr_api_error_put(&body, e);
     qr_buf_put_str(&extra, e->extra ? e->extra : "");
     if (e->retry_after_s > 0)

@@ -52,10 +52,9 @@ static void reply_json(struct qr_conn *c, struct qr_buf *body)
 
 void qr_api_models(struct qr_server *s, struct qr_conn *c)
 {
-    struct qr_buf b;
+    struct qr_buf b = {0};
     QR_ASSERT(s != NULL && c != NULL);
     QR_ASSERT(s->n_names > 0);
-    qr_buf_init(&b);
     qr_buf_put_str(&b, "{\"object\":\"list\",\"data\":[");
     put_models(&b, s, NULL, 0);
     qr_buf_put_str(&b, "]}");
@@ -79,11 +78,9 @@ void qr_api_model(struct qr_server *s, struct qr_conn *c)
 {
     static const char prefix[] = "/v1/models/";
     struct qr_span path = qr_conn_head(c)->path;
-    struct qr_buf b, name;
+    struct qr_buf b = {0}, name = {0};
     QR_ASSERT(s != NULL && s->n_names > 0);
     QR_ASSERT(path.len > sizeof prefix - 1);
-    qr_buf_init(&b);
-    qr_buf_init(&name);
     decode(&name, (struct qr_span){path.data + sizeof prefix - 1, path.len - (sizeof prefix - 1)});
     if (put_models(&b, s, name.data ? name.data : "", name.len) > 0) {
         reply_json(c, &b);

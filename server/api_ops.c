@@ -8,8 +8,7 @@
 
 static void reply_status(struct qr_conn *c, int32_t status, const char *word)
 {
-    struct qr_buf b;
-    qr_buf_init(&b);
+    struct qr_buf b = {0};
     qr_buf_printf(&b, "{\"status\":\"%s\"}", word);
     struct qr_reply reply = {.status = status, .content_type = "application/json", .body = b.data, .len = b.len,
                              .extra = status == 503 ? "Retry-After: 1\r\n" : NULL};
@@ -55,10 +54,9 @@ void qr_api_version(struct qr_server *s, struct qr_conn *c)
 
 void qr_api_metrics(struct qr_server *s, struct qr_conn *c)
 {
-    struct qr_buf b;
+    struct qr_buf b = {0};
     QR_ASSERT(s != NULL);
     QR_ASSERT(c != NULL);
-    qr_buf_init(&b);
     qr_metrics_put(&b, s);
     struct qr_reply reply = {.status = 200, .content_type = "text/plain; version=0.0.4; charset=utf-8", .taken = &b};
     qr_conn_reply(c, &reply);

@@ -65,8 +65,7 @@ static void prepare_tokenize(struct qr_call *call)
     };
     struct qr_err err = {0};
     struct qr_json *doc = NULL;
-    struct qr_ids ids;
-    qr_ids_init(&ids);
+    struct qr_ids ids = {0};
     if (qr_call_read(&doc, call, members, QR_COUNT(members), &err) != 0)
         qr_call_fail(call, &err);
     else if (f.messages ? encode_messages(call, &ids) : encode_prompt(call, &ids, &f))
@@ -79,8 +78,7 @@ static void prepare_tokenize(struct qr_call *call)
 
 static void put_text(struct qr_call *call, const struct qr_ids *ids, bool skip_special)
 {
-    struct qr_buf text;
-    qr_buf_init(&text);
+    struct qr_buf text = {0};
     if (ids->n > 0)
         qr_tokenizer_decode(call->server->model.tokenizer, &text, ids->id, ids->n, skip_special);
     qr_buf_put_str(&call->reply, "{\"prompt\":");
@@ -99,8 +97,7 @@ static void prepare_detokenize(struct qr_call *call)
     };
     struct qr_err err = {0};
     struct qr_json *doc = NULL;
-    struct qr_ids ids;
-    qr_ids_init(&ids);
+    struct qr_ids ids = {0};
     int rc = qr_call_read(&doc, call, members, QR_COUNT(members), &err);
     const bool model_ok = rc == 0 && qr_call_check_model(call, f.model);
     if (model_ok)

@@ -362,7 +362,7 @@ static void prepare_run(void *arg)
     call->n_pieces = call->n_choices = 0;
     call->adapter = 0;
     call->model = NULL;
-    qr_buf_init(&call->reply);
+    call->reply = (struct qr_buf){0};
     lacks_memory(call);
 }
 
@@ -601,7 +601,7 @@ static void write_run(void *arg)
     struct qr_call *call = arg;
     if (qr_account_run(&call->account, write_all, call))
         return;
-    qr_buf_init(&call->reply);
+    call->reply = (struct qr_buf){0};
     lacks_memory(call);
 }
 

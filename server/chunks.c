@@ -12,12 +12,6 @@
 
 static const char not_framed[] = "The request's body is not framed as HTTP asks.";
 
-void qr_chunks_init(struct qr_chunks *c)
-{
-    QR_ASSERT(c != NULL);
-    *c = (struct qr_chunks){0};
-}
-
 static enum qr_chunks_step bad(struct qr_chunks *c, int32_t status, const char *why)
 {
     c->status = status;

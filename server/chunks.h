@@ -22,9 +22,8 @@ struct qr_chunks {
     int32_t status;       /* BAD: the HTTP status to answer with, and a sentence for the client */
     const char *why;      /* borrowed, static */
 };
-void qr_chunks_init(struct qr_chunks *c);
 
-/* Appends the data in bytes[0..n) to `body`, which holds body_max bytes at most. *used: bytes from the front that are not to be given again. */
+/* c is zeroed before the first call. Appends the data in bytes[0..n) to `body`, which holds body_max bytes at most. *used: bytes from the front that are not to be given again. */
 enum qr_chunks_step qr_chunks_read(struct qr_chunks *c, struct qr_buf *body, size_t *used, const char *bytes, size_t n, size_t body_max);
 
 #endif

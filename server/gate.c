@@ -8,18 +8,6 @@
 
 #include "base/assert.h"
 
-void qr_gate_init(struct qr_gate *g)
-{
-    QR_ASSERT(g != NULL);
-    *g = (struct qr_gate){0};
-}
-
-void qr_gate_init_trailers(struct qr_gate *g)
-{
-    QR_ASSERT(g != NULL);
-    *g = (struct qr_gate){.trailers = true};
-}
-
 static enum qr_gate_verdict refuse(struct qr_gate *g, int32_t status, const char *why)
 {
     g->status = status;

@@ -25,14 +25,13 @@ struct qr_gate {
     size_t line, seen;      /* offsets of the line that is not complete yet, and of the first byte that was not read */
     size_t head_len;        /* PASS: bytes of the head, the empty line included */
     int32_t n_lines, n_fields, n_host, n_length, n_transfer;
-    bool http10, trailers;  /* trailers: no request line, and no field has a meaning */
+    bool http10, trailers;  /* trailers, set before: no request line, and no field has a meaning */
     int32_t status;         /* REFUSE: the HTTP status to answer with, and a sentence for the client */
     const char *why;        /* borrowed, static */
 };
-void qr_gate_init(struct qr_gate *g);
-void qr_gate_init_trailers(struct qr_gate *g);
 
-/* bytes[0..n) is everything received of this head so far, the same start at every call until the verdict is PASS or REFUSE. */
+/* g is zeroed before the first call, but for `trailers`. bytes[0..n) is everything received of this head so far, the same
+ * start at every call until the verdict is PASS or REFUSE. */
 enum qr_gate_verdict qr_gate_scan(struct qr_gate *g, const char *bytes, size_t n, const struct qr_gate_limits *limits);
 
 /* A target with a scheme is "http://" AUTHORITY [path] ["?" query]: bytes before and of the authority; 0 and 0 for every other target. */

@@ -218,7 +218,7 @@ static void flush(struct qr_conn *c)
     if (c->out.len == 0 && c->tail.len > 0) {
         qr_buf_release(&c->out);
         c->out = c->tail;
-        qr_buf_init(&c->tail);
+        c->tail = (struct qr_buf){0};
     }
     if (c->out.len == 0)
         return;
@@ -602,7 +602,7 @@ void qr_conn_take_body(struct qr_conn *c, struct qr_buf *out, struct qr_account 
     qr_account_give(to, body->data);
     qr_account_leave(before);
     *out = *body;
-    qr_buf_init(body);
+    *body = (struct qr_buf){0};
 }
 
 void qr_conn_set_call(struct qr_conn *c, void *call)
@@ -684,7 +684,7 @@ void qr_conn_reply(struct qr_conn *c, const struct qr_reply *reply)
     if (reply->taken && !c->no_body) {
         qr_account_give(&c->account, reply->taken->data);
         c->tail = *reply->taken;
-        qr_buf_init(reply->taken);
+        *reply->taken = (struct qr_buf){0};
     } else if (reply->taken) {
         qr_buf_release(reply->taken);
     }

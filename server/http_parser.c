@@ -156,9 +156,6 @@ struct qr_http_parser *qr_http_parser_new(const struct qr_http_limits *limits)
     p->settings.on_header_value = on_value;
     p->settings.on_header_value_complete = on_value_complete;
     p->settings.on_headers_complete = on_headers_complete;
-    qr_gate_init(&p->gate);
-    qr_buf_init(&p->head_bytes);
-    qr_buf_init(&p->body);
     return p;
 }
 
@@ -199,7 +196,7 @@ static enum qr_http_step read_head(struct qr_http_parser *p, struct qr_buf *in)
     qr_buf_drop_front(in, p->gate.head_len);
     qr_buf_clear(&p->body);
     p->head = (struct qr_http_head){.http10 = p->gate.http10};
-    qr_chunks_init(&p->chunks);
+    p->chunks = (struct qr_chunks){0};
     llhttp_init(&p->http, HTTP_REQUEST, &p->settings);
     p->http.data = p;
     if (llhttp_execute(&p->http, p->head_bytes.data, p->head_bytes.len) != HPE_OK)
@@ -215,7 +212,7 @@ static enum qr_http_step finish_message(struct qr_http_parser *p)
 {
     p->phase = PHASE_HEAD;
     p->skipped_line = false;
-    qr_gate_init(&p->gate);
+    p->gate = (struct qr_gate){0};
     return QR_HTTP_DONE;
 }
 
@@ -240,7 +237,7 @@ static enum qr_http_step read_chunks(struct qr_http_parser *p, struct qr_buf *in
     if (step == QR_CHUNKS_MORE)
         return QR_HTTP_MORE;
     p->phase = PHASE_TRAILERS;
-    qr_gate_init_trailers(&p->gate);
+    p->gate = (struct qr_gate){.trailers = true};
     return read_trailers(p, in);
 }
 

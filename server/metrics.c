@@ -152,8 +152,7 @@ static void put_host_tier(struct out *o, const struct qr_stats *t, const struct 
 static void put_adapters(struct out *o, const struct qr_adapter_info *info, int32_t n, const char *name,
                          const char *type, const char *help, size_t offset)
 {
-    struct qr_buf extra;
-    qr_buf_init(&extra);
+    struct qr_buf extra = {0};
     put_meta(o, name, type, help);
     for (int32_t i = 0; i < n; i++) {
         qr_buf_clear(&extra);
@@ -219,7 +218,6 @@ void qr_metrics_put(struct qr_buf *out, struct qr_server *s)
     QR_ASSERT(out != NULL);
     QR_ASSERT(s != NULL);
     struct out o = {.b = out};
-    qr_buf_init(&o.labels);
     qr_buf_put_str(&o.labels, "model_name=\"");
     put_label_value(&o.labels, s->n_names > 0 ? s->names[0] : "");
     qr_buf_put_str(&o.labels, "\",engine=\"0\"");

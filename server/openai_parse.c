@@ -108,8 +108,7 @@ const struct qr_field *qr_fields(int32_t *n)
 const char *qr_json_excerpt(char out[72], const struct qr_json *v)
 {
     QR_ASSERT(out != NULL && v != NULL);
-    struct qr_buf b;
-    qr_buf_init(&b);
+    struct qr_buf b = {0};
     if (qr_json_type(v) == QR_JSON_T_ARRAY || qr_json_type(v) == QR_JSON_T_OBJECT)
         qr_buf_printf(&b, "%d elements", qr_json_count(v));
     else

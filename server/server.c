@@ -356,7 +356,6 @@ int qr_server_open(struct qr_server **out, const struct qr_server_config *config
     s->id_seed = qr_rng_seed_random();
     pthread_mutex_init(&s->lock, NULL);
     qr_list_init(&s->calls);
-    qr_buf_init(&s->scratch);
     int rc = read_names_and_keys(&s->keys, config, err);
     if (rc == 0) {
         struct qr_http_config http = http_config(config, &s->budget);

@@ -316,7 +316,6 @@ int mock_engine_open(struct qr_engine **out, const struct mock_options *options,
     e->model = (struct qr_model_config){.n_embd = MOCK_EMBD, .n_vocab = e->limits.vocab, .ctx_max = options->ctx_max};
     qr_stats_init(&e->stats);
     e->stats.kv.n_blocks = e->stats.kv.n_free = 100;
-    qr_ids_init(&e->script);
     int rc = qr_tokenizer_encode(tokenizer, &e->script, options->script, strlen(options->script), 0, err);
     if (rc != 0) {
         qr_free(e);

@@ -166,10 +166,9 @@ static const char *token_text(const struct qr_json *v)
 
 static int more_tokens(struct qr_chat *c, const struct qr_json *list, struct qr_err *err)
 {
-    struct qr_buf b;
+    struct qr_buf b = {0};
     if (c->more_tokens || !list || qr_json_type(list) != QR_JSON_T_ARRAY)
         return 0;
-    qr_buf_init(&b);
     qr_buf_put_byte(&b, '[');
     for (const struct qr_json *e = qr_json_first(list); e; e = qr_json_after(e)) {
         const char *text = token_text(e);
@@ -203,11 +202,10 @@ static int tokens_from(struct qr_chat *c, const struct qr_json *doc, struct qr_e
 /* Renders a conversation, given as JSON. False when the template fails. */
 static bool probe(const struct qr_template *t, struct qr_rendered *out, const char *messages)
 {
-    struct qr_buf b;
+    struct qr_buf b = {0};
     struct qr_json *doc;
     struct qr_err err;
     enum qr_template_kind kind;
-    qr_buf_init(&b);
     qr_buf_printf(&b,
                   "{\"messages\":[%s],\"tools\":[{\"type\":\"function\",\"function\":{\"name\":"
                   "\"probe\",\"description\":\"d\",\"parameters\":{\"type\":\"object\",\"properties\":{}}}}],\"documents\":null,"
@@ -225,8 +223,7 @@ static bool probe(const struct qr_template *t, struct qr_rendered *out, const ch
  * (NULL: none); all three JSON. */
 static bool probe_call(const struct qr_template *t, struct qr_rendered *out, const char *content, const char *arguments, const char *answer)
 {
-    struct qr_buf b;
-    qr_buf_init(&b);
+    struct qr_buf b = {0};
     qr_buf_printf(&b,
                   "{\"role\":\"user\",\"content\":\"hello\"},{\"role\":\"assistant\",\"content\":%s,\"tool_calls\":[{\"id\":"
                   "\"abcdefghi\",\"type\":\"function\",\"function\":{\"name\":\"probe\",\"arguments\":%s}}]}",
@@ -251,8 +248,7 @@ static bool shows(const struct qr_rendered *r, const char *what)
  * the value would come out as Python writes it, or not at all. Trying both shows which. */
 static bool wants_text(const struct qr_template *t)
 {
-    struct qr_rendered r;
-    qr_rendered_init(&r);
+    struct qr_rendered r = {0};
     bool value_works = probe_call(t, &r, "\"\"", PROBE_TEXT, PROBE_DONE) && (shows(&r, "\"probe_key\"") || !shows(&r, "'probe_key'"));
     bool text_works = !value_works && probe_call(t, &r, "\"\"", PROBE_QUOTED, PROBE_DONE) && shows(&r, PROBE_TEXT);
     qr_rendered_release(&r);
@@ -275,9 +271,8 @@ static int32_t nulls(const struct qr_rendered *r)
 static bool wants_empty(const struct qr_template *t, bool arguments_as_text)
 {
     const char *arguments = arguments_as_text ? PROBE_QUOTED : PROBE_TEXT;
-    struct qr_rendered r;
+    struct qr_rendered r = {0};
     bool known = false, reads_null = true;
-    qr_rendered_init(&r);
     for (int answer = 1; answer >= 0 && !known; answer--) {
         known = probe_call(t, &r, "\"\"", arguments, answer ? PROBE_DONE : NULL);
         const int32_t n = known ? nulls(&r) : 0;
@@ -294,11 +289,10 @@ static bool reads_parts(const struct qr_template *t, const char *role, bool argu
     static const char *const form[] = {"\"probe_text\"", "[{\"type\":\"text\",\"text\":\"probe_text\"}]"};
     static const char user[] = "{\"role\":\"user\",\"content\":\"hello\"}";
     const bool assistant = strcmp(role, "assistant") == 0, tool = strcmp(role, "tool") == 0;
-    struct qr_rendered r[2];
+    struct qr_rendered r[2] = {0};
     bool works[2];
     for (int i = 0; i < 2; i++) {
         char messages[300];
-        qr_rendered_init(&r[i]);
         snprintf(messages, sizeof messages, "%s%s{\"role\":\"%s\",\"content\":%s},%s", assistant ? user : "", assistant ? "," : "", role, form[i], user);
         works[i] = tool ? probe_call(t, &r[i], "\"\"", arguments_as_text ? PROBE_QUOTED : PROBE_TEXT, form[i]) : probe(t, &r[i], messages);
     }

@@ -31,8 +31,7 @@ static bool text_parts_only(const struct qr_json *content)
 /* The texts of parts, one per line. */
 static void put_joined(struct qr_buf *b, const struct qr_json *content)
 {
-    struct qr_buf joined;
-    qr_buf_init(&joined);
+    struct qr_buf joined = {0};
     for (const struct qr_json *p = qr_json_first(content); p; p = qr_json_after(p)) {
         size_t n;
         const char *text = qr_json_text(qr_json_find(p, "text"), &n);
@@ -94,14 +93,13 @@ static void put_arguments(struct qr_buf *b, const struct qr_json *v, bool open)
     const char *text = qr_json_text(v, &n);
     struct qr_json *parsed = NULL;
     struct qr_err ignored;
-    struct qr_buf printed;
+    struct qr_buf printed = {0};
     if (open && text && qr_json_parse(&parsed, text, n, &qr_json_limits_request, &ignored) == 0) {
         qr_json_print(b, qr_json_type(parsed) == QR_JSON_T_OBJECT ? parsed : v);
         qr_json_free(parsed);
     } else if (open || text) {
         qr_json_print(b, v);
     } else {
-        qr_buf_init(&printed);
         qr_json_print(&printed, v);
         qr_json_put_str(b, printed.data, printed.len);
         qr_buf_release(&printed);
@@ -133,7 +131,7 @@ int qr_chat_open_arguments(struct qr_json **owned, const struct qr_json *message
 {
     QR_ASSERT(owned != NULL && messages != NULL);
     QR_ASSERT(qr_json_type(messages) == QR_JSON_T_ARRAY);
-    struct qr_buf b;
+    struct qr_buf b = {0};
     bool calls = false;
     *owned = NULL;
     for (const struct qr_json *m = qr_json_first(messages); m && !calls; m = qr_json_after(m)) {
@@ -142,7 +140,6 @@ int qr_chat_open_arguments(struct qr_json **owned, const struct qr_json *message
     }
     if (!calls)
         return 0;
-    qr_buf_init(&b);
     put_list(&b, messages, put_calling, true);
     int rc = qr_json_parse(owned, b.data, b.len, limits, err);
     qr_buf_release(&b);
@@ -204,7 +201,7 @@ static bool must_change(const struct qr_json *message, const struct qr_chat_form
 int qr_chat_messages(struct qr_json **out, const struct qr_json *messages, const struct qr_chat_form *form,
                      struct qr_err *err)
 {
-    struct qr_buf b;
+    struct qr_buf b = {0};
     bool change = false;
     QR_ASSERT(out != NULL && messages != NULL && form != NULL);
     QR_ASSERT(qr_json_type(messages) == QR_JSON_T_ARRAY);
@@ -213,7 +210,6 @@ int qr_chat_messages(struct qr_json **out, const struct qr_json *messages, const
         change = must_change(m, form);
     if (!change)
         return 0;
-    qr_buf_init(&b);
     qr_buf_put_byte(&b, '[');
     for (const struct qr_json *m = qr_json_first(messages); m; m = qr_json_after(m)) {
         if (m != qr_json_first(messages))

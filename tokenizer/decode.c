@@ -110,11 +110,9 @@ int qr_decoder_build(struct qr_decoder *d, const struct qr_vocab *v, const struc
     QR_ASSERT(d != NULL && d->text == NULL);
     QR_ASSERT(v != NULL && normalized != NULL);
     struct qr_bytechar bytechar;
-    struct qr_buf work[2];
+    struct qr_buf work[2] = {0};
     int32_t too_long = -1;
     qr_bytechar_init(&bytechar);
-    qr_buf_init(&work[0]);
-    qr_buf_init(&work[1]);
     qr_buf_reserve(&d->blob, v->blob.len);
     d->text = qr_alloc((size_t)v->n_ids, sizeof *d->text);
     for (int32_t id = 0; id < v->n_ids && too_long < 0 && d->blob.len <= QR_DECODER_BLOB_MAX; id++) {
@@ -197,8 +195,7 @@ static void put_texts(const struct qr_tokenizer *t, struct qr_buf *out, const in
 
 static void decode_bytes(const struct qr_tokenizer *t, struct qr_buf *out, const int32_t *ids, int32_t n, bool skip)
 {
-    struct qr_buf raw;
-    qr_buf_init(&raw);
+    struct qr_buf raw = {0};
     put_texts(t, &raw, ids, n, skip, "");
     if (raw.len > 0) {
         qr_buf_reserve(out, 3 * raw.len);

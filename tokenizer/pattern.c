@@ -54,8 +54,7 @@ int qr_pattern_open(struct qr_pattern **out, const char *regex, size_t len, stru
 {
     QR_ASSERT(out != NULL);
     QR_ASSERT(regex != NULL);
-    struct qr_buf translated;
-    qr_buf_init(&translated);
+    struct qr_buf translated = {0};
     qr_buf_reserve(&translated, len);
     int rc = qr_pattern_translate(&translated, regex, len, err);
     struct qr_pattern *p = qr_alloc(1, sizeof *p);

@@ -23,13 +23,6 @@ const char *qr_template_kind_name(enum qr_template_kind kind)
     return name[kind];
 }
 
-void qr_rendered_init(struct qr_rendered *r)
-{
-    QR_ASSERT(r != NULL);
-    *r = (struct qr_rendered){0};
-    qr_buf_init(&r->text);
-}
-
 void qr_rendered_release(struct qr_rendered *r)
 {
     QR_ASSERT(r != NULL);

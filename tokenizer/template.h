@@ -37,12 +37,12 @@ struct qr_template_limits {
 };
 extern const struct qr_template_limits qr_template_limits_default;
 
+/* Empty when zeroed. */
 struct qr_rendered {
     struct qr_buf text;
     struct qr_segment *segment; /* owned; neighbours differ in `trusted` */
     int32_t n_segments;
 };
-void qr_rendered_init(struct qr_rendered *r);
 void qr_rendered_release(struct qr_rendered *r);
 
 /* Compiles. Errors (QR_E_INVALID) name line, column and what was found. */

@@ -21,12 +21,6 @@
 #define FILE_BYTES_MAX ((size_t)256 << 20)
 #define TEXT_BYTES_MAX (INT32_MAX / 8) /* that are encoded at once */
 
-void qr_ids_init(struct qr_ids *v)
-{
-    QR_ASSERT(v != NULL);
-    *v = (struct qr_ids){0};
-}
-
 void qr_ids_release(struct qr_ids *v)
 {
     qr_free(v->id);

@@ -18,11 +18,10 @@
 
 struct qr_tokenizer; /* opaque */
 
-struct qr_ids {
+struct qr_ids { /* empty when zeroed */
     int32_t *id; /* owned; qr_ids_release */
     int32_t n, cap;
 };
-void qr_ids_init(struct qr_ids *v);
 void qr_ids_release(struct qr_ids *v);
 void qr_ids_push(struct qr_ids *v, int32_t id);
 

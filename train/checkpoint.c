@@ -45,9 +45,8 @@ static int write_bytes(struct saver *s, const char *name, const void *bytes, siz
 static int write_config(struct saver *s)
 {
     struct qr_model_config c = s->src->params->config;
-    struct qr_buf text;
+    struct qr_buf text = {0};
     c.stored = s->src->params->compute;
-    qr_buf_init(&text);
     int rc = qr_hf_config_write_kept(&text, &c, s->src->model_config, s->err);
     rc = rc ? rc : write_bytes(s, "config.json", text.data, text.len);
     qr_buf_release(&text);
@@ -109,8 +108,7 @@ static int write_run(struct saver *s)
         rc = write_bytes(s, "train.yaml", s->src->config_text, strlen(s->src->config_text));
     if (rc)
         return rc;
-    struct qr_buf text;
-    qr_buf_init(&text);
+    struct qr_buf text = {0};
     qr_manifest_format(&text, s->m);
     rc = qr_dir_write(s->dir, QR_MANIFEST_NAME, text.data, text.len, true, s->err);
     qr_buf_release(&text);

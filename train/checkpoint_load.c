@@ -139,9 +139,8 @@ static bool first_difference(const char **a, int *n_a, const char **b, int *n_b)
 /* Shapes alone do not tell a number of heads or a rotary base: both configurations are written down and compared line by line. */
 static int compare_configs(const char *path, const struct qr_model_config *found, const struct qr_model_config *expected, struct qr_err *err)
 {
-    struct qr_buf x, y;
+    struct qr_buf x = {0}, y = {0};
     int rc = 0, n_a, n_b;
-    qr_buf_init(&x), qr_buf_init(&y);
     qr_hf_config_write(&x, found);
     qr_hf_config_write(&y, expected);
     const char *a = x.data, *b = y.data;

@@ -66,8 +66,7 @@ struct reader {
 
 static int wrong(const struct reader *r, const char *key, const struct qr_json *v, const char *expected)
 {
-    struct qr_buf found;
-    qr_buf_init(&found);
+    struct qr_buf found = {0};
     if (v)
         qr_json_print(&found, v);
     const int rc = qr_err_set(r->err, QR_E_DAMAGED, "%s: %s%s is %.80s, expected %s", r->path, r->prefix, key, v ? found.data : "missing", expected);

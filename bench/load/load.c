@@ -206,41 +206,21 @@ static int set_up(struct bench *b, struct qr_err *err)
     return rc;
 }
 
-static int bench_load(struct bench *b)
+int qr_load_run_command(struct qr_command_run *r, struct qr_err *err)
 {
-    struct qr_err err;
-    b->loop = qr_loop_new();
-    int status, rc = set_up(b, &err);
-    if (rc != 0) {
-        status = qr_command_fail(qr_bench_load_command.name, &err);
-    } else {
-        qr_term_open(&b->term, QR_COLOUR_NEVER);
-        status = measure(b, &err);
-        qr_term_close(&b->term);
-    }
-    qr_http_client_free(b->http);
-    qr_loop_free(b->loop);
-    qr_load_plan_release(&b->plan);
-    qr_buf_release(&b->model);
-    return status;
-}
-
-int qr_bench_load_main(int argc, char **argv)
-{
-    QR_ASSERT(argc >= 1);
-    QR_ASSERT(argv != NULL);
+    QR_ASSERT(r != NULL && err != NULL);
+    QR_ASSERT(r->options != NULL);
     signal(SIGPIPE, SIG_IGN);
-    struct bench b = {0};
-    struct qr_buf text = {0};
-    char **args = qr_alloc((size_t)argc + 1, sizeof *args);
-    struct qr_option_set *set;
-    qr_load_rename_flags(args, argc, argv, &text);
-    int status = qr_command_read(&set, &qr_bench_load_command, &b.opt, argc, args);
-    if (status < 0) {
-        status = bench_load(&b);
-        qr_options_free(set);
+    struct bench b = {.opt = *(const struct qr_load_options *)r->options, .loop = qr_loop_new()};
+    const int rc = set_up(&b, err);
+    if (rc == 0) {
+        qr_term_open(&b.term, QR_COLOUR_NEVER);
+        r->status = measure(&b, err);
+        qr_term_close(&b.term);
     }
-    qr_free(args);
-    qr_buf_release(&text);
-    return status;
+    qr_http_client_free(b.http);
+    qr_loop_free(b.loop);
+    qr_load_plan_release(&b.plan);
+    qr_buf_release(&b.model);
+    return rc;
 }

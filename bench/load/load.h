@@ -9,10 +9,9 @@
 
 #include "base/command.h"
 
-/* argv[0] is the subcommand's name. Returns the exit status: 0 measured; 1 no request succeeded, or the server refused the set-up; 2
+/* Exit status: 0 measured; 1 no request succeeded, or the server refused the set-up; 2
  * usage; 3 no connection; 4 no such model or trace file, or a file could not be written; 6 a --fail-if condition holds; 130 stopped by
  * Ctrl-C (what was measured until then is printed). */
-int qr_bench_load_main(int argc, char **argv);
 extern const struct qr_command qr_bench_load_command;
 
 #endif

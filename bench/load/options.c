@@ -29,8 +29,8 @@ static const struct qr_option table[] = {
                               "--rate nor --trace is given. With --rate or --trace: at most this many requests at once; 0: no limit. "
                               "With --sweep: the greatest number of users (256 when not given), or a list of numbers."},
     {.name = "rate", .brief = true, .letter = 'r', .type = QR_OPT_STR, .offset = AT(rate_text), .arg = "X[,X...]",
-     .group = "Load", .help = "Open loop: requests per second, whether answers come or not. 0: closed loop; 1e6 or inf: "
-                              "all at once (with --users: closed loop). With --sweep: a list of rates."},
+     .group = "Load", .help = "Open loop: requests per second, whether answers come or not. 0: closed loop; 1e6 or inf: all at once (with "
+                              "--users: closed loop). With --sweep: a list of rates."},
     {.name = "burstiness", .type = QR_OPT_FLOAT, .offset = AT(burstiness), .builtin = "1", .min = 0.01, .max = 1e6, .arg = "X",
      .group = "Load", .help = "Shape of the gamma distribution of the gaps: 1 is a Poisson process, less is burstier, more is more even."},
     {.name = "trace", .type = QR_OPT_STR, .offset = AT(trace), .arg = "FILE", .group = "Load",
@@ -90,22 +90,8 @@ static const struct qr_option table[] = {
      .help = "A live line on stderr when that is a terminal."},
 };
 
-const struct qr_command qr_bench_load_command = {
-    .name = "bench load", .purpose = "drive a server over HTTP: latencies, throughput, errors",
-    .usage = "quire bench load [flags]",
-    .examples = "quire bench load --users 16 -n 200 --input-len 64:512 --output-len 128\n"
-                "quire bench load --rate 20 --duration 60s --json result.json\n"
-                "quire bench load --sweep --slo ttft:200ms,tpot:50ms --report sweep.html",
-    .text = "Drives an OpenAI-compatible server and measures its answers. vLLM's flag names (--request-rate, --max-concurrency,\n"
-            "--num-prompts, --random-input-len, --random-output-len, ...) are understood too.\n"
-            "    quire bench load --trace azure_llm_2023_conv.csv --trace-scale 0.5 --duration 5m\n"
-            "    quire bench load --users 8 --fail-if 'p99_ttft_ms>250' --fail-if 'failed>0'\n\n"
-            "Exit status: 0 measured; 1 no request succeeded; 2 wrong usage; 3 no connection; 4 no such model or file; 6 a --fail-if\n"
-            "condition holds; 130 stopped by Ctrl-C (what was measured until then is printed).",
-    .args = "", .table = table, .n_options = QR_COUNT(table), .main = qr_bench_load_main,
-};
-
-static const char *const renamed[][2] = {
+/* vLLM's names. */
+static const struct qr_renamed renamed[] = {
     {"--base-url", "--url"},
     {"--request-rate", "--rate"},
     {"--max-concurrency", "--users"},
@@ -121,27 +107,21 @@ static const char *const renamed[][2] = {
     {"--result-filename", "--json"},
 };
 
-void qr_load_rename_flags(char **out, int argc, char **argv, struct qr_buf *text)
-{
-    QR_ASSERT(out != NULL && argv != NULL);
-    QR_ASSERT(text != NULL);
-    size_t room = 1;
-    for (int i = 0; i < argc; i++)
-        room += strlen(argv[i]) + 16;
-    qr_buf_reserve(text, room); /* the pointers into it must not move */
-    for (int i = 0; i < argc; i++) {
-        const size_t len = strcspn(argv[i], "="), at = text->len;
-        int k = 0;
-        while (k < QR_COUNT(renamed) && (strlen(renamed[k][0]) != len || memcmp(argv[i], renamed[k][0], len) != 0))
-            k++;
-        out[i] = argv[i];
-        if (k == QR_COUNT(renamed))
-            continue;
-        qr_buf_printf(text, "%s%s", renamed[k][1], argv[i] + len);
-        qr_buf_put_byte(text, '\0');
-        out[i] = text->data + at;
-    }
-}
+const struct qr_command qr_bench_load_command = {
+    .name = "bench load", .purpose = "drive a server over HTTP: latencies, throughput, errors",
+    .usage = "quire bench load [flags]",
+    .examples = "quire bench load --users 16 -n 200 --input-len 64:512 --output-len 128\n"
+                "quire bench load --rate 20 --duration 60s --json result.json\n"
+                "quire bench load --sweep --slo ttft:200ms,tpot:50ms --report sweep.html",
+    .text = "Drives an OpenAI-compatible server and measures its answers. vLLM's flag names (--request-rate, --max-concurrency,\n"
+            "--num-prompts, --random-input-len, --random-output-len, ...) are understood too.\n"
+            "    quire bench load --trace azure_llm_2023_conv.csv --trace-scale 0.5 --duration 5m\n"
+            "    quire bench load --users 8 --fail-if 'p99_ttft_ms>250' --fail-if 'failed>0'\n\n"
+            "Exit status: 0 measured; 1 no request succeeded; 2 wrong usage; 3 no connection; 4 no such model or file; 6 a --fail-if\n"
+            "condition holds; 130 stopped by Ctrl-C (what was measured until then is printed).",
+    .args = "", .table = table, .n_options = QR_COUNT(table), .options_bytes = sizeof(struct qr_load_options),
+    .renamed = renamed, .n_renamed = QR_COUNT(renamed), .run = qr_load_run_command,
+};
 
 /* ---- --users and --rate ---- */
 

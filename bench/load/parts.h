@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "base/command.h"
 #include "base/err.h"
 #include "base/option.h"
 #include "bench/samples.h"
@@ -30,9 +31,8 @@ struct qr_load_options {
 /* --rate at this value means "all at once", or, with --users, a closed loop: what vLLM calls inf. */
 #define QR_LOAD_RATE_INF 1e6
 
-/* Copies argv's pointers to out (room for argc) with vLLM's flag names made ours ("--request-rate" -> "--rate"); changed texts live in
- * `text`. */
-void qr_load_rename_flags(char **out, int argc, char **argv, struct qr_buf *text);
+/* The command's work (load.c). */
+int qr_load_run_command(struct qr_command_run *r, struct qr_err *err);
 
 /* The loads of a sweep, in growing order: users, or requests per second. */
 #define QR_LOAD_POINTS_MAX 32

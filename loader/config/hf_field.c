@@ -13,8 +13,7 @@ static const struct qr_json *find(const struct qr_hf_obj *o, const char *key)
 /* The value as it was written, shortened for a message. */
 static int fail_value(const struct qr_hf_obj *o, const char *key, const struct qr_json *v, const char *expected)
 {
-    struct qr_buf text;
-    qr_buf_init(&text);
+    struct qr_buf text = {0};
     qr_json_print(&text, v);
     int rc = qr_err_set(o->err, QR_E_DAMAGED, "%s: %s%s is %.60s%s, expected %s", o->file, o->prefix, key, text.data,
                         text.len > 60 ? "..." : "", expected);
@@ -33,8 +32,7 @@ int qr_hf_bad_value(const struct qr_hf_obj *o, const char *key, const struct qr_
 {
     QR_ASSERT(o != NULL && key != NULL);
     QR_ASSERT(v != NULL && expected != NULL);
-    struct qr_buf text;
-    qr_buf_init(&text);
+    struct qr_buf text = {0};
     qr_buf_printf(&text, "%s %lld", expected, (long long)bound);
     int rc = fail_value(o, key, v, text.data);
     qr_buf_release(&text);
@@ -51,8 +49,7 @@ int qr_hf_i32(const struct qr_hf_obj *o, const char *key, int32_t min, int32_t m
         *out = (int32_t)i;
         return 0;
     }
-    struct qr_buf text;
-    qr_buf_init(&text);
+    struct qr_buf text = {0};
     qr_buf_printf(&text, "a whole number from %d to %d", min, max);
     int rc = fail_value(o, key, v, text.data);
     qr_buf_release(&text);
@@ -68,8 +65,7 @@ int qr_hf_f64(const struct qr_hf_obj *o, const char *key, double min, double max
         *out = qr_json_f64(v);
         return 0;
     }
-    struct qr_buf text;
-    qr_buf_init(&text);
+    struct qr_buf text = {0};
     qr_buf_printf(&text, "a number from %g to %g", min, max);
     int rc = fail_value(o, key, v, text.data);
     qr_buf_release(&text);

@@ -192,7 +192,6 @@ static int open_indexed(struct qr_tensor_files *st, const char *dir, const char 
     struct index x = {.st = st, .path = path, .err = err};
     x.scan = qr_json_scan_new((const char *)file.data, file.n_bytes, &qr_json_limits_file);
     qr_map_init(&x.shard_of, 64);
-    qr_buf_init(&x.text);
     qr_arena_init(&x.names, qr_json_limits_file.bytes_max * 2);
     rc = index_read(&x);
     for (int32_t i = 0; !rc && i < st->n_shards; i++) {

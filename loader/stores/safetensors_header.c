@@ -309,7 +309,6 @@ int qr_safetensors_header_parse(struct qr_stored_list *list, const uint8_t *byte
                                     .values_max = (int64_t)header_bytes, .depth_max = 4, .nul_ok = false};
     struct parser p = {.file = file, .list = list, .err = err};
     p.scan = qr_json_scan_new((const char *)bytes + LENGTH_BYTES, header_bytes, &limits);
-    qr_buf_init(&p.text);
     int32_t first = list->n;
     uint64_t data_start = LENGTH_BYTES + header_bytes;
     rc = read_header(&p, shard, n_bytes - data_start);

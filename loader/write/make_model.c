@@ -173,9 +173,8 @@ static int write_shard(struct maker *m, int32_t shard, uint64_t total)
 
 static int write_index(struct maker *m, uint64_t total)
 {
-    struct qr_buf out;
+    struct qr_buf out = {0};
     uint64_t at = 0;
-    qr_buf_init(&out);
     qr_buf_printf(&out, "{\"metadata\":{\"total_size\":%" PRIu64 "},\"weight_map\":{", total);
     for (struct qr_weight_walk k = qr_weight_walk_begin(m->c); next_tensor(&k);) {
         char name[QR_WEIGHT_NAME_MAX], file[64];
@@ -192,9 +191,8 @@ static int write_index(struct maker *m, uint64_t total)
 static int write_config(struct maker *m)
 {
     struct qr_model_config c = *m->c;
-    struct qr_buf out;
+    struct qr_buf out = {0};
     c.stored = m->o.store;
-    qr_buf_init(&out);
     qr_hf_config_write(&out, &c);
     int rc = write_text(m, "config.json", &out);
     qr_buf_release(&out);

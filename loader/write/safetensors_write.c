@@ -79,11 +79,10 @@ int qr_st_out_open(struct qr_st_out *o, const char *path, const struct qr_st_ent
 {
     QR_ASSERT(o != NULL && path != NULL && err != NULL);
     QR_ASSERT((entry != NULL || n == 0) && (note != NULL || n_notes == 0));
-    struct qr_buf header;
+    struct qr_buf header = {0};
     int rc = qr_file_out_open(&o->file, path, err);
     if (rc)
         return rc;
-    qr_buf_init(&header);
     o->left = put_header(&header, entry, n, note, n_notes);
     rc = qr_file_out_put(&o->file, header.data, header.len, err);
     qr_buf_release(&header);

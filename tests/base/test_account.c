@@ -66,9 +66,8 @@ Test(account, a_buffer_without_room_keeps_what_it_has)
 {
     struct qr_budget budget = {.max_bytes = 64 << 10};
     struct qr_account a;
-    struct qr_buf buf;
+    struct qr_buf buf = {0};
     qr_account_init(&a, &budget);
-    qr_buf_init(&buf);
     struct qr_account *before = qr_account_enter(&a);
     for (int i = 0; i < 200000; i++)
         qr_buf_printf(&buf, "%d,", i);
@@ -225,8 +224,7 @@ static void read_json(void *arg)
 
 Test(account, a_tree_of_JSON_is_charged_and_a_budget_that_it_does_not_fit_ends_it)
 {
-    struct qr_buf text;
-    qr_buf_init(&text);
+    struct qr_buf text = {0};
     for (int i = 0; i < 30000; i++)
         qr_buf_put_str(&text, i > 0 ? ",1" : "[1");
     qr_buf_put_byte(&text, ']');

@@ -91,8 +91,7 @@ Test(arena, aborts_when_a_plan_is_overrun, .signal = SIGABRT)
 
 Test(buf, grows_and_stays_terminated)
 {
-    struct qr_buf b;
-    qr_buf_init(&b);
+    struct qr_buf b = {0};
     qr_buf_reserve(&b, 0);
     cr_assert_str_eq(b.data, "", "also before anything was put");
     char want[3000];
@@ -122,8 +121,7 @@ Test(buf, grows_and_stays_terminated)
 
 Test(buf, formats_text_of_any_length)
 {
-    struct qr_buf b;
-    qr_buf_init(&b);
+    struct qr_buf b = {0};
     for (int n = 0; n < 700; n++) {
         qr_buf_clear(&b);
         qr_buf_printf(&b, "%*s|", n, "");
@@ -140,8 +138,7 @@ Test(buf, formats_text_of_any_length)
 Test(buf, writes_integers_like_printf)
 {
     static const int64_t edge[] = {0, 1, -1, 9, 10, -10, 99, 100, INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, INT64_MIN + 1, 1000000000000000000};
-    struct qr_buf b;
-    qr_buf_init(&b);
+    struct qr_buf b = {0};
     for (size_t i = 0; i < sizeof edge / sizeof *edge; i++) {
         char want[32];
         snprintf(want, sizeof want, "%lld", (long long)edge[i]);

@@ -17,8 +17,7 @@ static struct qr_json *parse(const char *text)
 static void prints_as(const char *text, const char *want)
 {
     struct qr_json *root = parse(text);
-    struct qr_buf b;
-    qr_buf_init(&b);
+    struct qr_buf b = {0};
     qr_json_print(&b, root);
     cr_assert_str_eq(b.data, want);
     qr_buf_release(&b);
@@ -198,8 +197,7 @@ Test(json, refuses_a_request_beyond_its_limits)
 {
     struct qr_json *root = NULL;
     struct qr_err err;
-    struct qr_buf b;
-    qr_buf_init(&b);
+    struct qr_buf b = {0};
     for (int i = 0; i < 33; i++)
         qr_buf_put_byte(&b, '[');
     cr_assert_eq(qr_json_parse(&root, b.data, b.len, &qr_json_limits_request, &err), QR_E_TOO_LARGE);
@@ -233,9 +231,7 @@ static int round_trip_lines(const char *path)
     char *line = NULL;
     size_t cap = 0;
     int n_lines = 0;
-    struct qr_buf once, twice;
-    qr_buf_init(&once);
-    qr_buf_init(&twice);
+    struct qr_buf once = {0}, twice = {0};
     for (ssize_t n; f && (n = getline(&line, &cap, f)) > 0; n_lines++) {
         struct qr_json *root, *again;
         struct qr_err err = {0};
@@ -272,8 +268,7 @@ Test(json, members_that_are_not_retained_leave_the_others)
 {
     for (int i = 0; i < QR_COUNT(some); i++) {
         struct qr_json *root = parse(three);
-        struct qr_buf b;
-        qr_buf_init(&b);
+        struct qr_buf b = {0};
         qr_json_retain(root, some[i].names);
         qr_json_print(&b, root);
         cr_expect_str_eq(b.data, some[i].left);
@@ -288,8 +283,7 @@ Test(json, members_that_are_not_wanted_are_checked_but_not_kept)
     struct qr_err err = {0};
     struct qr_json *root;
     for (int i = 0; i < QR_COUNT(some); i++) {
-        struct qr_buf b;
-        qr_buf_init(&b);
+        struct qr_buf b = {0};
         cr_assert_eq(qr_json_parse_members(&root, three, sizeof three - 1, &qr_json_limits_file, some[i].names, &err), 0, "%s", err.msg);
         qr_json_print(&b, root);
         cr_expect_str_eq(b.data, some[i].left);

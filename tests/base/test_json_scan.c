@@ -178,8 +178,7 @@ static void nest(struct qr_buf *b, int32_t depth, bool objects)
 
 Test(json_scan, stops_one_beyond_the_depth_limit)
 {
-    struct qr_buf b;
-    qr_buf_init(&b);
+    struct qr_buf b = {0};
     for (int32_t depth = 1; depth <= QR_JSON_DEPTH_MAX; depth += 127 < depth ? 1 : depth) {
         for (int objects = 0; objects < 2; objects++) {
             struct qr_json_limits l = loose;
@@ -235,8 +234,7 @@ static void many_keys(struct qr_buf *b, int n, int twin)
 Test(json_scan, refuses_duplicate_keys_in_objects_of_any_size)
 {
     static const int sizes[] = {2, 3, 7, 8, 9, 10, 16, 17, 31, 32, 33, 100, 1000, 40000};
-    struct qr_buf b;
-    qr_buf_init(&b);
+    struct qr_buf b = {0};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         int n = sizes[i], twins[] = {1, n / 2, n - 1};
         struct qr_err err;
@@ -256,8 +254,7 @@ Test(json_scan, refuses_duplicate_keys_in_objects_of_any_size)
 
 Test(json_scan, tells_objects_side_by_side_and_inside_each_other_apart)
 {
-    struct qr_buf b;
-    qr_buf_init(&b);
+    struct qr_buf b = {0};
     qr_buf_put_byte(&b, '[');
     for (int object = 0; object < 300; object++) { /* same keys again and again at one depth, sizes on both sides of 8 */
         qr_buf_put_str(&b, object ? ",{" : "{");
@@ -286,8 +283,7 @@ Test(json_scan, unescapes_what_it_let_through)
     static const char want[] = "a\"\\/\b\f\n\r\tA\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80\0z";
     struct qr_json_scan *s;
     struct qr_json_token t = string_token(&s, text);
-    struct qr_buf b;
-    qr_buf_init(&b);
+    struct qr_buf b = {0};
     qr_json_unescape(&b, &t);
     cr_assert_eq(b.len, sizeof want - 1);
     cr_assert_eq(memcmp(b.data, want, b.len), 0);
@@ -466,8 +462,7 @@ static int64_t processor_us(void)
  * is 100, quadratic 10,000; the rest is room for caches that no longer hold the table, and for a busy machine). */
 Test(json_scan, takes_linear_time_for_many_keys)
 {
-    struct qr_buf b;
-    qr_buf_init(&b);
+    struct qr_buf b = {0};
     int64_t best[2] = {INT64_MAX, INT64_MAX};
     for (int size = 0; size < 2; size++) {
         many_keys(&b, size ? 200000 : 2000, -1);

@@ -33,8 +33,7 @@ Test(json_write, writes_doubles_the_way_people_do)
                "0.00001"},
                {1.25e-5, "0.0000125"}, {9.5e-6, "9.5e-6"}, {1e-7, "1e-7"}, {5e-324, "5e-324"}, {DBL_MAX, "1.7976931348623157e308"},
                {DBL_MIN, "2.2250738585072014e-308"}, {9007199254740993, "9007199254740992"}, {NAN, "null"}, {INFINITY, "null"}, {-INFINITY, "null"}};
-    struct qr_buf b;
-    qr_buf_init(&b);
+    struct qr_buf b = {0};
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)
         cr_assert_str_eq(f64(&b, row[i].v), row[i].text);
     qr_buf_release(&b);
@@ -48,8 +47,7 @@ Test(json_write, writes_floats_as_floats)
     } row[] = {{0.1f, "0.1"}, {1.0f / 3, "0.33333334"}, {-0.6931472f, "-0.6931472"}, {16777216, "16777216"}, {3.4028235e38f, "3.4028235e38"},
                {1e-45f, "1e-45"}, {1.1754944e-38f, "1.1754944e-38"}, {-0.0f, "-0"}, {100, "100"}, {NAN, "null"}, {-INFINITY, "null"},
                {9.999999e-6f, "9.999999e-6"}, {5e-5f, "0.00005"}, {8388608.5f, "8388608"}, {2097152.1f, "2097152"}};
-    struct qr_buf b;
-    qr_buf_init(&b);
+    struct qr_buf b = {0};
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)
         cr_assert_str_eq(f32(&b, row[i].v), row[i].text);
     qr_buf_release(&b);
@@ -81,8 +79,7 @@ static void is_shortest(const char *text, double v, bool is_f32)
 
 Test(json_write, reads_back_as_the_same_number_in_the_fewest_digits)
 {
-    struct qr_buf b;
-    qr_buf_init(&b);
+    struct qr_buf b = {0};
     for (uint64_t i = 0; i < 200000; i++) {
         uint32_t w[4];
         qr_rng_words(w, 21, 0, i);
@@ -111,8 +108,7 @@ Test(json_write, reads_back_as_the_same_number_in_the_fewest_digits)
 
 Test(json_write, reads_back_next_to_every_power_of_two_and_ten)
 {
-    struct qr_buf b;
-    qr_buf_init(&b);
+    struct qr_buf b = {0};
     for (int e = -1074; e <= 1023; e++)
         for (int step = -1; step <= 1; step++) {
             double d = ldexp(1, e);
@@ -139,8 +135,7 @@ Test(json_write, reads_back_next_to_every_power_of_two_and_ten)
 
 static void quoted(const char *in, size_t n, const char *want)
 {
-    struct qr_buf b;
-    qr_buf_init(&b);
+    struct qr_buf b = {0};
     qr_json_put_str(&b, in, n);
     cr_assert_str_eq(b.data, want);
     qr_buf_release(&b);
@@ -166,8 +161,7 @@ Test(json_write, replaces_bytes_that_are_no_utf8)
 /* Whatever the bytes are, what is written passes our own gate, and reading it gives them back when they were UTF-8. */
 Test(json_write, always_writes_what_the_gate_accepts)
 {
-    struct qr_buf b;
-    qr_buf_init(&b);
+    struct qr_buf b = {0};
     for (uint64_t i = 0; i < 20000; i++) {
         char bytes[40];
         uint32_t w[4];

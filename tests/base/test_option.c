@@ -492,8 +492,7 @@ Test(option, knows_what_it_was_asked_for)
 
 Test(option, helps_within_the_columns)
 {
-    struct qr_buf b;
-    qr_buf_init(&b);
+    struct qr_buf b = {0};
     static const int32_t widths[] = {0, 60, 80, 200};
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
         qr_buf_clear(&b);
@@ -525,8 +524,7 @@ Test(option, lines_before_the_table_and_lists_of_choices_are_cut_at_words_and_ch
 {
     static const struct qr_option wide[] = {{.name = "type", .type = QR_OPT_ENUM, .offset = AT(dtype), .builtin = "none", .help = "How.",
                                              .choices = "none|int8-group-of-32|int8-group-of-64|int4-group-of-32|int4-group-of-64|w8a16"}};
-    struct qr_buf b;
-    qr_buf_init(&b);
+    struct qr_buf b = {0};
     static const char text[] = "quire it IN OUT [--type TYPE]\nquire it --all\n\nWrites IN as OUT, and says\nwhat it was. Takes\ntime.\n"
                                "  it is not so long here\n\nEnds.";
     qr_options_help_text(&b, text, 24);
@@ -555,8 +553,7 @@ Test(option, prints_every_value_with_its_source)
     struct run *r = READ("--config", "c.yaml", "--model", "a\n\"b\"", "--no-prefix-cache", "--served-model-name", "x,y", "--api-key", "secret",
                          "--admin-keys", "s2");
     works(r);
-    struct qr_buf b;
-    qr_buf_init(&b);
+    struct qr_buf b = {0};
     qr_options_print(&b, r->set);
     cr_assert_str_eq(b.data, "# Model\n"
                              "model: \"a\\n\\\"b\\\"\"  # --model\n"
@@ -601,8 +598,7 @@ Test(option, reads_back_what_it_printed)
                                          "line\nbreak\ttab\r\x01\x7f",
                                          "\xC3\xA9 \xE2\x82\xAC \xF0\x9F\x98\x80", "\xC2\x85 \xE2\x80\xA8 \xEF\xBB\xBF \xEF\xBF\xBE \xC2\xA0", "%",
                                          "@x", "&a", "*a", "!t", "[", "{", ",", "---", "..."};
-    struct qr_buf b;
-    qr_buf_init(&b);
+    struct qr_buf b = {0};
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
         char model[200];
         snprintf(model, sizeof model, "--model=%s", values[i]);
@@ -630,8 +626,7 @@ Test(option, does_not_let_a_path_break_out_of_its_comment)
     write_file(name, text, strlen(text));
     struct run *r = READ("--config", name);
     works(r);
-    struct qr_buf b;
-    qr_buf_init(&b);
+    struct qr_buf b = {0};
     qr_options_print(&b, r->set);
     cr_assert_not_null(strstr(b.data, "port: 5  # odd?name?.yaml:1:7\n"), "%s", b.data);
     works(read_yaml(b.data));

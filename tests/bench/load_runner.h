@@ -37,7 +37,7 @@ static inline struct outcome run_load_until(int32_t port, const char *flags, con
     if (pid == 0) {
         dup2(out, 1);
         dup2(err, 2);
-        fake_child_exit(qr_bench_load_main(argc, argv));
+        fake_child_exit(qr_command_main(&qr_bench_load_command, argc, argv));
     }
     if (server != NULL) {
         for (int i = 0; i < 12000 && server->n_posts < n_posts; i++)

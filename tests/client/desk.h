@@ -46,7 +46,7 @@ static inline void child(struct desk *d, const char *slave, const char *words)
     argv[argc++] = url;
     for (char *word = strtok(copy, " "); word != NULL; word = strtok(NULL, " "))
         argv[argc++] = word;
-    fake_child_exit(qr_chat_main(argc, argv));
+    fake_child_exit(qr_command_main(&qr_chat_command, argc, argv));
 }
 
 static inline struct desk *lay_out(struct fake_script script)

@@ -40,7 +40,7 @@ static pid_t start(int32_t port, const char *words, const char *input, int out, 
         dup2(in, 0);
         dup2(out, 1);
         dup2(err, 2);
-        fake_child_exit(qr_chat_main(argc, argv));
+        fake_child_exit(qr_command_main(&qr_chat_command, argc, argv));
     }
     close(in);
     return pid;
@@ -386,7 +386,7 @@ Test(chat, the_environment_names_server_and_key)
         dup2(out, 1);
         close(0);
         open("/dev/null", O_RDONLY);
-        fake_child_exit(qr_chat_main(2, argv));
+        fake_child_exit(qr_command_main(&qr_chat_command, 2, argv));
     }
     cr_expect_eq(finish(pid), 0);
     close(out);
@@ -405,7 +405,7 @@ static int chat_here(int32_t port, const char *flag, const char *prompt)
         saved[i] = dup(i);
         dup2(null, i);
     }
-    int status = qr_chat_main(4, argv);
+    int status = qr_command_main(&qr_chat_command, 4, argv);
     for (int i = 0; i < 3; i++) {
         dup2(saved[i], i);
         close(saved[i]);

@@ -77,8 +77,7 @@ Test(output, stop_strings_cut_the_text_exactly_and_nothing_is_taken_back)
         }
         struct qr_request *r = qr_request_new(&s, NULL, 0, 1);
         struct qr_output o;
-        struct qr_buf out;
-        qr_buf_init(&out);
+        struct qr_buf out = {0};
         qr_output_init(&o, mem, r, 0, t);
         int32_t index = -1;
         size_t end = naive_stop(text, sizeof text, &s, &index), want = end ? end - (s.include_stop ? 0 : strlen(s.stop[index])) : sizeof text;
@@ -110,8 +109,7 @@ Test(output, a_stop_string_waits_for_min_tokens)
     s.stop[s.n_stops++] = "ab";
     struct qr_request *r = qr_request_new(&s, NULL, 0, 1);
     struct qr_output o;
-    struct qr_buf out;
-    qr_buf_init(&out);
+    struct qr_buf out = {0};
     qr_output_init(&o, mem, r, 0, t);
     cr_assert(push_text(&o, r, "abababab", 8, &out) == QR_FINISH_STOP);
     cr_assert(o.n_output == 4 && out.len == 2 && memcmp(out.data, "ab", 2) == 0);

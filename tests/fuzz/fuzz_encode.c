@@ -32,11 +32,10 @@ static const char *const head[] = {
 static struct qr_tokenizer *make(int kind)
 {
     struct qr_bytechar b;
-    struct qr_buf json;
+    struct qr_buf json = {0};
     struct qr_err err = {0};
     struct qr_tokenizer *t = NULL;
     qr_bytechar_init(&b);
-    qr_buf_init(&json);
     qr_buf_printf(&json, "%s,\"model\":{\"byte_fallback\":%s,\"ignore_merges\":%s,\"vocab\":{", head[kind], kind >= 2 ? "true" : "false",
                   kind == 0 ? "true" : "false");
     for (int c = 0; c < 256; c++) {
@@ -80,13 +79,10 @@ static bool has_special(const struct qr_tokenizer *t, const struct qr_ids *ids)
 
 static void check_text(const struct qr_tokenizer *t, int kind, const char *text, size_t n, size_t border)
 {
-    struct qr_ids ids, other;
-    struct qr_buf whole;
+    struct qr_ids ids = {0}, other = {0};
+    struct qr_buf whole = {0};
     struct qr_err err;
     struct qr_segment one = {0, n, false}, two[2] = {{0, border, true}, {border, n - border, false}};
-    qr_ids_init(&ids);
-    qr_ids_init(&other);
-    qr_buf_init(&whole);
     QR_ASSERT(qr_tokenizer_encode(t, &ids, text, n, 0, &err) == 0);
     QR_ASSERT(!has_special(t, &ids));
     QR_ASSERT(qr_tokenizer_encode_segments(t, &other, text, n, &one, 1, 0, &err) == 0);

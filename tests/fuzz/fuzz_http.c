@@ -64,8 +64,7 @@ static struct seen read_all(const uint8_t *data, size_t n, uint64_t seed, uint32
     struct qr_http_parser *p = qr_http_parser_new(&limits);
     struct seen s = {0};
     struct qr_rng rng = {.seed = seed};
-    struct qr_buf in;
-    qr_buf_init(&in);
+    struct qr_buf in = {0};
     for (size_t at = 0; at < n;) {
         size_t piece = piece_max == 0 ? n : 1 + qr_rng_below(&rng, piece_max);
         if (piece > n - at)

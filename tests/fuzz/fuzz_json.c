@@ -17,8 +17,7 @@ static int scan_all(const char *text, size_t len, const struct qr_json_limits *l
 {
     struct qr_json_scan *s = qr_json_scan_new(text, len, l);
     struct qr_json_token t;
-    struct qr_buf b;
-    qr_buf_init(&b);
+    struct qr_buf b = {0};
     int rc;
     while ((rc = qr_json_next(s, &t, err)) == 0 && t.event != QR_JSON_DONE) {
         QR_ASSERT(t.text >= text && t.text + t.len <= text + len);
@@ -61,9 +60,7 @@ static void check(const char *text, size_t len, const struct qr_json_limits *l)
         QR_ASSERT(doc == NULL && strcmp(scan_err.msg, doc_err.msg) == 0);
         return;
     }
-    struct qr_buf once, twice;
-    qr_buf_init(&once);
-    qr_buf_init(&twice);
+    struct qr_buf once = {0}, twice = {0};
     look_up(doc, l->nul_ok);
     qr_json_print(&once, doc);
     struct qr_json_limits wide = *l;
@@ -80,10 +77,9 @@ static void check(const char *text, size_t len, const struct qr_json_limits *l)
 /* Any bytes as a string, any double: what we write we read. */
 static void check_writing(const uint8_t *data, size_t size)
 {
-    struct qr_buf b;
+    struct qr_buf b = {0};
     struct qr_json *v;
     struct qr_err err;
-    qr_buf_init(&b);
     qr_json_put_str(&b, (const char *)data, size);
     QR_ASSERT(qr_json_parse(&v, b.data, b.len, &qr_json_limits_file, &err) == 0);
     size_t len;

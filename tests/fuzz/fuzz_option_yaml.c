@@ -44,8 +44,7 @@ static char *read_config(const void *bytes, size_t size, struct qr_err *err)
     char *argv[] = {name, flag, NULL};
     struct settings v;
     struct qr_option_set *s = qr_options_new(table, N_ROWS, NULL, &v);
-    struct qr_buf b;
-    qr_buf_init(&b);
+    struct qr_buf b = {0};
     int rc = qr_options_read(s, 2, argv, err);
     QR_ASSERT(rc == 0 || (rc == QR_E_USAGE && err->msg[0]));
     if (!rc)

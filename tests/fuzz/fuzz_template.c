@@ -35,11 +35,10 @@ static void run(const char *text, size_t n, const char *context, size_t m)
     struct qr_template *t;
     struct qr_err err;
     enum qr_template_kind kind;
-    struct qr_rendered out;
+    struct qr_rendered out = {0};
     if (qr_json_parse(&doc, context, m, &qr_json_limits_request, &err) != 0)
         return;
     if (qr_json_type(doc) == QR_JSON_T_OBJECT && qr_template_compile(&t, text, n, &err) == 0) {
-        qr_rendered_init(&out);
         if (qr_template_render(t, &out, doc, trusted, 1721997296, &small, &kind, &err) == 0) {
             size_t at = 0;
             for (int32_t i = 0; i < out.n_segments; at += out.segment[i++].len)

@@ -14,12 +14,10 @@ static void use(const struct qr_tokenizer *t)
     static const char text[] = " Once  upon <s>a time,\n'll 123 \xE4\xB8\xAD\xF0\x9F\x98\x80" "e\xCC\x81\xFF </s> "
                                "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab";
     struct qr_segment segment[2] = {{0, 12, true}, {12, sizeof text - 1 - 12, false}};
-    struct qr_ids ids;
-    struct qr_buf whole;
+    struct qr_ids ids = {0};
+    struct qr_buf whole = {0};
     struct qr_detok d;
     struct qr_err err;
-    qr_ids_init(&ids);
-    qr_buf_init(&whole);
     if (qr_tokenizer_encode_segments(t, &ids, text, sizeof text - 1, segment, 2, QR_ENCODE_ADD_SPECIAL, &err) == 0 &&
         qr_tokenizer_encode(t, &ids, text, sizeof text - 1, QR_ENCODE_PARSE_SPECIAL, &err) == 0) {
         char *piece = malloc(qr_detok_piece_max(t));

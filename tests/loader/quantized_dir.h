@@ -13,10 +13,8 @@ static inline void quantized_dir_write(const char *dir, const struct qr_tensor_f
                                        const struct qr_quantize_options *o, struct qr_quantize_report *report)
 {
     char path[QR_PATH_MAX];
-    struct qr_buf config, text;
+    struct qr_buf config = {0}, text = {0};
     struct qr_err err;
-    qr_buf_init(&config);
-    qr_buf_init(&text);
     qr_hf_config_write(&config, c);
     cr_assert_eq(qr_quantize_config(&text, config.data, config.len, c, o, &err), 0, "%s", err.msg);
     cr_assert_eq(qr_path_join(path, dir, "config.json", &err), 0);

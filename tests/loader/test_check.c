@@ -60,11 +60,10 @@ Test(check, explains_a_good_model_in_text_and_json)
 {
     struct qr_model_config c = qr_model_config_small(QR_ARCH_QWEN2);
     struct temp t = make(&c, QR_BF16, 3, 1);
-    struct qr_buf out;
+    struct qr_buf out = {0};
     struct qr_err err = {0};
     struct qr_json *root;
     int64_t n;
-    qr_buf_init(&out);
     cr_expect_eq(check(&out, &t, false, &err), 0, "%s", err.msg);
     static const char *const says[] = {"Qwen2ForCausalLM", "2 layers", "3 files", "model-00002-of-00003.safetensors", "BF16",
                                        "  model.layers.*\n", "    2 x self_attn.k_proj.bias ", "[32, 64]", "computing in bf16",
@@ -107,11 +106,9 @@ Test(check, pickle_and_code_are_named_as_never_read_and_never_run)
 {
     struct qr_model_config c = qr_model_config_small(QR_ARCH_LLAMA);
     struct temp t = make(&c, QR_BF16, 1, 1);
-    struct qr_buf out, text;
+    struct qr_buf out = {0}, text = {0};
     struct qr_err err = {0};
     struct qr_json *root;
-    qr_buf_init(&out);
-    qr_buf_init(&text);
     cr_expect_eq(check(&out, &t, false, &err), 0, "%s", err.msg);
     cr_expect(!strstr(out.data, "never"), "%s", out.data);
     qr_hf_config_write(&text, &c);
@@ -182,7 +179,7 @@ Test(check, whatever_is_no_model_is_called_by_what_it_is_with_what_to_do)
     };
     for (int i = 0; i < QR_COUNT(row); i++) {
         struct temp t;
-        struct qr_buf out;
+        struct qr_buf out = {0};
         struct qr_err err = {0};
         char path[200];
         temp_dir_make(t.dir, "check");
@@ -192,7 +189,6 @@ Test(check, whatever_is_no_model_is_called_by_what_it_is_with_what_to_do)
         }
         if (row[i].name2)
             put_text(&t, row[i].name2, row[i].bytes2);
-        qr_buf_init(&out);
         cr_expect_neq(check(&out, &t, false, &err), 0, "row %d", i);
         cr_expect(strstr(out.data, row[i].says) && strstr(out.data, row[i].says2) && strstr(out.data, "would not run it"), "row %d:\n%s", i, out.data);
         qr_buf_release(&out);
@@ -204,11 +200,10 @@ Test(check, a_cache_of_hugging_faces_is_called_that_with_the_directory_to_name)
 {
     static const char *const revision[] = {"5f0b02c75b57c5855da9ae460ce51323ea669d8a", "aaa"};
     struct temp t;
-    struct qr_buf out;
+    struct qr_buf out = {0};
     struct qr_err err = {0};
     char path[200], says[300];
     temp_dir_make(t.dir, "check");
-    qr_buf_init(&out);
     snprintf(path, sizeof path, "%s/snapshots", t.dir);
     cr_assert_eq(mkdir(path, 0700), 0);
     for (int i = 0; i < 2; i++) {
@@ -257,10 +252,9 @@ Test(check, an_adapters_directory_is_explained_and_refused_for_what_is_seen_with
         {", \"r\": ", {"adapter_config.json: ", "would not take it"}, 4, QR_E_DAMAGED},
     };
     struct temp t;
-    struct qr_buf out;
+    struct qr_buf out = {0};
     struct qr_err err = {0};
     temp_dir_make(t.dir, "check");
-    qr_buf_init(&out);
     for (int i = 0; i < QR_COUNT(row); i++) {
         cr_expect_eq(check_adapter(&out, &t, row[i].settings, row[i].rank, false), row[i].rc, "row %d: %s", i, out.data);
         for (int k = 0; k < 2; k++)
@@ -309,11 +303,10 @@ Test(check, an_adapters_directory_whose_matrices_are_wrong_is_told_by_their_name
         {{NULL}, "holds no tensor, expected adapters", 0},
     };
     struct temp t;
-    struct qr_buf out;
+    struct qr_buf out = {0};
     struct qr_err err = {0};
     char path[200];
     temp_dir_make(t.dir, "check");
-    qr_buf_init(&out);
     put_text(&t, QR_LORA_CONFIG, "{\"peft_type\": \"LORA\", \"r\": 2, \"lora_alpha\": 8}");
     for (int i = 0; i < QR_COUNT(row); i++) {
         put_adapter_file(&t, row[i].name, row[i].n);
@@ -336,13 +329,12 @@ Test(check, an_adapters_directory_whose_matrices_are_wrong_is_told_by_their_name
 Test(check, a_part_alone_is_refused_with_what_to_name_and_what_to_fetch)
 {
     struct temp t, file;
-    struct qr_buf out;
+    struct qr_buf out = {0};
     struct qr_err err = {0};
     char path[200];
     static const char first[] = "GGUF\3\0\0\0\0\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0\24\0\0\0\0\0\0\0general.architecture\10\0\0\0\5\0\0\0\0\0\0\0llama"
                                 "\13\0\0\0\0\0\0\0split.count\4\0\0\0\2\0\0"; /* and a 0 */
     temp_dir_make(t.dir, "check");
-    qr_buf_init(&out);
     snprintf(path, sizeof path, "%s/m-00001-of-00002.gguf", t.dir);
     put_bytes(path, first, sizeof first);
     cr_expect_neq(check(&out, &t, false, &err), 0);
@@ -362,11 +354,10 @@ Test(check, a_cut_file_says_where_it_ends_and_gguf_beside_a_directory_of_the_oth
 {
     struct qr_model_config c = qr_model_config_small(QR_ARCH_LLAMA);
     struct temp t = make(&c, QR_BF16, 1, 1);
-    struct qr_buf out;
+    struct qr_buf out = {0};
     struct qr_err err = {0};
     char path[200];
     struct stat st;
-    qr_buf_init(&out);
     put_text(&t, "other.gguf", "GGUF");
     cr_expect_eq(check(&out, &t, false, &err), 0, "%s", err.msg);
     cr_expect(strstr(out.data, "not read      other.gguf: config.json is beside it; name the file to run it\n"), "%s", out.data);
@@ -385,10 +376,9 @@ Test(check, a_cut_file_says_where_it_ends_and_gguf_beside_a_directory_of_the_oth
 static void hashes(char out[2][17], const struct temp *t)
 {
     const struct qr_check_options o = {.json = true, .hash = true};
-    struct qr_buf text;
+    struct qr_buf text = {0};
     struct qr_err err = {0};
     struct qr_json *root;
-    qr_buf_init(&text);
     cr_assert_eq(qr_model_check(&text, t->dir, &o, &err), 0, "%s", err.msg);
     cr_assert_eq(qr_json_parse(&root, text.data, text.len, &qr_json_limits_file, &err), 0, "%s", err.msg);
     snprintf(out[0], 17, "%s", qr_json_str(qr_json_find(qr_json_first(qr_json_find(root, "files")), "xxh3"), NULL));
@@ -424,8 +414,7 @@ static struct temp large_file(void)
 {
     static const size_t cut[] = {0, 1001, ((size_t)9 << 20) + 3, LARGE_BYTES};
     struct temp t;
-    struct qr_buf header;
-    qr_buf_init(&header);
+    struct qr_buf header = {0};
     for (int i = 0; i < 3; i++)
         qr_buf_printf(&header, "%s\"t%d\":{\"dtype\":\"U8\",\"shape\":[%zu],\"data_offsets\":[%zu,%zu]}", i ? "," : "{", i, cut[i + 1] - cut[i], cut[i],
                       cut[i + 1]);
@@ -454,12 +443,11 @@ Test(check, hashing_a_large_file_takes_little_memory_and_hashes_every_byte)
 {
     const struct qr_check_options o = {.json = true, .hash = true};
     struct temp t = large_file();
-    struct qr_buf text;
+    struct qr_buf text = {0};
     struct qr_err err = {0};
     struct qr_json *root;
     struct qr_map_file f;
     struct qr_tensor_files *st;
-    qr_buf_init(&text);
     const int64_t before = qr_memory_of_process("VmHWM");
     cr_assert_eq(qr_model_check(&text, t.dir, &o, &err), 0, "%s", err.msg);
     const int64_t more = qr_memory_of_process("VmHWM") - before;
@@ -483,9 +471,8 @@ Test(check, a_tokenizer_that_cannot_be_read_is_a_problem_and_one_with_more_ids_a
     struct qr_model_config c = qr_model_config_small(QR_ARCH_LLAMA);
     struct temp t = make(&c, QR_BF16, 1, 1);
     struct qr_check_options o = {.tokenizer = {0}};
-    struct qr_buf out;
+    struct qr_buf out = {0};
     struct qr_err err = {0};
-    qr_buf_init(&out);
     qr_err_set(&o.tokenizer.err, QR_E_NOT_FOUND, "tokenizer.json does not exist");
     cr_expect_eq(qr_model_check(&out, t.dir, &o, &err), QR_E_NOT_FOUND);
     cr_expect(strstr(out.data, "problem       tokenizer.json does not exist\n") && strstr(out.data, "would not run it"), "%s", out.data);
@@ -507,9 +494,8 @@ Test(check, says_how_many_experts_there_are_and_which_layers_have_none)
     struct qr_model_config c = qr_model_config_small(QR_ARCH_QWEN2_MOE);
     c.moe.dense[0] = 2;
     struct temp t = make(&c, QR_BF16, 1, 1);
-    struct qr_buf out;
+    struct qr_buf out = {0};
     struct qr_err err = {0};
-    qr_buf_init(&out);
     check(&out, &t, false, &err);
     static const char *const says[] = {"8 of 32, a token goes through 2 and a shared one of 48;", "none in 1", "mlp.experts.*.gate_proj.weight",
                                        "mlp.shared_expert_gate.weight", "[32, 64]"};
@@ -523,9 +509,8 @@ Test(check, a_single_file_is_explained_without_a_configuration)
 {
     struct qr_model_config c = qr_model_config_small(QR_ARCH_LLAMA);
     struct temp t = make(&c, QR_F32, 1, 1), file;
-    struct qr_buf out;
+    struct qr_buf out = {0};
     struct qr_err err = {0};
-    qr_buf_init(&out);
     snprintf(file.dir, sizeof file.dir, "%.40s/model.safetensors", t.dir);
     put_text(&t, "script.py", "");
     put_text(&t, "download.bin", "");
@@ -550,10 +535,8 @@ Test(check, names_what_is_missing_wrong_or_too_much)
                                        "model.layers.0.self_attn.o_proj.bias", "[64, 96]", "expected [64, 80]", "q_proj.bias"};
     for (int i = 0; i < 4; i++) {
         struct temp t = make(&c, QR_F32, 1, 1);
-        struct qr_buf out, text;
+        struct qr_buf out = {0}, text = {0};
         struct qr_err err = {0};
-        qr_buf_init(&out);
-        qr_buf_init(&text);
         other = c;
         if (i == 0)
             other.n_layers = 4;
@@ -585,10 +568,9 @@ Test(check, reports_problems_of_configuration_and_weights_together)
 {
     struct qr_model_config c = qr_model_config_small(QR_ARCH_LLAMA);
     struct temp t = make(&c, QR_F32, 1, 1);
-    struct qr_buf out;
+    struct qr_buf out = {0};
     struct qr_err err = {0};
     struct qr_json *root;
-    qr_buf_init(&out);
     put_text(&t, "config.json", "{\"architectures\":[\"FooForCausalLM\"]}");
     put_text(&t, "model.safetensors", "nonsense");
     cr_expect_lt(check(&out, &t, true, &err), 0);
@@ -600,7 +582,6 @@ Test(check, reports_problems_of_configuration_and_weights_together)
     qr_buf_release(&out);
     temp_remove(&t);
     struct temp nowhere = {"/nowhere"};
-    qr_buf_init(&out);
     cr_expect_eq(check(&out, &nowhere, false, &err), QR_E_NOT_FOUND);
     qr_buf_release(&out);
 }
@@ -697,9 +678,8 @@ Test(check, says_what_a_family_has_of_its_own)
     for (int i = 0; i < QR_COUNT(rows); i++) {
         const struct qr_model_config c = qr_model_config_small(rows[i].arch);
         struct temp t = make(&c, QR_F32, 1, 1);
-        struct qr_buf out;
+        struct qr_buf out = {0};
         struct qr_err err = {0};
-        qr_buf_init(&out);
         cr_expect_eq(check(&out, &t, false, &err), 0, "%s", err.msg);
         for (int k = 0; k < 3; k++)
             cr_expect(strstr(out.data, rows[i].says[k]) != NULL, "%s: \"%s\" is not in\n%s", c.arch_name, rows[i].says[k], out.data);

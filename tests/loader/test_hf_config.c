@@ -11,8 +11,7 @@
 /* A config.json of the required fields, with `more` appended; an architecture's class name or NULL for Llama. */
 static int parse(struct qr_model_config *c, const char *arch, const char *more, const char *generation, struct qr_err *err)
 {
-    struct qr_buf b;
-    qr_buf_init(&b);
+    struct qr_buf b = {0};
     qr_buf_printf(&b, "{\"architectures\":[\"%s\"]", arch ? arch : "LlamaForCausalLM");
     static const char *const required[] = {"num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "vocab_size"};
     static const int value[] = {4, 64, 8, 128, 1000};
@@ -101,9 +100,7 @@ static void round_trip(const struct qr_model_config *c)
 {
     struct qr_model_config back;
     struct qr_err err = {0};
-    struct qr_buf a, b;
-    qr_buf_init(&a);
-    qr_buf_init(&b);
+    struct qr_buf a = {0}, b = {0};
     qr_hf_config_write(&a, c);
     cr_assert_eq(qr_hf_config_parse(&back, a.data, a.len, NULL, 0, &err), 0, "%s: %s", err.msg, a.data);
     qr_hf_config_write(&b, &back);

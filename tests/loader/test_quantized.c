@@ -49,10 +49,8 @@ static size_t bytes_of(const char *type, int64_t n)
 /* A safetensors file of the golden's tensors. */
 static void write_file(struct qr_buf *out, const struct golden_quantized *g, const struct change *c)
 {
-    struct qr_buf header, data;
+    struct qr_buf header = {0}, data = {0};
     uint64_t at = 0;
-    qr_buf_init(&header);
-    qr_buf_init(&data);
     for (int i = 0; i < GOLDEN_PARTS && g->part[i].name; i++) {
         const struct golden_part *p = &g->part[i];
         const bool changed = c->part && strcmp(c->part, p->name) == 0;
@@ -86,9 +84,8 @@ static void write_file(struct qr_buf *out, const struct golden_quantized *g, con
 
 static int scheme_of(struct qr_quant_scheme *s, const char *config, struct qr_err *err)
 {
-    struct qr_buf text;
+    struct qr_buf text = {0};
     struct qr_json *root;
-    qr_buf_init(&text);
     qr_buf_printf(&text, "{\"%s\":%s}", strstr(config, "compressed") ? "compression_config" : "quantization_config", config);
     int rc = qr_json_parse(&root, text.data, text.len, &qr_json_limits_file, err);
     cr_assert_eq(rc, 0, "%s", err->msg);
@@ -104,7 +101,7 @@ static int open_golden(struct qr_tensor_files **st, struct qr_buf *file, const s
     struct qr_quant_scheme s;
     int rc = scheme_of(&s, g->config, err);
     cr_assert_eq(rc, 0, "%s: %s", g->name, err->msg);
-    qr_buf_init(file);
+    *file = (struct qr_buf){0};
     write_file(file, g, c);
     rc = qr_safetensors_open_memory(st, file->data, file->len, "file", err);
     cr_assert_eq(rc, 0, "%s: %s", g->name, err->msg);
@@ -420,8 +417,7 @@ Test(quantized, scales_whose_own_file_becomes_shorter_are_an_error_and_no_signal
     snprintf(path, sizeof path, "%s/model.safetensors.index.json", dir);
     cr_assert_eq(qr_file_put(path, index, strlen(index), &err), 0, "%s", err.msg);
     for (int i = 0; i < 2; i++) {
-        struct qr_buf bytes;
-        qr_buf_init(&bytes);
+        struct qr_buf bytes = {0};
         write_file(&bytes, file[i], &none);
         snprintf(path, sizeof path, "%s/%c.safetensors", dir, 'a' + i);
         cr_assert_eq(qr_file_put(path, bytes.data, bytes.len, &err), 0, "%s", err.msg);
@@ -448,13 +444,12 @@ Test(quantized, the_orders_of_many_matrices_take_what_memory_they_need)
     enum { MATRICES = 120, INPUTS = QR_LINEAR_INPUTS_MAX, GROUPS = INPUTS / 128, OUTPUTS = 8 };
     const struct { const char *name, *type; int64_t rows, cols; } part[] = {
         {"qweight", "I32", INPUTS / 8, OUTPUTS}, {"qzeros", "I32", GROUPS, OUTPUTS / 8}, {"scales", "F16", GROUPS, OUTPUTS}, {"g_idx", "I32", INPUTS, 0}};
-    struct qr_buf file;
+    struct qr_buf file = {0};
     struct qr_err err = {0};
     struct qr_quant_scheme s;
     struct qr_tensor_files *st;
     char dir[64], path[100];
     uint64_t at = 0, n = 0;
-    qr_buf_init(&file);
     qr_buf_put(&file, &n, sizeof n);
     for (int i = 0; i < MATRICES * COUNT(part); i++) {
         const int k = i % COUNT(part);

@@ -14,9 +14,8 @@
 /* A file with this header text and n_data zero bytes behind it; length -1: the true one. */
 static struct qr_buf file_of(const char *header, size_t n_data, int64_t length)
 {
-    struct qr_buf b;
+    struct qr_buf b = {0};
     uint64_t n = length == -1 ? strlen(header) : (uint64_t)length;
-    qr_buf_init(&b);
     qr_buf_put(&b, &n, 8);
     qr_buf_put_str(&b, header);
     for (size_t i = 0; i < n_data; i++)

@@ -78,8 +78,7 @@ static double perplexity(const char *dir, const struct format *f, const char *is
 Test(quantize, perplexity_of_a_trained_model_rises_by_less_than_half_a_percent_with_int8_weights_or_cache_and_five_with_int4)
 {
     char dir[1024];
-    struct qr_ids ids;
-    qr_ids_init(&ids);
+    struct qr_ids ids = {0};
     snprintf(dir, sizeof dir, "%s/models/stories260K", data_dir());
     read_text(&ids, dir, (size_t)CTX * WINDOWS * 4);
     cr_assert_geq(ids.n, CTX * WINDOWS);

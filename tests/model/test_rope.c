@@ -6,9 +6,8 @@
 /* The golden's config object completed to a config.json that the loader reads. */
 static void read_config(struct qr_model_config *c, const struct qr_json *golden)
 {
-    struct qr_buf text;
+    struct qr_buf text = {0};
     struct qr_err err = {0};
-    qr_buf_init(&text);
     qr_buf_put_str(&text, "{\"architectures\":[\"LlamaForCausalLM\"],\"num_hidden_layers\":1,\"intermediate_size\":8,\"vocab_size\":8");
     if (!qr_json_find(golden, "hidden_size"))
         qr_buf_put_str(&text, ",\"hidden_size\":1024,\"num_attention_heads\":8");

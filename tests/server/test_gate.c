@@ -12,7 +12,7 @@ static const struct qr_gate_limits limits = {.head_bytes_max = 16384, .fields_ma
 
 static enum qr_gate_verdict scan(struct qr_gate *g, const char *text)
 {
-    qr_gate_init(g);
+    *g = (struct qr_gate){0};
     return qr_gate_scan(g, text, strlen(text), &limits);
 }
 
@@ -32,8 +32,7 @@ Test(gate, passes_a_plain_head_and_says_where_it_ends)
 Test(gate, asks_for_more_until_the_empty_line)
 {
     const char *text = "POST /v1 HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n";
-    struct qr_gate g;
-    qr_gate_init(&g);
+    struct qr_gate g = {0};
     for (size_t n = 0; n < strlen(text); n++)
         cr_assert_eq(qr_gate_scan(&g, text, n, &limits), QR_GATE_MORE, "after %zu bytes", n);
     cr_assert_eq(qr_gate_scan(&g, text, strlen(text), &limits), QR_GATE_PASS);
@@ -50,8 +49,7 @@ Test(gate, never_passes_a_control_byte_wherever_it_stands)
         for (int byte = 0; byte < 256; byte++) {
             memcpy(text, good, n + 1);
             text[at] = (char)byte;
-            struct qr_gate g;
-            qr_gate_init(&g);
+            struct qr_gate g = {0};
             if (qr_gate_scan(&g, text, n, &limits) != QR_GATE_PASS)
                 continue;
             passed++;
@@ -94,9 +92,7 @@ Test(gate, gives_the_same_verdict_however_the_bytes_are_cut)
             n = (size_t)snprintf(text, sizeof text, "GET / HTTP/1.1\r\nHost: a\r\n");
         for (uint32_t k = qr_rng_below(&rng, 12); k > 0; k--)
             n += (size_t)snprintf(text + n, sizeof text - n, "%s", piece[qr_rng_below(&rng, sizeof piece / sizeof piece[0])]);
-        struct qr_gate whole, cut;
-        qr_gate_init(&whole);
-        qr_gate_init(&cut);
+        struct qr_gate whole = {0}, cut = {0};
         enum qr_gate_verdict v = qr_gate_scan(&whole, text, n, &tight), w = QR_GATE_MORE;
         for (size_t at = 0; at < n && w == QR_GATE_MORE;) {
             at += 1 + qr_rng_below(&rng, 9);
@@ -118,27 +114,26 @@ Test(gate, refuses_a_byte_that_no_line_may_have_before_the_line_ends)
         struct qr_gate g;
         cr_assert_eq(scan(&g, text[i]), QR_GATE_REFUSE, "case %zu", i);
         cr_assert_eq(g.status, 400);
-        qr_gate_init(&g);
+        g = (struct qr_gate){0};
         cr_assert_eq(qr_gate_scan(&g, text[i], strlen(text[i]) - (i == 0 ? 3 : 1), &limits), i == 0 ? QR_GATE_REFUSE : QR_GATE_MORE, "case %zu", i);
     }
 }
 
 Test(gate, lets_trailers_pass_with_any_name_and_within_the_same_limits)
 {
-    struct qr_gate g;
+    struct qr_gate g = {.trailers = true};
     const char *good = "Content-Length: x\r\nHost:\r\nTransfer-Encoding: y\r\n\r\nGET";
     static const char *const bad[] = {"X y\r\n\r\n", " X: y\r\n\r\n", "X: y\n\n", "X: \x01"};
-    qr_gate_init_trailers(&g);
     cr_assert_eq(qr_gate_scan(&g, good, strlen(good), &limits), QR_GATE_PASS);
     cr_assert_eq(g.head_len, strlen(good) - 3);
-    qr_gate_init_trailers(&g);
+    g = (struct qr_gate){.trailers = true};
     cr_assert_eq(qr_gate_scan(&g, "\r\nGET", 5, &limits), QR_GATE_PASS);
     cr_assert_eq(g.head_len, 2);
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        qr_gate_init_trailers(&g);
+        g = (struct qr_gate){.trailers = true};
         cr_assert_eq(qr_gate_scan(&g, bad[i], strlen(bad[i]), &limits), QR_GATE_REFUSE, "%s", bad[i]);
     }
-    qr_gate_init_trailers(&g);
+    g = (struct qr_gate){.trailers = true};
     cr_assert_eq(qr_gate_scan(&g, "A: b\r\nC: d\r\n\r\n", 14, &(struct qr_gate_limits){.head_bytes_max = 100, .fields_max = 1}), QR_GATE_REFUSE);
     cr_assert_eq(g.status, 431);
 }
@@ -148,11 +143,9 @@ static enum qr_chunks_step read_chunks(const char *text, size_t n, const char *d
 {
     enum qr_chunks_step step[2] = {QR_CHUNKS_MORE, QR_CHUNKS_MORE};
     for (int cut = 0; cut < 2; cut++) {
-        struct qr_chunks c;
-        struct qr_buf body;
+        struct qr_chunks c = {0};
+        struct qr_buf body = {0};
         size_t used, from = 0;
-        qr_chunks_init(&c);
-        qr_buf_init(&body);
         for (size_t to = cut ? 1 : n; to <= n && step[cut] == QR_CHUNKS_MORE; to++, from += used)
             step[cut] = qr_chunks_read(&c, &body, &used, text + from, to - from, 16);
         cr_assert(step[cut] != QR_CHUNKS_LAST || (body.len == strlen(data) && strncmp(body.data ? body.data : "", data, body.len) == 0), "%s", text);
@@ -210,9 +203,8 @@ Test(http_parser, reads_pipelined_requests_with_bodies_of_both_framings)
     static const char *const body[] = {"abc", "def", ""}, *const path[] = {"/a", "/b", "/"}, *const host[] = {"h:1", "h", "h:1"};
     for (size_t step = 1; step < sizeof text; step++) {
         struct qr_http_parser *p = qr_http_parser_new(&http);
-        struct qr_buf in;
+        struct qr_buf in = {0};
         int n = 0;
-        qr_buf_init(&in);
         for (size_t at = 0; at < sizeof text - 1; at += step) {
             qr_buf_put(&in, text + at, at + step < sizeof text - 1 ? step : sizeof text - 1 - at);
             enum qr_http_step s;

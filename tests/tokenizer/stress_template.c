@@ -34,8 +34,7 @@ static int render(const struct qr_template *t, const struct qr_json *doc, struct
 static void *work(void *arg)
 {
     struct job *j = arg;
-    struct qr_rendered r;
-    qr_rendered_init(&r);
+    struct qr_rendered r = {0};
     for (int i = 0; i < ROUNDS; i++) {
         if (render(j->t, j->doc, &r) != 0 || r.text.len != j->want->text.len || r.n_segments != j->want->n_segments ||
             memcmp(r.text.data, j->want->text.data, r.text.len) != 0)
@@ -49,12 +48,11 @@ int main(void)
 {
     struct qr_template *t;
     struct qr_json *doc;
-    struct qr_rendered want;
+    struct qr_rendered want = {0};
     struct qr_err err;
     pthread_t thread[THREADS];
     struct job job[THREADS];
     int bad = 0;
-    qr_rendered_init(&want);
     if (qr_template_compile(&t, text, sizeof text - 1, &err) != 0 ||
         qr_json_parse(&doc, context, sizeof context - 1, &qr_json_limits_file, &err) != 0) {
         fprintf(stderr, "%s\n", err.msg);

@@ -64,10 +64,9 @@ static void make_grammar(struct grammar *g, struct qr_rng *rng, bool shuffled)
 
 static struct qr_tokenizer *grammar_tokenizer(const struct grammar *g)
 {
-    struct qr_buf json;
+    struct qr_buf json = {0};
     struct qr_err err;
     struct qr_tokenizer *t = NULL;
-    qr_buf_init(&json);
     qr_buf_put_str(&json, "{\"model\":{\"type\":\"BPE\",\"vocab\":{");
     for (int32_t i = 0; i < g->n_words; i++)
         qr_buf_printf(&json, "%s\"%s\":%d", i ? "," : "", g->word[i], i);
@@ -119,9 +118,7 @@ static void compare_with_oracle(bool shuffled, uint64_t seed)
 {
     struct qr_rng rng = {.seed = seed};
     struct grammar *g = malloc(sizeof *g);
-    struct qr_ids want, got;
-    qr_ids_init(&want);
-    qr_ids_init(&got);
+    struct qr_ids want = {0}, got = {0};
     fprintf(stderr, "bpe oracle: seed %llu\n", (unsigned long long)seed);
     for (int round = 0; round < N_GRAMMARS; round++) {
         make_grammar(g, &rng, shuffled);
@@ -158,8 +155,7 @@ Test(bpe, text_of_no_merges_and_of_one_symbol_stays_as_it_is)
     struct grammar g = {.n_words = 1};
     g.word[0][0] = 'a';
     struct qr_tokenizer *t = grammar_tokenizer(&g);
-    struct qr_ids ids;
-    qr_ids_init(&ids);
+    struct qr_ids ids = {0};
     tok_encode(t, &ids, "", 0, 0);
     cr_expect(ids.n == 0);
     tok_encode(t, &ids, "aab", 3, 0);

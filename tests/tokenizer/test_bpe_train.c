@@ -221,10 +221,9 @@ Test(bpe_train, what_is_written_gives_every_text_back_and_special_tokens_are_no_
 {
     TOK_NEED_DATA();
     struct qr_buf text = {0}, back = {0};
-    struct qr_ids ids;
+    struct qr_ids ids = {0};
     struct qr_err err = {0};
     tok_read_data(&text, "text/tinyshakespeare.txt");
-    qr_ids_init(&ids);
     for (int cut = QR_BPE_CUT_LLAMA3; cut <= QR_BPE_CUT_GPT2; cut++) {
         struct qr_bpe_trainer *b = trainer((enum qr_bpe_cut)cut, 1000, 2);
         cr_assert_eq(qr_bpe_trainer_add(b, text.data, 200000, &err), 0, "%s", err.msg);
@@ -258,12 +257,11 @@ Test(bpe_train, a_token_that_begins_texts_is_put_in_front_of_them)
     struct qr_bpe_trainer *b;
     struct qr_err err = {0};
     const struct qr_bpe_train_options o = {.vocab_size = 270, .min_count = 1, .special = specials, .n_special = 2, .bos = "<|b|>", .eos = "<|a|>"};
-    struct qr_ids ids;
+    struct qr_ids ids = {0};
     cr_assert_eq(qr_bpe_trainer_new(&b, &o, &err), 0, "%s", err.msg);
     cr_assert_eq(qr_bpe_trainer_add(b, "x x x", 5, &err), 0);
     cr_assert_eq(qr_bpe_trainer_run(b, NULL, NULL, &err), 0);
     struct qr_tokenizer *t = open_written(b);
-    qr_ids_init(&ids);
     cr_assert_eq(qr_tokenizer_encode(t, &ids, "x x", 3, QR_ENCODE_ADD_SPECIAL, &err), 0);
     cr_expect(ids.n == 3 && ids.id[0] == 1 && ids.id[0] == qr_tokenizer_bos(t) && ids.id[2] == 258); /* " x" was merged */
     qr_ids_release(&ids);
@@ -280,8 +278,7 @@ Test(bpe_train, a_merge_never_makes_the_name_of_a_special_token)
     cr_assert_eq(qr_bpe_trainer_add(b, "ababab cdcd", 11, &err), 0);
     cr_assert_eq(qr_bpe_trainer_run(b, NULL, NULL, &err), 0);
     struct qr_tokenizer *t = open_written(b);
-    struct qr_ids ids;
-    qr_ids_init(&ids);
+    struct qr_ids ids = {0};
     cr_assert_eq(qr_tokenizer_encode(t, &ids, "abcd", 4, 0, &err), 0);
     for (int32_t i = 0; i < ids.n; i++)
         cr_expect_neq(ids.id[i], 2);

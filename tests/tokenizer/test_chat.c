@@ -112,7 +112,7 @@ static void chat(struct result *res, const struct qr_chat *c, const char *reques
         .continue_final_message = flag(doc, "continue"),
         .now_s = NOW_S,
     };
-    qr_rendered_init(&res->r);
+    res->r = (struct qr_rendered){0};
     res->rc = qr_chat_render(c, &res->r, &req, &res->kind, &res->err);
     qr_json_free(doc);
 }
@@ -429,12 +429,11 @@ Test(chat, leaves_the_final_message_open)
 Test(chat, renders_a_conversation_of_thousands_of_messages)
 {
     struct dir d;
-    struct qr_buf b;
+    struct qr_buf b = {0};
     struct result res;
     make(&d);
     put(&d, "chat_template.jinja", CHATML);
     struct qr_chat *c = open_chat(&d);
-    qr_buf_init(&b);
     qr_buf_put_str(&b, "{\"messages\":[");
     for (int i = 0; i < 20000; i++)
         qr_buf_printf(&b, "%s{\"role\":\"%s\",\"content\":\"message %d\"}", i ? "," : "", i % 2 ? "assistant" : "user", i);

@@ -16,8 +16,7 @@ static double encode_s(const struct qr_tokenizer *t, const char *text, size_t n,
 {
     double best = 1e9;
     for (int i = 0; i < tries; i++) {
-        struct qr_ids ids;
-        qr_ids_init(&ids);
+        struct qr_ids ids = {0};
         double start = cpu_s();
         tok_encode(t, &ids, text, n, QR_ENCODE_PARSE_SPECIAL);
         double took = cpu_s() - start;

@@ -37,8 +37,7 @@ static size_t context_text(struct stream *s, const struct qr_tokenizer *t, const
 
 static void check_list(struct stream *s, const struct qr_tokenizer *t, const int32_t *ids, int32_t n, int32_t n_context, bool skip)
 {
-    struct qr_buf whole;
-    qr_buf_init(&whole);
+    struct qr_buf whole = {0};
     qr_tokenizer_decode(t, &whole, ids, n, skip);
     size_t before = context_text(s, t, ids, n_context, skip);
     stream_ids(s, t, ids, n_context, ids + n_context, n - n_context, skip);
@@ -58,8 +57,7 @@ struct mix {
 
 static void collect(struct mix *m, const struct qr_tokenizer *t)
 {
-    qr_ids_init(&m->bytes);
-    qr_ids_init(&m->special);
+    *m = (struct mix){0};
     for (int32_t id = 0; id < qr_tokenizer_vocab_size(t); id++) {
         size_t n;
         const char *s = qr_tokenizer_token_bytes(t, id, &n);
@@ -120,8 +118,7 @@ Test(detok, streams_encoded_text_back_to_itself)
     struct qr_rng rng = {.seed = 99};
     struct qr_tokenizer *t = tok_open("models/stories260K");
     struct stream s = {.piece = malloc(qr_detok_piece_max(t))};
-    struct qr_ids ids;
-    qr_ids_init(&ids);
+    struct qr_ids ids = {0};
     for (int i = 0; i < 500; i++) {
         char text[400];
         size_t n = 0, chars = qr_rng_below(&rng, 60);
@@ -180,10 +177,9 @@ static const char *const decoder[] = {
 
 static struct qr_tokenizer *small_tokenizer(const char *decoder_json)
 {
-    struct qr_buf json;
+    struct qr_buf json = {0};
     struct qr_err err;
     struct qr_tokenizer *t = NULL;
-    qr_buf_init(&json);
     qr_buf_printf(&json, "{\"decoder\":%s,\"added_tokens\":[{\"id\":9,\"content\":\"<s>\",\"special\":true}],\"model\":{\"vocab\":{"
                          "\"\":0,\"_\":1,\"__\":2,\"_a\":3,\"aa\":4,\"a\":5,\"\xC3\xA9\":6,\"_a_\":7,\" \":8,\"\xC4\xA0\":10,\"\xC3\x83\":11",
                   decoder_json);
@@ -208,8 +204,7 @@ Test(detok, streams_every_kind_of_decoder)
 static void expect_decode(const char *decoder_json, const int32_t *ids, int32_t n, const char *want)
 {
     struct qr_tokenizer *t = small_tokenizer(decoder_json);
-    struct qr_buf out;
-    qr_buf_init(&out);
+    struct qr_buf out = {0};
     qr_tokenizer_decode(t, &out, ids, n, false);
     cr_expect(out.len == strlen(want) && (out.len == 0 || memcmp(out.data, want, out.len) == 0), "%s gives \"%.*s\", expected \"%s\"",
               decoder_json, (int)out.len, out.data ? out.data : "", want);

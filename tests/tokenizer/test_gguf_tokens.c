@@ -31,9 +31,7 @@ static struct qr_tokenizer *open_with(const struct golden_split *g, const char *
 
 static void check(const struct golden_split *g, const char *name, const struct qr_tokenizer *t)
 {
-    struct qr_ids want, got;
-    qr_ids_init(&want);
-    qr_ids_init(&got);
+    struct qr_ids want = {0}, got = {0};
     for (int i = 0; i < GOLDEN_TEXTS; i++) {
         char *rest;
         want.n = 0;

@@ -75,9 +75,8 @@ static void expect_split(const struct qr_pretok *p, const char *text, const char
 {
     struct qr_pretok_work w = {0};
     struct qr_matcher *m = qr_matcher_new();
-    struct qr_buf out;
+    struct qr_buf out = {0};
     struct qr_err err;
-    qr_buf_init(&out);
     qr_buf_reserve(&out, 1);
     out.data[0] = 0;
     cr_assert(qr_pretok_run(p, &w, m, text, strlen(text), true, collect, &out, &err) == 0);
@@ -204,9 +203,7 @@ Test(parts, a_search_that_explodes_is_an_error_and_no_hang)
 
 static void expect_form(enum qr_nf form, const char *text, const char *want)
 {
-    struct qr_buf out, points;
-    qr_buf_init(&out);
-    qr_buf_init(&points);
+    struct qr_buf out = {0}, points = {0};
     qr_unicode_form(form, &out, &points, text, strlen(text));
     cr_expect(out.len == strlen(want) && memcmp(out.data, want, out.len) == 0, "\"%s\" becomes \"%.*s\", expected \"%s\"", text,
               (int)out.len, out.data, want);

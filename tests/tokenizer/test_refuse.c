@@ -91,10 +91,9 @@ Test(refuse, what_is_damaged_is_refused_with_its_place)
 Test(refuse, a_token_may_have_4096_bytes_and_no_more)
 {
     for (size_t n = 4095; n <= 4097; n++) {
-        struct qr_buf json;
+        struct qr_buf json = {0};
         struct qr_err err = {0};
         struct qr_tokenizer *t = NULL;
-        qr_buf_init(&json);
         qr_buf_put_str(&json, "{\"model\":{\"vocab\":{\"");
         for (size_t i = 0; i < n; i++)
             qr_buf_put_byte(&json, 'x');
@@ -113,9 +112,8 @@ Test(refuse, order_of_the_members_does_not_matter)
                                "\"added_tokens\":[{\"id\":900,\"content\":\"<e>\",\"special\":true}],\"version\":\"1.0\"}";
     struct qr_err err;
     struct qr_tokenizer *t;
-    struct qr_ids ids;
+    struct qr_ids ids = {0};
     size_t n;
-    qr_ids_init(&ids);
     cr_assert(qr_tokenizer_parse(&t, json, sizeof json - 1, "{\"eos_token\":{\"content\":\"<e>\"}}", 31, &err) == 0);
     tok_encode(t, &ids, "aab<e>", 6, QR_ENCODE_PARSE_SPECIAL);
     cr_expect(ids.n == 3 && ids.id[0] == 0 && ids.id[1] == 7 && ids.id[2] == 900, "%s", tok_show(&ids));
@@ -151,8 +149,7 @@ Test(refuse, a_configuration_decides_about_bos_where_the_reference_lets_it)
     for (int i = 0; i < QR_COUNT(c); i++) {
         struct qr_err err;
         struct qr_tokenizer *t;
-        struct qr_ids ids;
-        qr_ids_init(&ids);
+        struct qr_ids ids = {0};
         cr_assert(qr_tokenizer_parse(&t, json, sizeof json - 1, c[i].config, strlen(c[i].config), &err) == 0);
         tok_encode(t, &ids, "a", 1, QR_ENCODE_ADD_SPECIAL);
         cr_expect(ids.n == c[i].n && ids.id[0] == c[i].first && ids.id[ids.n - 1] == c[i].last, "%s gives %s", c[i].config, tok_show(&ids));
@@ -185,12 +182,10 @@ static void put_steps(struct qr_buf *out, int n)
 
 Test(refuse, replacements_that_multiply_are_an_error_and_not_the_end_of_memory)
 {
-    struct qr_buf json;
+    struct qr_buf json = {0};
     struct qr_err err = {0};
     struct qr_tokenizer *t;
-    struct qr_ids ids;
-    qr_buf_init(&json);
-    qr_ids_init(&ids);
+    struct qr_ids ids = {0};
     qr_buf_put_str(&json, "{\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[");
     put_steps(&json, 16);
     qr_buf_put_str(&json, "]}," MODEL "}");
@@ -218,11 +213,10 @@ Test(refuse, truncated_and_flipped_files_are_refused_or_open, .timeout = 250)
 {
     TOK_NEED_DATA();
     struct qr_rng rng = {.seed = 31337};
-    struct qr_buf good;
+    struct qr_buf good = {0};
     struct qr_err err;
     int32_t opened = 0;
     fprintf(stderr, "flips: seed %llu\n", (unsigned long long)rng.seed);
-    qr_buf_init(&good);
     tok_read_data(&good, "models/stories260K/tokenizer.json");
     for (size_t n = 0; n < good.len; n += n < 2000 ? 1 : 7) {
         struct qr_tokenizer *t;
@@ -235,8 +229,7 @@ Test(refuse, truncated_and_flipped_files_are_refused_or_open, .timeout = 250)
         for (uint32_t k = 1 + qr_rng_below(&rng, 3); k > 0; k--)
             bad[qr_rng_below(&rng, (uint32_t)good.len)] ^= (char)(1u << qr_rng_below(&rng, 8));
         if (qr_tokenizer_parse(&t, bad, good.len, NULL, 0, &err) == 0) {
-            struct qr_ids ids;
-            qr_ids_init(&ids);
+            struct qr_ids ids = {0};
             tok_encode(t, &ids, "Once upon \xF0\x9F\x98\x80 <s>", 18, QR_ENCODE_PARSE_SPECIAL | QR_ENCODE_ADD_SPECIAL);
             qr_ids_release(&ids);
             qr_tokenizer_close(t);

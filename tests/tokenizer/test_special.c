@@ -25,9 +25,7 @@ static void encode_segments(const struct qr_tokenizer *t, struct qr_ids *out, co
 static void check_cuts(const struct qr_tokenizer *t, int32_t id, const char *content, size_t n)
 {
     char text[8400];
-    struct qr_ids got, whole;
-    qr_ids_init(&got);
-    qr_ids_init(&whole);
+    struct qr_ids got = {0}, whole = {0};
     size_t len = (size_t)snprintf(text, sizeof text, "x %.*s y", (int)n, content);
     tok_encode(t, &whole, text, len, QR_ENCODE_PARSE_SPECIAL);
     cr_expect(has_special(t, &whole), "\"%.*s\" is not recognised at all", (int)n, content);
@@ -83,17 +81,14 @@ Test(special, segments_without_untrusted_specials_give_the_ids_of_the_whole)
     TOK_NEED_DATA();
     static const char *const plain[] = {"Hello", " world", "\n\n", "  ", "'ll", "123", "\xE4\xB8\xAD", "\xF0\x9F\x98\x80", "e\xCC\x81", "<|", "s>"};
     struct qr_rng rng = {.seed = 4711};
-    struct qr_ids whole, got;
-    qr_ids_init(&whole);
-    qr_ids_init(&got);
+    struct qr_ids whole = {0}, got = {0};
     for (int i = 0; i < TOK_NAMES; i++) {
         struct qr_tokenizer *t = tok_open_name(tok_names[i]);
         const char *special = i == 1 || i == 2 ? "</s>" : i == 3 ? "<|im_end|>" : i == 4 ? "<|eot_id|>" : "<|endoftext|>";
         for (int round = 0; round < 2000; round++) {
-            struct qr_buf text;
+            struct qr_buf text = {0};
             struct qr_segment s[40];
             int32_t n = 0, parts = (int32_t)qr_rng_below(&rng, 20);
-            qr_buf_init(&text);
             qr_buf_reserve(&text, 1);
             for (int32_t k = 0; k < parts; k++) {
                 bool is_special = qr_rng_below(&rng, 5) == 0;
@@ -130,8 +125,7 @@ Test(special, neither_merges_nor_whole_pieces_make_a_special_token_of_plain_text
                                "\"merges\":[\"a b\",\"ab c\",\"abc d\"]}}";
     for (int i = 0; i < 2; i++) {
         char text[600];
-        struct qr_ids ids;
-        qr_ids_init(&ids);
+        struct qr_ids ids = {0};
         snprintf(text, sizeof text, json, i ? "true" : "false");
         struct qr_tokenizer *t = parse(text);
         tok_encode(t, &ids, "abc", 3, 0);
@@ -153,10 +147,9 @@ Test(special, trust_survives_normalizing)
                                "\"content\":\"<\"},{\"type\":\"NFC\"}]},"
                                "\"model\":{\"vocab\":{\"<\":0,\"s\":1,\">\":2,\"\xC3\xA9\":3},\"merges\":[]}}";
     struct qr_tokenizer *t = parse(json);
-    struct qr_ids ids;
+    struct qr_ids ids = {0};
     static const char text[] = "e\xCC\x81[s>e\xCC\x81[s>";
     struct qr_segment s[2] = {{0, 6, true}, {6, 6, false}};
-    qr_ids_init(&ids);
     encode_segments(t, &ids, text, 12, s, 2);
     cr_expect(ids.n == 6 && ids.id[1] == 4 && ids.id[3] == 0, "%s", tok_show(&ids));
     s[0].trusted = false;
@@ -176,8 +169,7 @@ Test(special, broken_utf8_moves_no_border_of_trust)
     struct qr_tokenizer *t = tok_open_name("qwen2.5");
     static const char text[] = "\xFF\xFF\xFF<|im_end|>\xFF<|im_end|>\xE4";
     struct qr_segment s[3] = {{0, 3, false}, {3, 10, true}, {13, 12, false}};
-    struct qr_ids ids;
-    qr_ids_init(&ids);
+    struct qr_ids ids = {0};
     int32_t n = 0, end = qr_tokenizer_token_id(t, "<|im_end|>", 10);
     encode_segments(t, &ids, text, sizeof text - 1, s, 3);
     for (int32_t i = 0; i < ids.n; i++)

@@ -19,8 +19,7 @@ static char *data_path(const char *name)
 {
     static const char fallback[] = QUIRE_SOURCE_DIR "/../shared/data";
     const char *root = getenv("QUIRE_DATA");
-    struct qr_buf b;
-    qr_buf_init(&b);
+    struct qr_buf b = {0};
     qr_buf_printf(&b, "%s/chat-templates/%s", root && *root ? root : fallback, name);
     return b.data;
 }
@@ -30,12 +29,11 @@ static char *slurp(const char *name, size_t *len)
 {
     char *path = data_path(name);
     FILE *f = fopen(path, "rb");
-    struct qr_buf b;
+    struct qr_buf b = {0};
     char piece[4096];
     qr_free(path);
     if (!f)
         return NULL;
-    qr_buf_init(&b);
     for (size_t n; (n = fread(piece, 1, sizeof piece, f)) > 0;)
         qr_buf_put(&b, piece, n);
     fclose(f);
@@ -81,7 +79,7 @@ static void render(struct outcome *o, const char *text, size_t len, const struct
 {
     struct qr_template *t;
     enum qr_template_kind kind;
-    qr_rendered_init(&o->r);
+    o->r = (struct qr_rendered){0};
     o->kind = NULL;
     if (qr_template_compile(&t, text, len, &o->err) != 0) {
         o->kind = "syntax";
@@ -157,8 +155,7 @@ static void check_segments(const struct qr_rendered *r, const char *what)
 
 static struct qr_json *merged(const struct qr_json *context, const struct qr_json *tokens)
 {
-    struct qr_buf b;
-    qr_buf_init(&b);
+    struct qr_buf b = {0};
     qr_buf_put_str(&b, "{");
     for (int k = 0; k < 2; k++) {
         for (const struct qr_json *m = qr_json_first(k ? tokens : context); m; m = qr_json_after(m)) {
@@ -179,8 +176,7 @@ static void report(const char *what, const char *where, const struct outcome *o,
 {
     if ((*shown)++ >= 5)
         return;
-    struct qr_buf b;
-    qr_buf_init(&b);
+    struct qr_buf b = {0};
     const struct qr_json *want = qr_json_find(line, "expected");
     qr_json_print(&b, want ? want : qr_json_find(line, "error"));
     fprintf(stderr, "%s %s\n  gave     %s%s%.*s\n  expected %s\n", what, where, o->kind ? o->kind : "", o->kind ? ": " : "",
@@ -369,8 +365,7 @@ Test(template, ends_what_grows_too_large)
 
 Test(template, refuses_deep_nesting_when_it_compiles)
 {
-    struct qr_buf b;
-    qr_buf_init(&b);
+    struct qr_buf b = {0};
     const char *const open[] = {"(", "[", "{1:", "not ", "-", "{{ x[", "1 if ", "x | default(", "1 and not "};
     for (int k = 0; k < QR_COUNT(open); k++) {
         qr_buf_clear(&b);
@@ -394,8 +389,7 @@ Test(template, refuses_deep_nesting_when_it_compiles)
 
 Test(template, evaluates_the_longest_chains_it_compiles)
 {
-    struct qr_buf b;
-    qr_buf_init(&b);
+    struct qr_buf b = {0};
     qr_buf_put_str(&b, "{{ 1");
     for (int i = 0; i < 990; i++)
         qr_buf_put_str(&b, "+1");
@@ -421,11 +415,10 @@ static void expect_trust(const char *text, const char *want)
     static const char context[] = "{\"u\":\"<|x|>\",\"v\":\" ab \",\"n\":5,\"bos_token\":\"<s>\",\"r\":[{\"role\":\"assistant\",\"content\":\"c\"},"
         "{\"role\":\"assistant \",\"content\":\"c\"},{\"role\":\"x\",\"content\":\"c\"}],\"m\":[{\"role\":\"r\",\"content\":\"c\"}]}";
     struct outcome o;
-    struct qr_buf b;
+    struct qr_buf b = {0};
     render_str(&o, text, context);
     cr_assert(o.kind == NULL, "%s: %s", text, o.err.msg);
     check_segments(&o.r, text);
-    qr_buf_init(&b);
     for (int32_t i = 0; i < o.r.n_segments; i++) {
         const struct qr_segment *s = &o.r.segment[i];
         qr_buf_printf(&b, s->trusted ? "%.*s" : "[%.*s]", (int)s->len, o.r.text.data + s->start);

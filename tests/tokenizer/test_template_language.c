@@ -190,11 +190,10 @@ Test(template_language, gives_what_the_reference_gives)
     cr_assert(rc == 0, "%s", err.msg);
     for (int i = 0; i < QR_COUNT(rows); i++) {
         struct qr_template *t;
-        struct qr_rendered r;
+        struct qr_rendered r = {0};
         enum qr_template_kind kind;
         rc = qr_template_compile(&t, rows[i].text, strlen(rows[i].text), &err);
         cr_assert(rc == 0, "%s\n%s", rows[i].text, err.msg);
-        qr_rendered_init(&r);
         rc = qr_template_render(t, &r, doc, NULL, NOW_S, &qr_template_limits_default, &kind, &err);
         cr_expect(rc == 0, "%s\n%s", rows[i].text, err.msg);
         cr_expect(rc || strcmp(r.text.data, rows[i].want) == 0, "%s\n gave     %s\n expected %s", rows[i].text, r.text.data, rows[i].want);

@@ -19,8 +19,7 @@ static const struct qr_json *member(const struct qr_json *v, const char *key)
 static void check_decoded(const struct qr_tokenizer *t, const struct qr_ids *ids, bool skip, const char *text, size_t n,
                           const char *id)
 {
-    struct qr_buf out;
-    qr_buf_init(&out);
+    struct qr_buf out = {0};
     qr_tokenizer_decode(t, &out, ids->id, ids->n, skip);
     cr_expect(out.len == n && (n == 0 || memcmp(out.data, text, n) == 0), "%s: decode(skip %d) gives \"%.*s\", expected \"%.*s\"",
               id, skip, (int)out.len, out.data ? out.data : "", (int)n, text);
@@ -31,9 +30,7 @@ static void check_encode_case(const struct qr_tokenizer *t, const struct qr_json
 {
     size_t n, n_want;
     const char *id = qr_json_str(member(v, "id"), NULL), *text = qr_json_str(member(v, "text"), &n);
-    struct qr_ids want, got;
-    qr_ids_init(&want);
-    qr_ids_init(&got);
+    struct qr_ids want = {0}, got = {0};
     tok_ids(&want, member(v, "ids"));
     tok_encode(t, &got, text, n, QR_ENCODE_PARSE_SPECIAL);
     bool advisory = strcmp(qr_json_str(member(v, "category"), NULL), "advisory_new_unicode") == 0;
@@ -64,12 +61,11 @@ Test(vectors, every_text_encodes_to_the_reference_ids)
     struct tally tally = {0};
     for (int i = 0; i < TOK_NAMES; i++) {
         char path[256];
-        struct qr_buf lines;
+        struct qr_buf lines = {0};
         const char *line;
         size_t at = 0, n;
         struct qr_tokenizer *t = tok_open_name(tok_names[i]);
         snprintf(path, sizeof path, "tokenizers/vectors/%s.encode.jsonl", tok_names[i]);
-        qr_buf_init(&lines);
         tok_read_data(&lines, path);
         while (tok_line(&lines, &at, &line, &n)) {
             struct qr_json *v = tok_json(line, n);
@@ -89,9 +85,8 @@ static void check_stream(const struct qr_tokenizer *t, const struct qr_ids *ids,
                          size_t n, const char *id)
 {
     struct qr_detok d;
-    struct qr_buf sent;
+    struct qr_buf sent = {0};
     char *piece = malloc(qr_detok_piece_max(t));
-    qr_buf_init(&sent);
     qr_detok_init(&d, t, NULL, 0, false);
     const struct qr_json *prefix = prefixes ? qr_json_first(prefixes) : NULL;
     for (int32_t i = 0; i < ids->n; i++) {
@@ -117,8 +112,7 @@ static void check_decode_case(const struct qr_tokenizer *t, const struct qr_json
 {
     size_t n;
     const char *id = qr_json_str(member(v, "id"), NULL);
-    struct qr_ids ids;
-    qr_ids_init(&ids);
+    struct qr_ids ids = {0};
     tok_ids(&ids, member(v, "ids"));
     const char *text = qr_json_str(member(v, "text"), &n);
     check_decoded(t, &ids, false, text, n, id);
@@ -134,12 +128,11 @@ Test(vectors, every_id_list_decodes_to_the_reference_text_whole_and_streamed)
     int32_t cases = 0;
     for (int i = 0; i < TOK_NAMES; i++) {
         char path[256];
-        struct qr_buf lines;
+        struct qr_buf lines = {0};
         const char *line;
         size_t at = 0, n;
         struct qr_tokenizer *t = tok_open_name(tok_names[i]);
         snprintf(path, sizeof path, "tokenizers/vectors/%s.decode.jsonl", tok_names[i]);
-        qr_buf_init(&lines);
         tok_read_data(&lines, path);
         while (tok_line(&lines, &at, &line, &n)) {
             struct qr_json *v = tok_json(line, n);
@@ -157,14 +150,11 @@ static void check_file(const struct qr_json *v)
 {
     const char *name = qr_json_str(member(v, "tokenizer"), NULL), *file = qr_json_str(member(v, "file"), NULL);
     char path[256], digest[65];
-    struct qr_buf text, back;
-    struct qr_ids ids;
+    struct qr_buf text = {0}, back = {0};
+    struct qr_ids ids = {0};
     int64_t n_ids;
     bool tiny = strcmp(name, "stories260K") == 0;
     struct qr_tokenizer *t = tiny ? tok_open("models/stories260K") : tok_open_name(name);
-    qr_buf_init(&text);
-    qr_buf_init(&back);
-    qr_ids_init(&ids);
     snprintf(path, sizeof path, "text/%s", file);
     tok_read_data(&text, path);
     tok_encode(t, &ids, text.data, text.len, QR_ENCODE_PARSE_SPECIAL);
@@ -195,8 +185,7 @@ Test(vectors, whole_files_encode_to_the_reference_hash, .timeout = 120)
 {
     int i = 0;
     TOK_NEED_DATA();
-    struct qr_buf text;
-    qr_buf_init(&text);
+    struct qr_buf text = {0};
     tok_read_data(&text, "tokenizers/vectors/whole_files.json");
     struct qr_json *list = tok_json(text.data, text.len);
     cr_assert(qr_json_count(list) == 12);
@@ -213,12 +202,8 @@ static int32_t check_inp(const struct qr_tokenizer *t, const char *stem)
 {
     static const char separator[] = "\n__ggml_vocab_test__\n";
     char path[256];
-    struct qr_buf inp, out;
-    struct qr_ids want, got;
-    qr_buf_init(&inp);
-    qr_buf_init(&out);
-    qr_ids_init(&want);
-    qr_ids_init(&got);
+    struct qr_buf inp = {0}, out = {0};
+    struct qr_ids want = {0}, got = {0};
     snprintf(path, sizeof path, "gguf-vocab/ggml-vocab-%s.gguf.inp", stem);
     tok_read_data(&inp, path);
     snprintf(path, sizeof path, "gguf-vocab/ggml-vocab-%s.gguf.out", stem);
@@ -280,14 +265,9 @@ Test(vectors, gguf_vocabularies_give_the_ids_of_llama_cpp)
 static void check_twins(const char *gguf, const char *json)
 {
     struct qr_tokenizer *a = tok_open(gguf), *b = tok_open(json);
-    struct qr_buf inp, one, two;
-    struct qr_ids x, y;
+    struct qr_buf inp = {0}, one = {0}, two = {0};
+    struct qr_ids x = {0}, y = {0};
     struct qr_rng rng = {.seed = 5};
-    qr_buf_init(&inp);
-    qr_buf_init(&one);
-    qr_buf_init(&two);
-    qr_ids_init(&x);
-    qr_ids_init(&y);
     tok_read_data(&inp, "gguf-vocab/ggml-vocab-qwen2.gguf.inp");
     cr_assert_eq(qr_tokenizer_vocab_size(a), qr_tokenizer_vocab_size(b), "%s", gguf);
     cr_assert(qr_tokenizer_bos(a) == qr_tokenizer_bos(b) && qr_tokenizer_eos(a) == qr_tokenizer_eos(b), "%s", gguf);
@@ -327,8 +307,7 @@ Test(vectors, every_model_directory_opens_and_round_trips)
     static const char text[] = "Once upon a time, \xE4\xB8\xAD\xE6\x96\x87 \xF0\x9F\x98\x80\n  two";
     for (int i = 0; i < 4; i++) {
         struct qr_tokenizer *t = tok_open(dir[i]);
-        struct qr_ids ids;
-        qr_ids_init(&ids);
+        struct qr_ids ids = {0};
         cr_expect(qr_tokenizer_vocab_size(t) == 512);
         cr_expect(qr_tokenizer_bos(t) == 1);
         cr_expect(qr_tokenizer_eos(t) == 2);

@@ -21,7 +21,6 @@ static struct bench bench_open(const char *template, size_t n, const char *confi
     data_dir_put(b.dir.path, "chat_template.jinja", template, n);
     data_dir_put(b.dir.path, "tokenizer_config.json", config, strlen(config));
     cr_assert_eq(qr_chat_open(&b.chat, b.dir.path, &err), 0, "%s", err.msg);
-    qr_chat_ids_init(&b.c);
     return b;
 }
 
@@ -71,14 +70,13 @@ static int32_t count_assistants(const struct qr_json *messages)
 /* The server's way: render, then encode the whole. */
 static bool whole_ids(struct qr_ids *out, const struct qr_tokenizer *t, const struct qr_chat *chat, const struct qr_json *context)
 {
-    struct qr_rendered r;
+    struct qr_rendered r = {0};
     struct qr_err err = {0};
     enum qr_template_kind kind;
     struct qr_json *opened;
     cr_assert_eq(qr_chat_open_arguments(&opened, qr_json_find(context, "messages"), &qr_json_limits_request, &err), 0);
     const struct qr_chat_request request = {.messages = opened ? opened : qr_json_find(context, "messages"),
                                             .tools = qr_json_find(context, "tools"), .now_s = NOW_S};
-    qr_rendered_init(&r);
     out->n = 0;
     const int rc = qr_chat_render(chat, &r, &request, &kind, &err);
     if (rc == 0)
@@ -144,9 +142,8 @@ Test(chat_ids, are_those_of_the_whole_rendering_for_every_template_and_conversat
     tok_read_data(&list, "chat-templates/templates.json");
     tok_read_data(&contexts, "chat-templates/contexts.json");
     struct qr_json *templates = parse_json(list.data, list.len), *ctx = parse_json(contexts.data, contexts.len);
-    struct qr_ids whole;
+    struct qr_ids whole = {0};
     struct totals sum = {0};
-    qr_ids_init(&whole);
     for (int k = 0; k < QR_COUNT(tokenizers); k++) {
         struct qr_tokenizer *t = tok_open(tokenizers[k]);
         for (const struct qr_json *v = qr_json_first(qr_json_find(templates, "templates")); v; v = qr_json_after(v)) {

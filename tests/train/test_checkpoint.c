@@ -307,9 +307,8 @@ static void edit(const struct temp_dir *d, const char *name, const char *from, c
 {
     size_t n;
     char *text = take(d, name, &n), *at = memmem(text, n, from, strlen(from));
-    struct qr_buf out;
+    struct qr_buf out = {0};
     cr_assert(at, "%s has no '%s'", name, from);
-    qr_buf_init(&out);
     qr_buf_put(&out, text, (size_t)(at - text));
     qr_buf_put_str(&out, to);
     qr_buf_put(&out, at + strlen(from), n - (size_t)(at - text) - strlen(from));

@@ -120,14 +120,13 @@ Test(prepare, ids_are_the_tokenizers_and_special_names_in_a_text_are_text_unless
     struct qr_tokenizer *t = tok_open(MODEL);
     for (int parse = 0; parse < 2; parse++) {
         struct bench b;
-        struct qr_ids want;
+        struct qr_ids want = {0};
         struct qr_err err = {0};
         int32_t got[64];
         bench_init(&b);
         b.p.parse_special = parse;
         add_file(&b, "a.txt", "a </s> b");
         prepare(&b);
-        qr_ids_init(&want);
         cr_assert_eq(qr_tokenizer_encode(t, &want, "a </s> b", 8, QR_ENCODE_ADD_SPECIAL | (parse ? QR_ENCODE_PARSE_SPECIAL : 0), &err), 0);
         qr_ids_push(&want, qr_tokenizer_eos(t));
         struct qr_shards *s = data_open(b.out);

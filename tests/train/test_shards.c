@@ -54,9 +54,8 @@ static struct qr_buf shard_bytes(int32_t vocab_size)
 {
     struct data_dir dir = data_dir_make();
     struct corpus c = corpus_make(9, vocab_size, 12, true, SEED);
-    struct qr_buf out;
+    struct qr_buf out = {0};
     char path[128], piece[4096];
-    qr_buf_init(&out);
     corpus_write(&c, dir.path, 0);
     snprintf(path, sizeof path, "%s/shard-00000.bin", dir.path);
     FILE *f = fopen(path, "rb");
@@ -263,9 +262,8 @@ Test(shards, an_index_printed_is_an_index_read)
                                          {.n_bytes = 64, .n_docs = 1, .n_tokens = 1, .hash = 0}};
     struct qr_data_index m = {.shard = shard, .n_shards = 2, .vocab_size = INT32_MAX, .n_docs = 4, .n_tokens = 8, .n_targets = 4,
                             .tokenizer = UINT64_MAX - 1}, back;
-    struct qr_buf text;
+    struct qr_buf text = {0};
     struct qr_err err = {0};
-    qr_buf_init(&text);
     qr_data_index_print(&text, &m);
     cr_assert_eq(qr_data_index_parse(&back, text.data, text.len, "data.json", &err), 0, "%s", err.msg);
     cr_assert(back.n_shards == 2 && back.vocab_size == INT32_MAX && back.n_docs == 4 && back.n_tokens == 8 && back.n_targets == 4);

@@ -165,8 +165,7 @@ void qr_jbag_push(struct qr_jctx *c, struct qr_jbag *b, struct qr_jval v)
 /* An integer beyond 64 bits: its digits. */
 static struct qr_jval big_from_json(struct qr_jctx *c, const struct qr_json *v, bool trusted)
 {
-    struct qr_buf text;
-    qr_buf_init(&text);
+    struct qr_buf text = {0};
     qr_json_print(&text, v);
     size_t n = text.len;
     char *copy = qr_arena_try(&c->arena, n, 1);

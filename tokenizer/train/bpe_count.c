@@ -80,8 +80,7 @@ static void add_bytes(struct qr_bpe_trainer *b)
 /* A tokenizer of bytes that cuts as the new one will. */
 static int open_cutter(struct qr_bpe_trainer *b, struct qr_err *err)
 {
-    struct qr_buf json;
-    qr_buf_init(&json);
+    struct qr_buf json = {0};
     qr_bpe_trainer_write(b, &json);
     const int rc = qr_tokenizer_parse(&b->cutter, json.data, json.len, NULL, 0, err);
     qr_buf_release(&json);

@@ -198,9 +198,8 @@ static void merge_all(struct qr_bpe_trainer *b, int32_t pair, int32_t id)
 
 static bool is_special_name(const struct qr_bpe_trainer *b, const char *bytes, int32_t n)
 {
-    struct qr_buf name;
+    struct qr_buf name = {0};
     bool found = false;
-    qr_buf_init(&name);
     qr_bpe_put_bytes(&name, &b->bytechar, bytes, n);
     for (int32_t i = 0; i < b->o.n_special && !found; i++)
         found = (size_t)b->token[i].len == name.len && memcmp(b->token[i].bytes, name.data, name.len) == 0;

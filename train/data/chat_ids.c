@@ -30,13 +30,6 @@ struct maker {
     struct qr_err *err;
 };
 
-void qr_chat_ids_init(struct qr_chat_ids *c)
-{
-    QR_ASSERT(c != NULL);
-    *c = (struct qr_chat_ids){0};
-    qr_ids_init(&c->ids);
-}
-
 void qr_chat_ids_release(struct qr_chat_ids *c)
 {
     QR_ASSERT(c != NULL);
@@ -59,11 +52,10 @@ static int render(const struct maker *m, struct qr_rendered *out, const struct q
  * else the first n, and nothing is replaced. */
 static struct qr_json *variant(const struct maker *m, int32_t n, int32_t at, bool bare)
 {
-    struct qr_buf text;
+    struct qr_buf text = {0};
     struct qr_json *doc;
     struct qr_err err;
     int32_t i = 0;
-    qr_buf_init(&text);
     qr_buf_put_byte(&text, '[');
     for (const struct qr_json *v = qr_json_first(m->messages); v && (n < 0 || i < n); v = qr_json_after(v), i++) {
         qr_buf_put_str(&text, i > 0 ? "," : "");
@@ -131,10 +123,9 @@ static bool find_by_change(const struct maker *m, int32_t at, struct span *out)
 {
     bool found = false;
     for (int bare = 1; bare >= 0 && !found; bare--) {
-        struct qr_rendered other;
+        struct qr_rendered other = {0};
         struct qr_err ignored;
         struct qr_json *changed = variant(m, -1, at, bare);
-        qr_rendered_init(&other);
         if (render(m, &other, changed, false, &ignored) == 0)
             found = differ(&m->whole.text, &other.text, out) && other.text.len > 0 &&
                     memmem(other.text.data, other.text.len, m->mark, strlen(m->mark)) != NULL;
@@ -147,11 +138,10 @@ static bool find_by_change(const struct maker *m, int32_t at, struct span *out)
 /* How long the rendering of the first n messages is, when the whole rendering begins with it; else 0. prompt: with the generation prompt. */
 static size_t leading(const struct maker *m, int32_t n, bool prompt)
 {
-    struct qr_rendered r;
+    struct qr_rendered r = {0};
     struct qr_err ignored;
     struct qr_json *first = variant(m, n, 0, false);
     size_t len = 0;
-    qr_rendered_init(&r);
     if (render(m, &r, first, prompt, &ignored) == 0 && r.text.len > 0 && r.text.len <= m->whole.text.len &&
         memcmp(r.text.data, m->whole.text.data, r.text.len) == 0)
         len = r.text.len;
@@ -232,9 +222,8 @@ static bool find_id(const struct maker *m, size_t at, int32_t *first)
         *first = i;
         return (i > 0 ? m->id_end[i - 1] : 0) != (int64_t)at;
     }
-    struct qr_ids before;
+    struct qr_ids before = {0};
     struct qr_err err;
-    qr_ids_init(&before);
     const int rc = encode(m, &before, at, &err);
     QR_ASSERT(rc == 0); /* a part of what was encoded already */
     while (i < before.n && i < ids->n && before.id[i] == ids->id[i])
@@ -358,7 +347,6 @@ int qr_chat_ids_make(struct qr_chat_ids *out, const struct qr_tokenizer *t, cons
     rc = rc ? rc : qr_chat_open_arguments(&opened, messages, &qr_json_limits_file, err);
     if (rc != 0)
         return rc;
-    qr_rendered_init(&m.whole);
     m.messages = opened ? opened : messages;
     rc = make(&m);
     qr_free(m.id_end);

@@ -30,7 +30,6 @@ struct qr_chat_ids {
     bool open_end;     /* the last message is an assistant's, and open: an end-of-text token should follow */
 };
 
-void qr_chat_ids_init(struct qr_chat_ids *c);
 void qr_chat_ids_release(struct qr_chat_ids *c);
 
 /* Replaces what is in *out. messages: an array of objects, arguments of tool calls as JSON text or as values; tools: an array or NULL. An assistant's

@@ -96,8 +96,7 @@ const struct qr_data_index *qr_data_writer_index(const struct qr_data_writer *w)
 
 static int write_index(struct qr_data_writer *w, struct qr_err *err)
 {
-    struct qr_buf text;
-    qr_buf_init(&text);
+    struct qr_buf text = {0};
     qr_data_index_print(&text, &w->m);
     const int rc = qr_dir_write(w->o.dir, "data.json", text.data, text.len, true, err);
     qr_buf_release(&text);

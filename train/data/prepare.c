@@ -356,7 +356,6 @@ int qr_data_prepare(const struct qr_data_prepare *p, struct qr_data_summary *out
     *out = (struct qr_data_summary){0};
     struct maker m = {.p = p, .sum = out, .err = err, .n_bytes_total = total_bytes(p)};
     char dir[QR_PATH_MAX];
-    qr_chat_ids_init(&m.doc);
     size_t n = strlen(p->out);
     while (n > 1 && p->out[n - 1] == '/')
         n--;

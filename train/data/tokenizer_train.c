@@ -108,11 +108,9 @@ static int read_file(struct learner *l, const char *path)
 static int write_directory(struct learner *l)
 {
     char spare[QR_PATH_MAX];
-    struct qr_buf json, config;
+    struct qr_buf json = {0}, config = {0};
     if (snprintf(spare, sizeof spare, "%s.learning", l->p->out) >= (int)sizeof spare)
         return qr_err_set(l->err, QR_E_USAGE, "the directory's name is too long");
-    qr_buf_init(&json);
-    qr_buf_init(&config);
     qr_bpe_trainer_write(l->bpe, &json);
     qr_bpe_trainer_write_config(l->bpe, &config, l->p->chat_template);
     struct qr_err ignored;

@@ -1,4 +1,4 @@
-/* model_config.h - what a model is, whatever file said so. Plain data, checked once by whoever filled it. */
+/* model_config.h - what a model is, whatever file said so. Plain data, checked once by its reader. */
 #ifndef QR_LOADER_MODEL_CONFIG_H
 #define QR_LOADER_MODEL_CONFIG_H
 

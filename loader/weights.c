@@ -1,3 +1,10 @@
+/* weights.c - from a set of tensors to packed weights: chooses the type of each matrix, lays all of them out in one region, and
+ * hands each tensor to the packer.
+ *
+ * A matrix of several tensors (q, k, v) that are stored alike has one type, else a part for each run that is alike. The walk over
+ * the weight table is the same for choosing, placing and filling, so that the places agree.
+ * Guarantee: the region's bytes depend on files, share and kernels alone.
+ * Thread: the one that opens the model; packing runs on the backend's pool. */
 #include "loader/weights.h"
 
 #include <inttypes.h>
@@ -106,7 +113,7 @@ static bool codes_of(struct codes *out, const struct qr_tensor_files *st, const 
     return out->n > 0 && !(out->code[0].inputs && unpicked);
 }
 
-/* And those of a stack, whose matrices have to be of one code, asked for at its first expert; in types that the kernels have. */
+/* And those of a stack, whose matrices have to be of one code: the walk is at its first expert. In types that the kernels have. */
 static bool matrix_codes(struct codes *out, const struct qr_tensor_files *st, const struct qr_share *share, const struct qr_weight_walk *k,
                          const struct qr_kernels *kernels)
 {

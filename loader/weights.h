@@ -2,7 +2,7 @@
  *
  * Matrices are packed by the backend straight from the mapped file (q, k, v into one matrix, gate and up into another), norm
  * weights and biases become f32, all in one region of the backend's memory. What a file stores in blocks is packed in the coded type that keeps it as it
- * is (a fused matrix: all of its pieces; a rank's columns: where no group is cut), unless another type is asked for or the device has no such kernels.
+ * is (a fused matrix: all of its pieces; a rank's columns: where no group is cut), unless another type was chosen or the device has no such kernels.
  * The embedding's rows are a tied head's where that is packed without loss (coded, f32, or bf16 from bf16) and not shared out to ranks; blocks are
  * packed as a matrix of their own; else they stay in the mapping, as a step touches few of them; to a device
  * that cannot read it they are copied. Pages of the file are given back whenever 8 MiB are packed; a huge page of the region is entered by one thread, before
@@ -86,7 +86,7 @@ int qr_weights_load(struct qr_weights *w, struct qr_tensor_files *st, const stru
                     struct qr_err *err);
 struct qr_weights_options {
     const char *cache_dir; /* for a packed copy: used where it is there and fits, else kept there; NULL, and on a device: none */
-    void (*progress)(void *user, uint64_t done, uint64_t total); /* bytes of files that are packed, after some MiB and at the end; NULL: nobody looks */
+    void (*progress)(void *user, uint64_t done, uint64_t total); /* bytes of files that are packed, after some MiB and at the end; or NULL */
     void *user;            /* borrowed */
     bool checked;          /* qr_weights_check has found nothing wrong */
 };

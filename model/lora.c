@@ -1,3 +1,10 @@
+/* lora.c - slots of adapters beside a model's matrices, filled from files or from rank 0's messages, and the launch that adds
+ * them to a product.
+ *
+ * A slot's image begins with a table of its pairs by layer and matrix; places in it are offsets until the image is complete,
+ * so that it can be packed on one rank and used on another.
+ * Guarantee: all memory is taken when slots are made; a row without an adapter computes as if there were none.
+ * Thread: a slot is its filler's until a batch names it; computing is the engine's. */
 #include "model/lora.h"
 
 #include <math.h>

@@ -430,7 +430,7 @@ static struct qr_tensor serve_select_rows(struct qr_exec *x, const struct qr_ten
     QR_ASSERT(x != NULL && h != NULL);
     const struct qr_batch *b = x->batch;
     QR_ASSERT(h->n_dims == 2 && b->n_logits + b->n_hidden <= h->shape[0]);
-    struct qr_tensor out = make(x, b->n_logits + b->n_hidden, h->shape[1]); /* whoever plans memory asks with any number of rows */
+    struct qr_tensor out = make(x, b->n_logits + b->n_hidden, h->shape[1]); /* a plan has any number of rows */
     if (b->n_logits == h->shape[0])
         return *h; /* all of them, as they increase */
     struct qr_gather_args a = {.out = out.data, .x = h->data, .row = b->logit_row, .out_stride = out.stride[0],

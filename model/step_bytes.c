@@ -60,7 +60,7 @@ size_t qr_step_bytes(const struct qr_model *m, const struct qr_kernels *k, bool 
 {
     QR_ASSERT(m != NULL && k != NULL && run != NULL);
     QR_ASSERT(n_tokens > 0 && n_logits >= 0 && n_logits <= n_tokens);
-    /* Addresses are handed out from a region that nobody touches. */
+    /* Addresses are handed out from a region that is never touched. */
     struct qr_arena act;
     qr_arena_init_fixed(&act, (void *)(uintptr_t)64, SIZE_MAX / 4);
     struct qr_kernels like = nothing;

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "base/assert.h"
+#include "base/mem.h"
 #include "base/files/gguf_file.h"
 #include "base/json.h"
 #include "base/option.h"
@@ -26,12 +27,6 @@ struct listing {
     bool config, tokenizer, adapter, snapshots;
 };
 
-static bool ends_with(const char *s, const char *tail)
-{
-    const size_t n = strlen(s), k = strlen(tail);
-    return n > k && strcmp(s + n - k, tail) == 0;
-}
-
 /* False: it is no directory that can be listed. */
 static bool look(struct listing *l, const char *dir)
 {
@@ -44,9 +39,9 @@ static bool look(struct listing *l, const char *dir)
         l->tokenizer |= strcmp(name, "tokenizer.json") == 0;
         l->adapter |= strcmp(name, "adapter_config.json") == 0;
         l->snapshots |= strcmp(name, "snapshots") == 0;
-        if (ends_with(name, ".bin") || ends_with(name, ".pth") || ends_with(name, ".pt"))
+        if (qr_ends_with(name, ".bin") || qr_ends_with(name, ".pth") || qr_ends_with(name, ".pt"))
             snprintf(l->pickle, sizeof l->pickle, "%.99s", name);
-        if (!ends_with(name, ".gguf") || qr_gguf_is_projector(name))
+        if (!qr_ends_with(name, ".gguf") || qr_gguf_is_projector(name))
             continue;
         if (qr_gguf_is_later_part(name))
             snprintf(l->later, sizeof l->later, "%.99s", name);
@@ -136,7 +131,7 @@ static int explain_directory(const char *dir, const struct listing *l, struct qr
 
 static int is_candidate(const struct dirent *e)
 {
-    return e->d_name[0] != '.' && (e->d_type != DT_REG || ends_with(e->d_name, ".gguf"));
+    return e->d_name[0] != '.' && (e->d_type != DT_REG || qr_ends_with(e->d_name, ".gguf"));
 }
 
 /* The directory or GGUF file of `dir` that is called most like `name`, in `near`. */
@@ -185,7 +180,7 @@ static bool is_hub_name(const char *model)
     struct stat st;
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
     const size_t n = strspn(model, allowed), m = model[n] == '/' ? strspn(model + n + 1, allowed) : 0;
-    if (n == 0 || n >= sizeof org || m == 0 || model[0] == '.' || model[n + 1 + m] != 0 || ends_with(model, ".gguf"))
+    if (n == 0 || n >= sizeof org || m == 0 || model[0] == '.' || model[n + 1 + m] != 0 || qr_ends_with(model, ".gguf"))
         return false;
     snprintf(org, sizeof org, "%.*s", (int)n, model);
     return stat(org, &st) != 0;
@@ -222,7 +217,7 @@ int qr_source_explain(const char *model, struct qr_err *err)
         return qr_err_set(err, QR_E_USAGE, "%s: is a later part of a model that was split: name its first part, *-00001-of-*.gguf", model);
     if (qr_gguf_find_file(path, model) || stat(model, &st) != 0)
         return 0;
-    if (!S_ISDIR(st.st_mode) && ends_with(model, ".gguf"))
+    if (!S_ISDIR(st.st_mode) && qr_ends_with(model, ".gguf"))
         return explain_gguf(model, err);
     if (!S_ISDIR(st.st_mode) || !look(&l, model) || l.config)
         return 0;

@@ -48,7 +48,7 @@ int32_t qr_lora_file_rank(const struct qr_lora_file *f);
 /* A number that says which adapters these are: two of the same have the same bytes in both files. Not of one that was opened by its header. */
 struct qr_hash128 qr_lora_file_hash(const struct qr_lora_file *f);
 
-/* What it says of itself, for whoever asks without a model. */
+/* What the file says of itself, without a model. */
 struct qr_lora_about {
     const char *arch;                 /* borrowed: of a GGUF file; NULL: the settings of a directory, which say no architecture */
     const char *base;                 /* borrowed: the model that a directory's settings name, "" where they name none; NULL: a GGUF file */
@@ -78,7 +78,7 @@ int qr_lora_file_find(struct qr_lora_file *f, struct qr_lora_pair *out, const ch
 /* Rows [first, first + n) of a pair's tensor as f32. */
 void qr_lora_file_decode(const struct qr_lora_file *f, const struct qr_stored_tensor *t, float *dst, int64_t first, int64_t n);
 
-/* Every tensor has been found by somebody, and there is one. QR_E_DAMAGED names one that was not. */
+/* Every tensor was found by qr_lora_file_find, and there is one. QR_E_DAMAGED names one that was not. */
 int qr_lora_file_check_used(const struct qr_lora_file *f, const char *base, struct qr_err *err);
 
 #endif

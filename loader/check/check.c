@@ -1,3 +1,9 @@
+/* check.c - `quire check`: every reader of a model is run over its files, and what each found is collected.
+ *
+ * A problem does not end the check: readers that do not depend on what failed still run, and two readers that say the same
+ * are one problem. Hashes are taken in one pass, of which a few MiB are mapped at a time.
+ * Guarantee: nothing is computed or packed; a model without problems opens on this machine.
+ * Thread: the caller's. */
 #include "loader/check/check.h"
 
 #include <stdio.h>

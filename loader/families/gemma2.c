@@ -19,9 +19,7 @@ const struct qr_weight_row qr_gemma2_rows[] = {
 };
 
 const struct qr_family_rename qr_gemma2_gguf_names[] = {
-    {"post_attention_norm", "post_attention_layernorm"},
     {"ffn_norm", "pre_feedforward_layernorm"},
-    {"post_ffw_norm", "post_feedforward_layernorm"},
     {NULL, NULL},
 };
 

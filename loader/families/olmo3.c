@@ -51,7 +51,6 @@ const struct qr_family qr_family_olmo3 = {
     .local_theta = QR_LOCAL_UNSCALED,
     .weights = qr_olmo2_rows,
     .gguf = "olmo2",
-    .gguf_names = qr_olmo2_gguf_names,
     .read_hf = read_hf,
     .make_small = make_small,
 };

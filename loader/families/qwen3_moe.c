@@ -10,10 +10,6 @@ static const struct qr_family_experts experts = {
     .normalize_field = true,
     .normalized_in_gguf = true,
     .layers_differ = true,
-    .stem = "mlp.experts",
-    .gate = "gate_proj",
-    .up = "up_proj",
-    .down = "down_proj",
 };
 
 static const struct qr_family_rename gguf_names[] = {{"ffn_gate_inp", "mlp.gate"}, {NULL, NULL}};

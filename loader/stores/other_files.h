@@ -23,7 +23,7 @@ void qr_other_files_find(struct qr_other_files *out, const char *model);
 /* "a.bin, b.bin and 3 more" of a kind into text; "" where there are none. Returns text. */
 const char *qr_other_files_text(char *text, size_t n, const struct qr_other_files *o, enum qr_other kind);
 
-/* One line in the log for each kind that there is, so that nobody thinks it was read or run. */
+/* One line in the log for each kind that there is. */
 void qr_other_files_log(const char *model);
 
 #endif

@@ -53,8 +53,8 @@ void qr_tensor_files_hold(struct qr_tensor_files *view, const struct qr_stored_t
 /* Whether the file of t stays open. */
 bool qr_tensor_files_holds(const struct qr_tensor_files *st, const struct qr_stored_tensor *t);
 
-/* Before t is looked at where its file is mapped. False: the file has become shorter since, and a look may be a signal (SIGBUS). Where files do not stay open
- * nobody knows. */
+/* Before t is read from its file's mapping. False: the file has become shorter since, and reading may raise SIGBUS. It is not known
+ * of files that do not stay open. */
 bool qr_tensor_files_there(const struct qr_tensor_files *st, const struct qr_stored_tensor *t);
 
 struct qr_tensor_files *qr_tensor_files_new(void);

@@ -1,3 +1,8 @@
+/* round_rows.c - rows of a matrix in items of 16, which all threads decode and round, or measure the error of rounding.
+ *
+ * Sums are taken per item and added in the order of items.
+ * Guarantee: results do not depend on the number of threads; a number that is not finite is found, the first row of them.
+ * Thread: one owner; items run on the backend's pool, each worker with its own rows. */
 #include "loader/write/round_rows.h"
 
 #include <math.h>

@@ -59,7 +59,6 @@ struct qr_quant_scheme {
 struct qr_model_config {
     enum qr_arch arch;
     char arch_name[64];              /* "LlamaForCausalLM" */
-    char model_type[32];
     int32_t n_layers, n_embd;        /* L, D */
     int32_t n_heads, n_kv_heads, head_dim; /* H, G, K */
     int32_t n_ffn, n_vocab;          /* F, V */

@@ -437,7 +437,8 @@ void qr_lora_bring(struct qr_exec *x)
     }
 }
 
-const struct qr_adapt_parts *qr_lora_parts(const struct qr_lora *l, const struct qr_weight *w)
+/* What each slot adds to w's product [by slot]; NULL: nothing is ever added to this one. */
+static const struct qr_adapt_parts *parts_of(const struct qr_lora *l, const struct qr_weight *w)
 {
     QR_ASSERT(l != NULL);
     QR_ASSERT(w != NULL);
@@ -454,7 +455,7 @@ void qr_lora_apply(struct qr_exec *x, struct qr_tensor *out, const struct qr_ten
     QR_ASSERT(x != NULL && out != NULL && in != NULL);
     QR_ASSERT(out->shape[0] == in->shape[0] && out->shape[0] == x->batch->n_tokens);
     const struct qr_lora *l = x->lora;
-    const struct qr_adapt_parts *parts = l ? qr_lora_parts(l, w) : NULL;
+    const struct qr_adapt_parts *parts = l ? parts_of(l, w) : NULL;
     if (!parts)
         return;
     QR_ASSERT(x->batch->n_tokens <= l->n_tokens);

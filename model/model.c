@@ -264,7 +264,7 @@ int qr_model_open(struct qr_model **out, const char *dir, struct qr_backend *be,
     rc = rc ? rc : admit(m, files, dtype, be, options, err);
     const struct qr_weights_options wo = {.cache_dir = options->cache_packed, .progress = options->progress, .user = options->progress_user,
                                            .checked = true};
-    rc = rc ? rc : qr_weights_load_kept(&m->weights, files, &m->share, be, dtype, &wo, err);
+    rc = rc ? rc : qr_weights_load(&m->weights, files, &m->share, be, dtype, &wo, err);
     if (rc) {
         qr_device_comm_close(m->devices);
         qr_tensor_files_close(files);

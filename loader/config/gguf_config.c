@@ -108,7 +108,7 @@ static void set_family(struct qr_gguf_reader *r, enum qr_arch arch)
 {
     r->arch = qr_gguf_arch_name(arch);
     r->c->arch = arch;
-    qr_arch_names(arch, r->c->arch_name, r->c->model_type);
+    qr_arch_name(arch, r->c->arch_name);
 }
 
 static int read_arch(struct qr_gguf_reader *r)
@@ -516,12 +516,5 @@ int qr_model_config_from(struct qr_model_config *out, const struct qr_source *so
 
 int qr_model_config_read(struct qr_model_config *out, const char *model, struct qr_err *err)
 {
-    QR_ASSERT(out != NULL && model != NULL);
-    struct qr_source *source;
-    int rc = qr_source_open(&source, model, err);
-    if (rc)
-        return rc;
-    rc = qr_model_config_from(out, source, err);
-    qr_source_unref(source);
-    return rc;
+    return qr_model_config_read_text(out, NULL, model, err);
 }

@@ -40,7 +40,6 @@ static int read_arch(const struct qr_hf_obj *o, struct qr_model_config *c)
         return qr_err_set(o->err, QR_E_DAMAGED, "%s: %s is missing, expected the name of an architecture", o->file, key);
     const char *found = qr_json_str(name, NULL);
     if (qr_arch_find(&c->arch, found, by_type, &c->headless, type_name)) {
-        qr_arch_names(c->arch, c->arch_name, c->model_type);
         memcpy(c->arch_name, type_name, sizeof type_name);
         return 0;
     }

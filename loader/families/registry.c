@@ -29,13 +29,10 @@ const struct qr_family *qr_family_of(enum qr_arch arch)
 
 /* ---- Hugging Face ---- */
 
-void qr_arch_names(enum qr_arch arch, char arch_name[64], char model_type[32])
+void qr_arch_name(enum qr_arch arch, char text[64])
 {
-    QR_ASSERT(arch_name != NULL);
-    QR_ASSERT(model_type != NULL);
-    const struct qr_family *f = qr_family_of(arch);
-    snprintf(arch_name, 64, "%s", f->name[0].architecture);
-    snprintf(model_type, 32, "%s", f->name[0].model_type);
+    QR_ASSERT(text != NULL);
+    snprintf(text, 64, "%s", qr_family_of(arch)->name[0].architecture);
 }
 
 /* The family in a name: "Qwen3" of "Qwen3ForCausalLM". */

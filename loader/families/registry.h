@@ -55,8 +55,8 @@ const struct qr_family *qr_family_in_gguf(const char *name);
 /* What GGUF files call an architecture: "llama" those of Mistral and Mixtral, too. */
 const char *qr_gguf_arch_name(enum qr_arch arch);
 
-/* "LlamaForCausalLM" and "llama"; and the same of a model that is published without a head: "LlamaModel". */
-void qr_arch_names(enum qr_arch arch, char arch_name[64], char model_type[32]);
+/* "LlamaForCausalLM"; and the same of a model that is published without a head: "LlamaModel". */
+void qr_arch_name(enum qr_arch arch, char text[64]);
 const char *qr_arch_headless_name(char text[64], enum qr_arch arch);
 
 /* Fills err where `found`, which `where` names in a file, is no family's: with the name that is most like it (spelt nearly

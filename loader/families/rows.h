@@ -10,6 +10,9 @@
 #include "loader/weight_table.h"
 #include "loader/weights.h"
 
+/* One field says whether q, k, v and the output have biases. */
+#define ATTENTION_BIAS .qkv_bias_field = "attention_bias", .out_bias_field = "attention_bias"
+
 #define LAYER(field) offsetof(struct qr_layer_weights, field)
 #define TOP(field) offsetof(struct qr_weights, field)
 #define P "model.layers.%d."

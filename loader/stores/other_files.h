@@ -9,7 +9,8 @@
 
 #define QR_OTHER_SHOWN 8
 
-enum qr_other { QR_OTHER_PICKLE, QR_OTHER_CODE, QR_OTHER_GGUF, QR_OTHER_COUNT }; /* GGUF: in a directory that is read for its config.json */
+/* GGUF: in a directory that is read for its config.json. */
+enum qr_other { QR_OTHER_PICKLE, QR_OTHER_CODE, QR_OTHER_GGUF, QR_OTHER_SAFETENSORS, QR_OTHER_COUNT };
 
 struct qr_other_files {
     int32_t n[QR_OTHER_COUNT];                       /* how many there are */

@@ -253,6 +253,6 @@ struct qr_model_config qr_model_config_small(enum qr_arch arch)
     qr_family_flags(&c, f);
     if (f->make_small)
         f->make_small(&c);
-    qr_arch_names(arch, c.arch_name, c.model_type);
+    qr_arch_name(arch, c.arch_name);
     return c;
 }

@@ -190,7 +190,7 @@ char *qr_cli_lora_name(const char *arg, const char **dir, struct qr_err *err)
 static int32_t rank_of(const char *arg, const char *dir, const struct qr_model_config *c, int32_t rank_max, struct qr_err *err)
 {
     struct qr_lora_file *f;
-    int rc = qr_lora_file_open_header(&f, dir, err);
+    int rc = qr_lora_file_open(&f, dir, NULL, SIZE_MAX, err);
     int32_t rank = 0;
     if (rc == 0) {
         rc = qr_lora_check(c, f, rank_max, err);

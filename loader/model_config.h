@@ -1,4 +1,4 @@
-/* model_config.h - what a model is, whatever file said so. Plain data, checked once by whoever filled it. */
+/* model_config.h - what a model is, whatever file said so. Plain data, checked once by its reader. */
 #ifndef QR_LOADER_MODEL_CONFIG_H
 #define QR_LOADER_MODEL_CONFIG_H
 
@@ -59,7 +59,6 @@ struct qr_quant_scheme {
 struct qr_model_config {
     enum qr_arch arch;
     char arch_name[64];              /* "LlamaForCausalLM" */
-    char model_type[32];
     int32_t n_layers, n_embd;        /* L, D */
     int32_t n_heads, n_kv_heads, head_dim; /* H, G, K */
     int32_t n_ffn, n_vocab;          /* F, V */

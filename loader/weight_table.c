@@ -7,16 +7,6 @@
 #include "base/assert.h"
 #include "loader/families/family.h"
 
-const struct qr_weight_row *qr_weight_table(enum qr_arch arch, int32_t *n)
-{
-    QR_ASSERT(n != NULL);
-    const struct qr_weight_row *rows = qr_family_of(arch)->weights;
-    QR_ASSERT(rows != NULL);
-    for (*n = 0; rows[*n].name;)
-        ++*n;
-    return rows;
-}
-
 int64_t qr_dim_value(const struct qr_model_config *c, enum qr_dim dim)
 {
     QR_ASSERT(c != NULL);
@@ -95,7 +85,8 @@ struct qr_weight_walk qr_weight_walk_begin(const struct qr_model_config *c)
     QR_ASSERT(c != NULL);
     QR_ASSERT(c->n_layers > 0);
     struct qr_weight_walk k = {.c = c, .layer = -1};
-    k.table = qr_weight_table(c->arch, &k.n_rows);
+    for (k.table = qr_family_of(c->arch)->weights; k.table[k.n_rows].name;)
+        k.n_rows++;
     return k;
 }
 

@@ -66,9 +66,6 @@ struct qr_weight_row {
     bool stacked;                /* lies in a stack: per_expert, or a stack of one */
 };
 
-/* The rows of an architecture; *n is their number. */
-const struct qr_weight_row *qr_weight_table(enum qr_arch arch, int32_t *n);
-
 /* What a matrix is packed as in a model of type `to`: the head, which decides between tokens, keeps 8 bits where others have 4; routers, which decide between
  * experts, are never rounded below bf16. */
 enum qr_dtype qr_weight_row_packed_as(const struct qr_weight_row *row, enum qr_dtype to);

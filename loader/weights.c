@@ -1,3 +1,10 @@
+/* weights.c - from a set of tensors to packed weights: chooses the type of each matrix, lays all of them out in one region, and
+ * hands each tensor to the packer.
+ *
+ * A matrix of several tensors (q, k, v) that are stored alike has one type, else a part for each run that is alike. The walk over
+ * the weight table is the same for choosing, placing and filling, so that the places agree.
+ * Guarantee: the region's bytes depend on files, share and kernels alone.
+ * Thread: the one that opens the model; packing runs on the backend's pool. */
 #include "loader/weights.h"
 
 #include <inttypes.h>
@@ -40,10 +47,9 @@ static bool needs_f32(const struct qr_tensor_files *st, const struct qr_stored_t
     return !t->type->blocks && t->type->dtype != QR_BF16 && (t->type->dtype == QR_F32 || !f16_fits_bf16(qr_tensor_files_data(st, t), t->n_bytes));
 }
 
-enum qr_dtype qr_weights_lossless_dtype(const struct qr_tensor_files *st, const struct qr_model_config *c)
+/* The type that loses nothing. */
+static enum qr_dtype lossless_dtype(const struct qr_tensor_files *st, const struct qr_model_config *c)
 {
-    QR_ASSERT(st != NULL);
-    QR_ASSERT(c != NULL);
     char name[QR_WEIGHT_NAME_MAX];
     for (struct qr_weight_walk k = qr_weight_walk_begin(c); qr_weight_walk_next(&k);) {
         const struct qr_stored_tensor *t = qr_weights_find(&k, st, name);
@@ -106,7 +112,7 @@ static bool codes_of(struct codes *out, const struct qr_tensor_files *st, const 
     return out->n > 0 && !(out->code[0].inputs && unpicked);
 }
 
-/* And those of a stack, whose matrices have to be of one code, asked for at its first expert; in types that the kernels have. */
+/* And those of a stack, whose matrices have to be of one code: the walk is at its first expert. In types that the kernels have. */
 static bool matrix_codes(struct codes *out, const struct qr_tensor_files *st, const struct qr_share *share, const struct qr_weight_walk *k,
                          const struct qr_kernels *kernels)
 {
@@ -174,7 +180,7 @@ enum qr_dtype qr_weights_stored_dtype(const struct qr_tensor_files *st, const st
     for (struct qr_weight_walk k = qr_weight_walk_begin(&share->own); kernels->linear_pack_coded && qr_weight_walk_next(&k);)
         if (k.row->kind == QR_KIND_MATRIX && k.expert == 0 && matrix_codes(&c, st, share, &k, kernels))
             return QR_CODED;
-    return qr_weights_lossless_dtype(st, &share->whole);
+    return lossless_dtype(st, &share->whole);
 }
 
 /* ---- loading ---- */
@@ -464,17 +470,13 @@ static int fill_all(struct qr_weights *w, const struct qr_share *share, struct q
 }
 
 int qr_weights_load(struct qr_weights *w, struct qr_tensor_files *st, const struct qr_share *share, struct qr_backend *be, enum qr_dtype to,
-                    struct qr_err *err)
-{
-    return qr_weights_load_kept(w, st, share, be, to, &(struct qr_weights_options){0}, err);
-}
-
-int qr_weights_load_kept(struct qr_weights *w, struct qr_tensor_files *st, const struct qr_share *share, struct qr_backend *be, enum qr_dtype to,
                          const struct qr_weights_options *options, struct qr_err *err)
 {
     QR_ASSERT(w != NULL && st != NULL && share != NULL);
     QR_ASSERT(be != NULL && (qr_dtype_packs(to) || to == QR_CODED));
     const struct qr_model_config *c = &share->own;
+    const struct qr_weights_options none = {0};
+    options = options ? options : &none;
     int rc = options->checked ? 0 : qr_weights_check(st, &share->whole, err);
     if (rc)
         return rc;

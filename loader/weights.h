@@ -2,7 +2,7 @@
  *
  * Matrices are packed by the backend straight from the mapped file (q, k, v into one matrix, gate and up into another), norm
  * weights and biases become f32, all in one region of the backend's memory. What a file stores in blocks is packed in the coded type that keeps it as it
- * is (a fused matrix: all of its pieces; a rank's columns: where no group is cut), unless another type is asked for or the device has no such kernels.
+ * is (a fused matrix: all of its pieces; a rank's columns: where no group is cut), unless another type was chosen or the device has no such kernels.
  * The embedding's rows are a tied head's where that is packed without loss (coded, f32, or bf16 from bf16) and not shared out to ranks; blocks are
  * packed as a matrix of their own; else they stay in the mapping, as a step touches few of them; to a device
  * that cannot read it they are copied. Pages of the file are given back whenever 8 MiB are packed; a huge page of the region is entered by one thread, before
@@ -66,12 +66,9 @@ void qr_weights_fit(struct qr_model_config *c, struct qr_tensor_files *st);
 int32_t qr_weights_unused(const struct qr_tensor_files *st, const struct qr_model_config *c, const char **first);
 
 /* The type in which a file's matrices are computed with by themselves: QR_CODED ("each as it is stored") where some are stored in blocks and these kernels
- * multiply such, else what qr_weights_lossless_dtype says. Requires qr_weights_check. */
+ * multiply such; else the type that loses nothing: f32 when a matrix is
+ * stored in f32 or holds an f16 value that bf16 cannot, bf16 otherwise. Requires qr_weights_check. */
 enum qr_dtype qr_weights_stored_dtype(const struct qr_tensor_files *st, const struct qr_share *share, const struct qr_kernels *k);
-
-/* The type that loses nothing: f32 when a matrix is stored in f32 or holds an f16 value that bf16 cannot, bf16 otherwise.
- * Requires qr_weights_check. */
-enum qr_dtype qr_weights_lossless_dtype(const struct qr_tensor_files *st, const struct qr_model_config *c);
 
 /* Inputs of the widest matrix. */
 int64_t qr_weights_inputs_max(const struct qr_model_config *c);
@@ -79,18 +76,16 @@ int64_t qr_weights_inputs_max(const struct qr_model_config *c);
 /* Bytes of the region that qr_weights_load allocates for a format, and of the embedding's rows where they are not the head's. */
 size_t qr_weights_bytes_as(struct qr_tensor_files *st, const struct qr_share *share, const struct qr_kernels *kernels, enum qr_dtype to);
 
-/* Checks, packs the share's part of the matrices as `to` (qr_dtype_packs, or QR_CODED), and takes over `st` on success. Where a rank has some of a matrix's
- * inputs only (out, down), quantized rows are rounded by what it has of them: its own scale, never larger than the whole row's. Errors: those of
- * qr_weights_check, QR_E_NO_ROOM. */
-int qr_weights_load(struct qr_weights *w, struct qr_tensor_files *st, const struct qr_share *share, struct qr_backend *be, enum qr_dtype to,
-                    struct qr_err *err);
 struct qr_weights_options {
     const char *cache_dir; /* for a packed copy: used where it is there and fits, else kept there; NULL, and on a device: none */
-    void (*progress)(void *user, uint64_t done, uint64_t total); /* bytes of files that are packed, after some MiB and at the end; NULL: nobody looks */
+    void (*progress)(void *user, uint64_t done, uint64_t total); /* bytes of files that are packed, after some MiB and at the end; or NULL */
     void *user;            /* borrowed */
     bool checked;          /* qr_weights_check has found nothing wrong */
 };
-int qr_weights_load_kept(struct qr_weights *w, struct qr_tensor_files *st, const struct qr_share *share, struct qr_backend *be, enum qr_dtype to,
+/* Checks, packs the share's part of the matrices as `to` (qr_dtype_packs, or QR_CODED), and takes over `st` on success. Where a rank has some of a matrix's
+ * inputs only (out, down), quantized rows are rounded by what it has of them: its own scale, never larger than the whole row's. options may be NULL.
+ * Errors: those of qr_weights_check, QR_E_NO_ROOM. */
+int qr_weights_load(struct qr_weights *w, struct qr_tensor_files *st, const struct qr_share *share, struct qr_backend *be, enum qr_dtype to,
                          const struct qr_weights_options *options, struct qr_err *err);
 void qr_weights_release(struct qr_weights *w);
 

@@ -8,7 +8,7 @@
 
 struct seen {
     double *sum;  /* owned [n_in]: of squares; NULL: nothing was seen */
-    float *mean;  /* owned [n_in]: made when asked for */
+    float *mean;  /* owned [n_in]: made by qr_calibration_inputs */
     int64_t n_in, n;
 };
 

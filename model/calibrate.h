@@ -1,6 +1,6 @@
 /* calibrate.h - what the inputs of a model's matrices are like: recorded while text goes through it, for rounding its weights (loader/write/quantize.h).
  *
- * Every product's inputs are looked at on their way; what is computed is the same. On the processor only. One owning thread.
+ * Every product's inputs are recorded before it runs; what is computed is the same. On the processor only. One owning thread.
  */
 #ifndef QR_MODEL_CALIBRATE_H
 #define QR_MODEL_CALIBRATE_H

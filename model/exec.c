@@ -105,7 +105,7 @@ void qr_exec_set_batch(struct qr_exec *x, const struct qr_batch *b)
         return;
     const struct qr_step_layout l = qr_step_lay_out(b, qr_repeats(x, b) ? qr_repeat_width(b) : qr_step_table_width(b));
     if (l.total > x->arrays_bytes) {
-        mem->sync(x->be->queue); /* likewise */
+        mem->sync(x->be->queue); /* as in qr_exec_release */
         qr_repeats_release(x);   /* they know the old ones */
         mem->free(x->arrays);
         x->arrays_bytes = 2 * l.total;

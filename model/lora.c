@@ -1,3 +1,10 @@
+/* lora.c - slots of adapters beside a model's matrices, filled from files or from rank 0's messages, and the launch that adds
+ * them to a product.
+ *
+ * A slot's image begins with a table of its pairs by layer and matrix; places in it are offsets until the image is complete,
+ * so that it can be packed on one rank and used on another.
+ * Guarantee: all memory is taken when slots are made; a row without an adapter computes as if there were none.
+ * Thread: a slot is its filler's until a batch names it; computing is the engine's. */
 #include "model/lora.h"
 
 #include <math.h>
@@ -430,7 +437,8 @@ void qr_lora_bring(struct qr_exec *x)
     }
 }
 
-const struct qr_adapt_parts *qr_lora_parts(const struct qr_lora *l, const struct qr_weight *w)
+/* What each slot adds to w's product [by slot]; NULL: nothing is ever added to this one. */
+static const struct qr_adapt_parts *parts_of(const struct qr_lora *l, const struct qr_weight *w)
 {
     QR_ASSERT(l != NULL);
     QR_ASSERT(w != NULL);
@@ -447,7 +455,7 @@ void qr_lora_apply(struct qr_exec *x, struct qr_tensor *out, const struct qr_ten
     QR_ASSERT(x != NULL && out != NULL && in != NULL);
     QR_ASSERT(out->shape[0] == in->shape[0] && out->shape[0] == x->batch->n_tokens);
     const struct qr_lora *l = x->lora;
-    const struct qr_adapt_parts *parts = l ? qr_lora_parts(l, w) : NULL;
+    const struct qr_adapt_parts *parts = l ? parts_of(l, w) : NULL;
     if (!parts)
         return;
     QR_ASSERT(x->batch->n_tokens <= l->n_tokens);

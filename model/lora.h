@@ -69,10 +69,7 @@ const uint8_t *qr_lora_packed(const struct qr_lora *l);
 /* On that rank: the piece takes its place; with the last one the slot is filled. Pieces come in their order. */
 void qr_lora_receive(const struct qr_lora *l, const struct qr_lora_piece *p, const uint8_t *bytes);
 
-/* What each slot adds to w's product [by slot]; NULL: nothing is ever added to this one. */
-const struct qr_adapt_parts *qr_lora_parts(const struct qr_lora *l, const struct qr_weight *w);
-
-/* Before a batch is computed: what its adapters are and a device does not have yet goes there. Nobody waits. */
+/* Before a batch is computed: what its adapters are and a device does not have yet goes there. The host does not wait. */
 void qr_lora_bring(struct qr_exec *x);
 
 /* out += what the batch's rows have for w, from the product's input. */

@@ -1,3 +1,9 @@
+/* model.c - opening a model for computing, and one step of it.
+ *
+ * Opening reads configuration and headers first and asks the caller whether memory will do; only then weights are loaded. A
+ * plan runs the same code up to there. A step checks its batch, places its arrays where kernels read, and runs the forward.
+ * Guarantee: a step allocates in the arena alone, exactly what qr_model_act_bytes said.
+ * Thread: a model is immutable once open; a step runs on the thread that owns the exec. */
 #include "model/model.h"
 
 #include "base/assert.h"
@@ -31,7 +37,7 @@ struct qr_model {
     struct qr_device_comm *devices; /* owned; NULL: not opened, or nothing that ranks compute lies on devices */
     bool on_device;            /* the backend's memory is not the host's */
     struct qr_weights weights; /* owned, unless borrowed */
-    bool borrowed;             /* the weights are somebody else's */
+    bool borrowed;             /* the weights are the caller's */
     bool untied;               /* config.json says that its head is the embedding, and it is not */
     struct rotation rope, local; /* the second of layers with a window, where the model has one */
     const struct qr_mem_ops *mem; /* borrowed: whose it is */
@@ -258,7 +264,7 @@ int qr_model_open(struct qr_model **out, const char *dir, struct qr_backend *be,
     rc = rc ? rc : admit(m, files, dtype, be, options, err);
     const struct qr_weights_options wo = {.cache_dir = options->cache_packed, .progress = options->progress, .user = options->progress_user,
                                            .checked = true};
-    rc = rc ? rc : qr_weights_load_kept(&m->weights, files, &m->share, be, dtype, &wo, err);
+    rc = rc ? rc : qr_weights_load(&m->weights, files, &m->share, be, dtype, &wo, err);
     if (rc) {
         qr_device_comm_close(m->devices);
         qr_tensor_files_close(files);

@@ -53,11 +53,11 @@ struct qr_model_options {
                                 * `compute` then says nothing */
     enum qr_kv_cache kv_cache; /* type of keys and values; AUTO: f32 when computing in f32, bf16 otherwise */
     struct qr_source *source; /* borrowed: the model, opened already (its vocabulary is read by others); NULL: opened here */
-    /* Asked before weights are loaded (NULL: nobody); what it returns but 0 ends the opening. The plan's step: plan_tokens rows, plan_logits of logits. */
+    /* Called before weights are loaded, or NULL; what it returns but 0 ends the opening. The plan's step: plan_tokens rows, plan_logits of logits. */
     int (*admit)(void *user, const struct qr_model_plan *plan, struct qr_err *err);
     void *admit_user;        /* borrowed */
     int32_t plan_tokens, plan_logits;
-    void (*progress)(void *user, uint64_t done, uint64_t total); /* of loading: bytes of files packed so far; NULL: nobody looks */
+    void (*progress)(void *user, uint64_t done, uint64_t total); /* of loading: bytes of files packed so far; or NULL */
     void *progress_user;     /* borrowed */
     const char *cache_packed; /* a directory for packed copies of weights, so that the next opening need not pack (borrowed); NULL: none */
     bool embeds;             /* rows are wanted as embeddings, so that a model without a head will do (model_config.h, headless) */
@@ -105,7 +105,7 @@ struct qr_exec {
 int qr_model_open(struct qr_model **out, const char *dir, struct qr_backend *be, const struct qr_model_options *options,
                   struct qr_err *err);
 
-/* A model over weights that somebody else owns and may change between steps (the trainer): nothing is read or loaded. `w` and what it points to
+/* A model over weights that the caller owns and may change between steps (the trainer): nothing is read or loaded. `w` and what it points to
  * must outlive the model; its layers' vectors are f32 (f64 with f64 matrices). Errors: those of
  * qr_backend_supports. */
 int qr_model_over(struct qr_model **out, const struct qr_model_config *c, const struct qr_weights *w, struct qr_backend *be, struct qr_err *err);
@@ -153,7 +153,7 @@ int qr_model_plan(struct qr_model_plan *out, const char *dir, struct qr_backend 
                   int32_t n_tokens, int32_t n_logits, struct qr_err *err);
 
 /* The step: rewinds the arena, computes the batch, returns logits [n_logits, V] f32 in the arena, and what x->stretches says of them (valid until the
- * next call; kernels' memory: see qr_backend_read), and hidden rows in x->hidden, likewise; n_logits + n_hidden rows fit into
+ * next call; kernels' memory: see qr_backend_read), and hidden rows in x->hidden, valid as long; n_logits + n_hidden rows fit into
  * an arena for as many rows of logits where the vocabulary is larger than D by QR_HIDDEN_SPARE. With several ranks rank 0 calls it, and the others follow
  * (ranks.h); when one of them is lost the numbers mean nothing, and qr_exec_lost says so. */
 struct qr_tensor qr_model_forward(struct qr_exec *x, const struct qr_batch *batch);
@@ -165,7 +165,8 @@ void qr_model_prepare(const struct qr_model *m, struct qr_backend *be, int32_t r
 /* Block dst of the cache becomes a copy of block src before the next step, on every rank. */
 void qr_model_kv_copy(struct qr_exec *x, int32_t src, int32_t dst);
 
-/* Likewise between the tiers, of which each of the two is one: asked of the queue, and nobody waits. Copies and moves are done in the order of these calls. */
+/* The same between the tiers, of which each of the two is one: the copy is enqueued, and the host does not wait.
+ * Copies and moves are done in the order of these calls. */
 void qr_model_kv_move(struct qr_exec *x, int32_t from, int32_t to);
 
 #endif

@@ -28,15 +28,28 @@ static struct qr_tensor serve_embed(struct qr_exec *x, const struct qr_weight *w
     return out;
 }
 
+/* out = RMSNorm of the first columns of x's rows, as many as w has; out and x may be the same. */
+static void norm_columns(struct qr_exec *x, float *out, int64_t out_stride, const float *in, int64_t in_stride, int64_t n_rows,
+                         const struct qr_weight *w, float eps)
+{
+    const struct qr_norm_args a = {.out = out, .x = in, .w = w->t.data, .out_stride = out_stride, .x_stride = in_stride,
+                                   .n_rows = (int32_t)n_rows, .n_cols = (int32_t)w->t.shape[0], .eps = eps};
+    if (n_rows > 0)
+        x->be->k->rms_norm(x->be->queue, &a);
+}
+
+static void norm_in_place(struct qr_exec *x, const struct qr_tensor *rows, int64_t first, const struct qr_weight *w, float eps)
+{
+    float *data = (float *)rows->data + first;
+    norm_columns(x, data, rows->stride[0], data, rows->stride[0], rows->shape[0], w, eps);
+}
+
 static struct qr_tensor serve_norm(struct qr_exec *x, const struct qr_tensor *h, const struct qr_weight *w, float eps)
 {
     QR_ASSERT(x != NULL && h != NULL && w != NULL);
     QR_ASSERT(h->n_dims == 2 && w->t.data != NULL && w->t.shape[0] == h->shape[1]);
     struct qr_tensor out = make(x, h->shape[0], h->shape[1]);
-    const struct qr_norm_args a = {.out = out.data, .x = h->data, .w = w->t.data, .out_stride = out.stride[0], .x_stride = h->stride[0],
-                                   .n_rows = (int32_t)h->shape[0], .n_cols = (int32_t)h->shape[1], .eps = eps};
-    if (a.n_rows > 0)
-        x->be->k->rms_norm(x->be->queue, &a);
+    norm_columns(x, out.data, out.stride[0], h->data, h->stride[0], h->shape[0], w, eps);
     return out;
 }
 
@@ -230,9 +243,7 @@ static void half_onto(struct qr_exec *x, struct qr_tensor *h, const struct qr_te
     }
     QR_ASSERT(norm->t.data != NULL && norm->t.shape[0] == h->shape[1]);
     struct qr_tensor delta = project(x, p, in, NULL);
-    const struct qr_norm_args a = {.out = delta.data, .x = delta.data, .w = norm->t.data, .out_stride = delta.stride[0], .x_stride = delta.stride[0],
-                                   .n_rows = (int32_t)delta.shape[0], .n_cols = (int32_t)delta.shape[1], .eps = eps};
-    x->be->k->rms_norm(x->be->queue, &a);
+    norm_in_place(x, &delta, 0, norm, eps);
     serve_residual_add(x, h, &delta);
 }
 
@@ -371,17 +382,6 @@ static struct qr_qkv_args heads_of(struct qr_exec *x, struct qr_tensor *qkv, con
                                 .q_bf16 = qr_takes_bf16_queries(x->be->k, x->kv)};
 }
 
-/* RMSNorm of some columns of rows, in their place. */
-static void norm_columns(struct qr_exec *x, const struct qr_tensor *rows, int64_t first, const struct qr_weight *w, float eps)
-{
-    float *data = (float *)rows->data + first;
-    const struct qr_norm_args a = {.out = data, .x = data, .w = w->t.data, .out_stride = rows->stride[0],
-                                   .x_stride = rows->stride[0], .n_rows = (int32_t)rows->shape[0],
-                                   .n_cols = (int32_t)w->t.shape[0], .eps = eps};
-    if (a.n_rows > 0)
-        x->be->k->rms_norm(x->be->queue, &a);
-}
-
 /* Norms of q and k over all heads of a row at once. Returns the weights without those norms. */
 static struct qr_attend_weights norm_rows_of_heads(struct qr_exec *x, const struct qr_tensor *qkv,
                                                    const struct qr_attend_weights *w, float eps,
@@ -390,8 +390,8 @@ static struct qr_attend_weights norm_rows_of_heads(struct qr_exec *x, const stru
     struct qr_attend_weights rest = *w;
     if (!spec->row_norms || !w->q_norm)
         return rest;
-    norm_columns(x, qkv, 0, w->q_norm, eps);
-    norm_columns(x, qkv, w->q_norm->t.shape[0], w->k_norm, eps);
+    norm_in_place(x, qkv, 0, w->q_norm, eps);
+    norm_in_place(x, qkv, w->q_norm->t.shape[0], w->k_norm, eps);
     rest.q_norm = rest.k_norm = NULL;
     return rest;
 }
@@ -430,7 +430,7 @@ static struct qr_tensor serve_select_rows(struct qr_exec *x, const struct qr_ten
     QR_ASSERT(x != NULL && h != NULL);
     const struct qr_batch *b = x->batch;
     QR_ASSERT(h->n_dims == 2 && b->n_logits + b->n_hidden <= h->shape[0]);
-    struct qr_tensor out = make(x, b->n_logits + b->n_hidden, h->shape[1]); /* whoever plans memory asks with any number of rows */
+    struct qr_tensor out = make(x, b->n_logits + b->n_hidden, h->shape[1]); /* a plan has any number of rows */
     if (b->n_logits == h->shape[0])
         return *h; /* all of them, as they increase */
     struct qr_gather_args a = {.out = out.data, .x = h->data, .row = b->logit_row, .out_stride = out.stride[0],

@@ -1,3 +1,9 @@
+/* ranks.c - one step on several ranks: rank 0 sends what it is about to compute, the others follow.
+ *
+ * A message is a head, the cache's copies, the batch's arrays and the scales of logits, in one or two broadcasts. Sums and
+ * logits go over the comm, or on devices over their own links.
+ * Guarantee: all ranks run the same steps in the same order. A lost rank is noticed by every call, and said by qr_exec_lost.
+ * Thread: the one that owns the exec; it owns the comm, too. */
 #include "model/ranks.h"
 
 #include <string.h>

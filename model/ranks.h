@@ -1,11 +1,11 @@
-/* ranks.h - one step on several ranks (tensor parallel). Rank 0 is asked for steps: it sends what it is about to compute to the others, all compute
+/* ranks.h - one step on several ranks (tensor parallel). Rank 0 gets the steps: it sends what it is about to compute to the others, all compute
  * their shares (share.h) of the same step, sum behind every matrix that was cut along its inputs, and rank 0 collects logits.
  *
  * On devices what they compute is added and collected by the devices, in order with the rest of a step (comm/device_comm.h), and ids that rank 0's device
- * draws go to the others likewise; the comm carries what the host says alone.
+ * draws go to the others in the same way; the comm carries what the host says alone.
  *
- * An error of the comm in the middle of a pass is kept until somebody asks: verbs return nothing. From then on nothing is sent, and a pass computes numbers
- * without meaning. Used by the thread that owns the exec; the comm is that thread's, too.
+ * An error of the comm in the middle of a pass is kept until qr_exec_lost is called: verbs return nothing. From then on
+ * nothing is sent, and a pass computes numbers without meaning. Used by the thread that owns the exec; the comm is that thread's, too.
  */
 #ifndef QR_MODEL_RANKS_H
 #define QR_MODEL_RANKS_H

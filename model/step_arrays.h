@@ -14,7 +14,7 @@ struct qr_step_layout {
     int32_t width;                                       /* of the block table: rows are shorter there */
 };
 
-/* Entries of each row of the block table that somebody uses. */
+/* Entries of each row of the block table that a sequence uses. */
 int32_t qr_step_table_width(const struct qr_batch *b);
 
 /* From the batch's numbers, not its arrays. */

@@ -601,6 +601,12 @@ int qr_gguf_int(const struct qr_gguf *g, const char *name, int64_t least, int64_
     return 0;
 }
 
+bool qr_gguf_text_is(struct qr_gguf_text t, const char *s)
+{
+    QR_ASSERT(t.at != NULL && s != NULL);
+    return t.n == strlen(s) && memcmp(t.at, s, (size_t)t.n) == 0;
+}
+
 int qr_gguf_same_int(const struct qr_gguf *g, const char *name, int32_t n_layers, int64_t least, int64_t most, int64_t *out, bool *found,
                      struct qr_err *err)
 {

@@ -45,6 +45,7 @@ struct qr_gguf_text {
     const char *at;   /* borrowed, not terminated */
     uint64_t n;
 };
+bool qr_gguf_text_is(struct qr_gguf_text t, const char *s);
 
 struct qr_gguf_key {
     struct qr_gguf_text name;

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "base/assert.h"
+#include "base/mem.h"
 #include "base/files/gguf_file.h"
 #include "base/json.h"
 #include "base/option.h"

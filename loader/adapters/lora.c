@@ -1,3 +1,10 @@
+/* lora.c - an adapter's files, checked: PEFT's directory or one GGUF file of llama.cpp becomes one set of tensors, in which
+ * the pair of a matrix is found by the matrix' name.
+ *
+ * Settings that make an adapter more than a sum of low rank are refused by name; so is a tensor that no matrix has. Files that
+ * are served are copied, not mapped, because others may change them while they are used.
+ * Guarantee: what qr_lora_file_find returns has the shape that the model has, and a type that can be decoded.
+ * Thread: one owner. */
 #include "loader/adapters/lora.h"
 
 #include <ctype.h>
@@ -19,6 +26,7 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "loader/adapters/lora_gguf.h"
+#include "loader/config/hf_field.h"
 
 #define CONFIG_BYTES_MAX ((size_t)1 << 20)
 #define PATTERNS_MAX 1024
@@ -60,7 +68,7 @@ void qr_lora_name(char out[QR_WEIGHT_NAME_MAX], const char *matrix, const char *
 
 /* ---- bytes ---- */
 
-/* The file that was opened, by whatever way, lies below `root`: asked of the open file, so nobody can change the answer in between. */
+/* The file that was opened, by whatever way, lies below `root`: asked of the open file, so that the answer cannot change in between. */
 static int check_beneath(int fd, const char *root, const char *path, struct qr_err *err)
 {
     char link[64], real[PATH_MAX], top[PATH_MAX];
@@ -180,22 +188,23 @@ static int read_patterns(struct qr_lora_file *f, const struct qr_json *v, struct
 
 static int read_values(struct qr_lora_file *f, const struct qr_json *v, struct qr_err *err)
 {
-    const struct qr_json *type = qr_json_find(v, "peft_type"), *alpha = qr_json_find(v, "lora_alpha"), *rank = qr_json_find(v, "r");
-    const struct qr_json *rslora = qr_json_find(v, "use_rslora"), *turned = qr_json_find(v, "fan_in_fan_out");
-    if (!type || qr_json_type(type) != QR_JSON_T_STRING || strcmp(qr_json_str(type, NULL), "LORA") != 0)
+    const struct qr_hf_obj o = {.v = v, .file = f->config, .prefix = "", .err = err};
+    const struct qr_json *alpha = qr_json_find(v, "lora_alpha");
+    const char *type = "";
+    int32_t rank = 0;
+    int rc = qr_hf_str(&o, "peft_type", &type);
+    if (rc == 0 && strcmp(type, "LORA") != 0)
         return qr_err_set(err, QR_E_UNSUPPORTED, "%s: peft_type is not \"LORA\"", f->config);
-    if (!rank || !qr_json_i64(rank, &f->rank) || f->rank < 1 || f->rank > QR_LORA_RANK_MAX)
-        return qr_err_set(err, QR_E_DAMAGED, "%s: r, expected a whole number from 1 to %d", f->config, QR_LORA_RANK_MAX);
-    if (!alpha || qr_json_type(alpha) != QR_JSON_T_NUMBER)
+    rc = rc ? rc : qr_hf_need_i32(&o, "r", 1, QR_LORA_RANK_MAX, &rank);
+    if (rc == 0 && (!alpha || qr_json_type(alpha) != QR_JSON_T_NUMBER))
         return qr_err_set(err, QR_E_DAMAGED, "%s: lora_alpha, expected a number", f->config);
-    if (!qr_json_is_null(rslora) && qr_json_type(rslora) != QR_JSON_T_BOOL)
-        return qr_err_set(err, QR_E_DAMAGED, "%s: use_rslora, expected true or false", f->config);
-    if (!qr_json_is_null(turned) && qr_json_type(turned) != QR_JSON_T_BOOL)
-        return qr_err_set(err, QR_E_DAMAGED, "%s: fan_in_fan_out, expected true or false", f->config);
-    f->turned = !qr_json_is_null(turned) && qr_json_bool(turned);
+    rc = rc ? rc : qr_hf_bool(&o, "use_rslora", &f->rslora);
+    rc = rc ? rc : qr_hf_bool(&o, "fan_in_fan_out", &f->turned);
+    if (rc)
+        return rc;
+    f->rank = rank;
     f->alpha = qr_json_f64(alpha);
-    f->rslora = !qr_json_is_null(rslora) && qr_json_bool(rslora);
-    int rc = check_kind(f, v, err);
+    rc = check_kind(f, v, err);
     return rc ? rc : read_patterns(f, v, err);
 }
 
@@ -274,65 +283,27 @@ static bool is_file(const char *path)
     return stat(path, &s) == 0 && !S_ISDIR(s.st_mode);
 }
 
-/* Bytes that begin otherwise, and what may be meant. */
-static int check_magic(const struct qr_lora_file *f, const void *bytes, size_t n, struct qr_err *err)
-{
-    if (qr_gguf_is(bytes, n))
-        return 0;
-    return qr_err_set(err, QR_E_DAMAGED, "%s: is a file that does not begin with \"GGUF\", expected an adapter's directory with " QR_LORA_CONFIG " and "
-                      QR_LORA_WEIGHTS ", or a GGUF file", f->weights);
-}
-
-/* g is of the bytes that the set's file has. */
-static int take_gguf(struct qr_lora_file *f, const struct qr_gguf *g, struct qr_err *err)
-{
-    f->is_gguf = f->any_rank = true;
-    f->rank = 1;
-    int rc = qr_lora_gguf_read(&f->gguf, f->st, g, err);
-    f->alpha = f->gguf.alpha;
-    f->used = qr_alloc((size_t)qr_tensor_files_count(f->st) + 1, sizeof *f->used);
-    return rc;
-}
-
-/* The set of one file, whose mapping is the set's from now on. */
-static void take_map(struct qr_lora_file *f, struct qr_map_file map)
-{
-    f->st = qr_tensor_files_new();
-    const int32_t shard = qr_tensor_files_add(f->st, f->weights, strlen(f->weights));
-    f->st->shard[shard].map = map;
-}
-
 /* All its bytes are there. */
 static int open_gguf(struct qr_lora_file *f, struct qr_err *err)
 {
     struct qr_gguf *g;
-    int rc = check_magic(f, f->weights_bytes.data, f->weights_bytes.n, err);
-    rc = rc ? rc : qr_gguf_open(&g, f->weights_bytes.data, f->weights_bytes.n, f->weights, err);
+    if (!qr_gguf_is(f->weights_bytes.data, f->weights_bytes.n))
+        return qr_err_set(err, QR_E_DAMAGED, "%s: is a file that does not begin with \"GGUF\", expected an adapter's directory with " QR_LORA_CONFIG " and "
+                          QR_LORA_WEIGHTS ", or a GGUF file", f->weights);
+    int rc = qr_gguf_open(&g, f->weights_bytes.data, f->weights_bytes.n, f->weights, err);
     if (rc)
         return rc;
     f->config_text = copy_of("", 0); /* in the hash */
-    take_map(f, (struct qr_map_file){.data = f->weights_bytes.data, .n_bytes = f->weights_bytes.n});
+    f->is_gguf = f->any_rank = true;
+    f->rank = 1;
+    f->st = qr_tensor_files_new();
+    const int32_t shard = qr_tensor_files_add(f->st, f->weights, strlen(f->weights));
+    f->st->shard[shard].map = (struct qr_map_file){.data = f->weights_bytes.data, .n_bytes = f->weights_bytes.n};
     f->st->borrowed = true;
-    rc = take_gguf(f, g, err);
+    rc = qr_lora_gguf_read(&f->gguf, f->st, g, err);
+    f->alpha = f->gguf.alpha;
+    f->used = qr_alloc((size_t)qr_tensor_files_count(f->st) + 1, sizeof *f->used);
     qr_gguf_close(g);
-    return rc;
-}
-
-static int open_gguf_header(struct qr_lora_file *f, struct qr_err *err)
-{
-    struct qr_gguf_file file;
-    struct qr_map_file map;
-    int rc = qr_map_file_open(&map, f->weights, SIZE_MAX, err);
-    if (rc)
-        return rc;
-    rc = check_magic(f, map.data, map.n_bytes, err);
-    qr_map_file_close(&map);
-    rc = rc ? rc : qr_gguf_file_open(&file, f->weights, err);
-    if (rc)
-        return rc;
-    take_map(f, file.map);
-    rc = take_gguf(f, file.g, err);
-    qr_gguf_close(file.g);
     return rc;
 }
 
@@ -344,15 +315,6 @@ static int explain_weights(const char *dir, int rc, struct qr_err *err)
     if (rc != QR_E_NOT_FOUND || qr_path_join(path, dir, "adapter_model.bin", &other) != 0 || access(path, F_OK) != 0)
         return rc;
     return qr_err_set(err, QR_E_UNSUPPORTED, "%s: is pickle, which can run code and is never read: save the adapter as " QR_LORA_WEIGHTS, path);
-}
-
-static int open_directory_header(struct qr_lora_file *f, const char *dir, struct qr_err *err)
-{
-    int rc = open_config(f, dir, NULL, err);
-    rc = rc ? rc : explain_weights(dir, qr_safetensors_open(&f->st, f->weights, err), err);
-    if (rc == 0)
-        f->used = qr_alloc((size_t)qr_tensor_files_count(f->st) + 1, sizeof *f->used);
-    return rc;
 }
 
 static int set_path(struct qr_lora_file *f, const char *path, struct qr_err *err)
@@ -372,17 +334,6 @@ static int settle(struct qr_lora_file **out, struct qr_lora_file *f, int rc)
     else
         *out = f;
     return rc;
-}
-
-int qr_lora_file_open_header(struct qr_lora_file **out, const char *path, struct qr_err *err)
-{
-    QR_ASSERT(out != NULL && path != NULL);
-    QR_ASSERT(err != NULL);
-    struct qr_lora_file *f = qr_alloc(1, sizeof *f);
-    const bool file = is_file(path);
-    int rc = file ? set_path(f, path, err) : open_directory_header(f, path, err);
-    rc = rc || !file ? rc : open_gguf_header(f, err);
-    return settle(out, f, rc);
 }
 
 int qr_lora_file_open(struct qr_lora_file **out, const char *path, const char *root, size_t weights_max, struct qr_err *err)

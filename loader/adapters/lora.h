@@ -32,8 +32,6 @@ struct qr_lora_file; /* opaque */
  * weights_max: the most bytes of the file with the matrices. Errors: QR_E_NOT_FOUND, QR_E_IO, QR_E_DENIED (outside of root), QR_E_TOO_LARGE, QR_E_DAMAGED;
  * QR_E_UNSUPPORTED for kinds of adapters that are no such sum. */
 int qr_lora_file_open(struct qr_lora_file **out, const char *path, const char *root, size_t weights_max, struct qr_err *err);
-/* What a check of names, types and shapes needs, for adapters that are read later: of the file with the matrices only the header is read. */
-int qr_lora_file_open_header(struct qr_lora_file **out, const char *path, struct qr_err *err);
 /* The same of bytes that are copied. */
 int qr_lora_file_open_memory(struct qr_lora_file **out, const void *config, size_t n_config, const void *weights, size_t n_weights, struct qr_err *err);
 void qr_lora_file_close(struct qr_lora_file *f); /* NULL is fine */
@@ -45,10 +43,10 @@ int qr_lora_file_fit(struct qr_lora_file *f, const struct qr_model_config *c, bo
 
 /* The largest rank. */
 int32_t qr_lora_file_rank(const struct qr_lora_file *f);
-/* A number that says which adapters these are: two of the same have the same bytes in both files. Not of one that was opened by its header. */
+/* A number that says which adapters these are: two of the same have the same bytes in both files. */
 struct qr_hash128 qr_lora_file_hash(const struct qr_lora_file *f);
 
-/* What it says of itself, for whoever asks without a model. */
+/* What the file says of itself, without a model. */
 struct qr_lora_about {
     const char *arch;                 /* borrowed: of a GGUF file; NULL: the settings of a directory, which say no architecture */
     const char *base;                 /* borrowed: the model that a directory's settings name, "" where they name none; NULL: a GGUF file */
@@ -78,7 +76,7 @@ int qr_lora_file_find(struct qr_lora_file *f, struct qr_lora_pair *out, const ch
 /* Rows [first, first + n) of a pair's tensor as f32. */
 void qr_lora_file_decode(const struct qr_lora_file *f, const struct qr_stored_tensor *t, float *dst, int64_t first, int64_t n);
 
-/* Every tensor has been found by somebody, and there is one. QR_E_DAMAGED names one that was not. */
+/* Every tensor was found by qr_lora_file_find, and there is one. QR_E_DAMAGED names one that was not. */
 int qr_lora_file_check_used(const struct qr_lora_file *f, const char *base, struct qr_err *err);
 
 #endif

@@ -7,17 +7,13 @@
 
 #include "base/assert.h"
 #include "base/utf8.h"
+#include "base/mem.h"
 #include "loader/config/hf_config.h"
 #include "loader/adapters/lora.h"
 
 #define A ".lora_a"
 #define B ".lora_b"
 #define WEIGHT ".weight"
-
-static bool is(struct qr_gguf_text t, const char *s)
-{
-    return t.n == strlen(s) && memcmp(t.at, s, (size_t)t.n) == 0;
-}
 
 /* ---- keys ---- */
 
@@ -27,7 +23,7 @@ static int expect_text(const struct qr_gguf *g, const char *key, const char *wan
     struct qr_gguf_text t = {.at = "", .n = 0};
     bool found;
     int rc = qr_gguf_string(g, key, &t, &found, err);
-    if (rc || (found && is(t, want)))
+    if (rc || (found && qr_gguf_text_is(t, want)))
         return rc;
     if (!found)
         return qr_err_set(err, QR_E_DAMAGED, "key %s is missing, expected \"%s\" in an adapter's file", key, want);

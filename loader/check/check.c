@@ -1,3 +1,9 @@
+/* check.c - `quire check`: every reader of a model is run over its files, and what each found is collected.
+ *
+ * A problem does not end the check: readers that do not depend on what failed still run, and two readers that say the same
+ * are one problem. Hashes are taken in one pass, of which a few MiB are mapped at a time.
+ * Guarantee: nothing is computed or packed; a model without problems opens on this machine.
+ * Thread: the caller's. */
 #include "loader/check/check.h"
 
 #include <stdio.h>
@@ -137,7 +143,7 @@ static void examine_adapter(struct qr_check_report *r)
     int rc = qr_path_join(path, r->path, QR_LORA_WEIGHTS, slot(r));
     rc = rc ? rc : qr_safetensors_open(&r->files, path, slot(r));
     note(r, rc);
-    rc = qr_lora_file_open_header(&r->adapter, r->path, slot(r));
+    rc = qr_lora_file_open(&r->adapter, r->path, NULL, SIZE_MAX, slot(r));
     note(r, rc ? rc : qr_lora_file_check_alone(r->adapter, slot(r)));
     if (r->files)
         sum_up(r);
@@ -163,7 +169,7 @@ static void examine(struct qr_check_report *r)
     r->is_adapter = qr_source_gguf(r->source) && qr_gguf_is_adapter(qr_source_gguf(r->source));
     r->is_model = !r->is_adapter && ((stat(r->path, &st) == 0 && S_ISDIR(st.st_mode)) || qr_source_gguf(r->source));
     if (r->is_adapter)
-        note(r, qr_lora_file_open_header(&r->adapter, qr_source_gguf_path(r->source), slot(r)));
+        note(r, qr_lora_file_open(&r->adapter, qr_source_gguf_path(r->source), NULL, SIZE_MAX, slot(r)));
     if (r->is_model) {
         rc = qr_model_config_from(&r->config, r->source, slot(r));
         r->has_config = rc == 0;

@@ -9,7 +9,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 
-/* What the readers of tokenizer and chat template found, which the loader does not know; zeros: nobody looked. */
+/* What the readers of tokenizer and chat template found, which the loader does not know; zeros: they did not run. */
 struct qr_check_tokenizer {
     bool chat;          /* there is a chat template */
     int32_t n_ids;      /* the largest id and one; 0: there is none that can be read */

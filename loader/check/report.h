@@ -26,19 +26,19 @@ struct qr_check_report {
     bool is_adapter;                       /* a GGUF file that says so, or a directory with an adapter's settings */
     struct qr_model_config config;
     struct qr_source *source;              /* owned; NULL when it could not be read */
-    struct qr_tensor_files *files;         /* owned; likewise */
+    struct qr_tensor_files *files;         /* owned; NULL: not read */
     struct qr_other_files other;
     struct qr_err problem[QR_CHECK_PROBLEMS_MAX];
     int32_t n_problems;
     bool generates;                        /* nothing is wrong but with what a server alone needs */
     enum qr_dtype compute;                 /* when nothing is wrong and it is a model */
-    char kernels[32];                      /* likewise: of which level */
-    size_t weight_bytes[QR_DTYPE_COUNT];   /* likewise: weights, with the embedding's rows, as `compute` and as each of qr_check_formats, on this machine */
-    size_t kv_token_bytes;                 /* likewise: cached keys and values of a token */
+    char kernels[32];                      /* the instruction-set level */
+    size_t weight_bytes[QR_DTYPE_COUNT];   /* weights, with the embedding's rows, as `compute` and as each of qr_check_formats, on this machine */
+    size_t kv_token_bytes;                 /* cached keys and values of a token */
     int32_t n_unused;
     const char *first_unused;
     uint64_t n_parameters, n_bytes;
-    uint64_t *tensor_hash, *file_hash;     /* owned; NULL when not asked for */
+    uint64_t *tensor_hash, *file_hash;     /* owned; NULL: not wanted */
 };
 
 void qr_check_text(struct qr_buf *out, const struct qr_check_report *r);

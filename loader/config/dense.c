@@ -35,7 +35,7 @@ static int read_activation(bool *tanh, const char *dir, const struct qr_json *co
     return qr_err_set(err, QR_E_UNSUPPORTED, "%s/config.json: the activation_function %.80s is not computed here, expected Identity or Tanh", dir, text);
 }
 
-/* Stages of later versions may read and write other vectors of a text than the one that is asked for, and add what they were given. */
+/* Stages of later versions may read and write other vectors of a text than the pooled one, and add what they were given. */
 static int check_kind(const char *dir, const struct qr_json *config, struct qr_err *err)
 {
     static const char *const name[] = {"module_input_name", "module_output_name"};

@@ -103,17 +103,12 @@ const struct qr_gguf_tensor *qr_gguf_find_tensor(const struct qr_gguf_reader *r,
     return t;
 }
 
-static bool is(struct qr_gguf_text t, const char *s)
-{
-    return t.n == strlen(s) && memcmp(t.at, s, (size_t)t.n) == 0;
-}
-
 /* Files of one name may be of several families: which of them, that the model has experts says. */
 static void set_family(struct qr_gguf_reader *r, enum qr_arch arch)
 {
     r->arch = qr_gguf_arch_name(arch);
     r->c->arch = arch;
-    qr_arch_names(arch, r->c->arch_name, r->c->model_type);
+    qr_arch_name(arch, r->c->arch_name);
 }
 
 static int read_arch(struct qr_gguf_reader *r)
@@ -130,18 +125,12 @@ static int read_arch(struct qr_gguf_reader *r)
         return qr_err_set(r->err, QR_E_DAMAGED, "key general.architecture is missing");
     snprintf(own, sizeof own, "%.*s", (int)(name.n < 40 ? name.n : 40), name.at);
     enum qr_arch arch;
-    if (qr_arch_find_gguf(&arch, own, false) && is(name, own)) {
+    if (qr_arch_find_gguf(&arch, own, false) && qr_gguf_text_is(name, own)) {
         set_family(r, arch);
         return 0;
     }
-    struct qr_buf known = {0};
-    const char *near = qr_gguf_arch_closest(own);
-    qr_gguf_arch_list(&known);
-    rc = qr_err_set(r->err, QR_E_UNSUPPORTED, "key general.architecture is \"%s\"%s%s%s, expected one of %s", own,
-                    is(name, "clip") ? " (what a model that sees has beside its own file)" : "",
-                    near ? "; the closest that is supported is " : "", near ? near : "", known.data);
-    qr_buf_release(&known);
-    return rc;
+    return qr_arch_refuse(r->err, "key general.architecture", own,
+                          qr_gguf_text_is(name, "clip") ? " (what a model that sees has beside its own file)" : "", true);
 }
 
 static int read_sizes(const struct qr_gguf_reader *r)
@@ -193,7 +182,7 @@ static int find_ends(const struct qr_gguf_reader *r)
     if (!tokens || !types)
         return (int)r->err->code;
     const uint8_t *at = tokens->data;
-    for (uint64_t i = 0; i < tokens->count && i < types->count; i++) { /* a hundred thousand, of which few are looked at */
+    for (uint64_t i = 0; i < tokens->count && i < types->count; i++) { /* a hundred thousand, of which few are control tokens */
         int32_t type;
         uint64_t n;
         memcpy(&type, types->data + i * sizeof type, sizeof type);
@@ -201,7 +190,7 @@ static int find_ends(const struct qr_gguf_reader *r)
         const struct qr_gguf_text t = {.at = (const char *)at + sizeof n, .n = n};
         at += sizeof n + n;
         for (int k = 0; type == TOKEN_CONTROL && k < QR_COUNT(ends); k++)
-            if (is(t, ends[k]))
+            if (qr_gguf_text_is(t, ends[k]))
                 add_end(r->c, (int64_t)i);
     }
     return 0;
@@ -219,7 +208,7 @@ static int read_vocab(const struct qr_gguf_reader *r)
     c->n_vocab = (int32_t)t->dim[1];
     c->stored = t->type == QR_GGUF_T_F32 ? QR_F32 : t->type == QR_GGUF_T_F16 ? QR_F16 : QR_BF16;
     int rc = qr_gguf_string(r->g, "tokenizer.ggml.model", &model, NULL, r->err);
-    const bool pieces = is(model, "llama"); /* whose ids are Llama's where a file does not say */
+    const bool pieces = qr_gguf_text_is(model, "llama"); /* whose ids are Llama's where a file does not say */
     int64_t id = pieces ? 1 : -1;
     rc = rc ? rc : qr_gguf_int(r->g, "tokenizer.ggml.bos_token_id", INT64_MIN, INT64_MAX, &id, NULL, r->err);
     c->bos_id = id >= 0 && id < c->n_vocab ? (int32_t)id : -1;
@@ -451,16 +440,16 @@ static int read_rope(const struct qr_gguf_reader *r)
         type = (struct qr_gguf_text){.at = "linear", .n = 6};
     if (has(r, "rope_factors_long.weight"))
         return read_long_rope(r);
-    if (is(type, "none") || (is(type, "linear") && (factor == 0 || factor == 1)))
+    if (qr_gguf_text_is(type, "none") || (qr_gguf_text_is(type, "linear") && (factor == 0 || factor == 1)))
         return read_divisors(r);
     if (has(r, "rope_freqs.weight"))
         return qr_err_set(r->err, QR_E_UNSUPPORTED, "tensor rope_freqs.weight beside rope.scaling.type \"%.*s\"; expected one of the two",
                           (int)(type.n < 40 ? type.n : 40), type.at);
-    if (!is(type, "linear") && !is(type, "yarn"))
+    if (!qr_gguf_text_is(type, "linear") && !qr_gguf_text_is(type, "yarn"))
         return qr_err_set(r->err, QR_E_UNSUPPORTED, "key %s is \"%.*s\", expected none, linear or yarn", key, (int)(type.n < 40 ? type.n : 40), type.at);
-    rope->type = is(type, "yarn") ? QR_ROPE_YARN : QR_ROPE_LINEAR;
+    rope->type = qr_gguf_text_is(type, "yarn") ? QR_ROPE_YARN : QR_ROPE_LINEAR;
     rope->factor = factor > 0 ? factor : 1;
-    return is(type, "yarn") ? read_yarn(r) : 0;
+    return qr_gguf_text_is(type, "yarn") ? read_yarn(r) : 0;
 }
 
 /* What a model is its tensors say, too, and those of one that was split may all be in later parts. */
@@ -527,12 +516,5 @@ int qr_model_config_from(struct qr_model_config *out, const struct qr_source *so
 
 int qr_model_config_read(struct qr_model_config *out, const char *model, struct qr_err *err)
 {
-    QR_ASSERT(out != NULL && model != NULL);
-    struct qr_source *source;
-    int rc = qr_source_open(&source, model, err);
-    if (rc)
-        return rc;
-    rc = qr_model_config_from(out, source, err);
-    qr_source_unref(source);
-    return rc;
+    return qr_model_config_read_text(out, NULL, model, err);
 }

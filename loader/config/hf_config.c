@@ -40,17 +40,12 @@ static int read_arch(const struct qr_hf_obj *o, struct qr_model_config *c)
         return qr_err_set(o->err, QR_E_DAMAGED, "%s: %s is missing, expected the name of an architecture", o->file, key);
     const char *found = qr_json_str(name, NULL);
     if (qr_arch_find(&c->arch, found, by_type, &c->headless, type_name)) {
-        qr_arch_names(c->arch, c->arch_name, c->model_type);
         memcpy(c->arch_name, type_name, sizeof type_name);
         return 0;
     }
-    struct qr_buf known = {0};
-    const char *near = qr_arch_closest(found);
-    qr_arch_list(&known);
-    int rc = qr_err_set(o->err, QR_E_UNSUPPORTED, "%s: %s is \"%.80s\"%s%s%s, expected one of %s", o->file, key, found,
-                        strcasestr(found, "bert") ? " (an encoder)" : "", near ? "; the closest that is supported is " : "", near ? near : "", known.data);
-    qr_buf_release(&known);
-    return rc;
+    char where[64];
+    snprintf(where, sizeof where, "%s: %s", o->file, key);
+    return qr_arch_refuse(o->err, where, found, strcasestr(found, "bert") ? " (an encoder)" : "", false);
 }
 
 /* ---- sizes ---- */

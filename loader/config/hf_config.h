@@ -37,7 +37,8 @@ void qr_hf_config_write(struct qr_buf *out, const struct qr_model_config *c);
  * types, sizes and ids that c has otherwise are replaced, quantization_config and auto_map are left out. A pad_token_id is an id of the model's, or null. */
 int qr_hf_config_write_kept(struct qr_buf *out, const struct qr_model_config *c, const char *source, struct qr_err *err);
 
-/* Appends the config.json of a model's directory; nothing for a GGUF file. The second reads it as qr_model_config_read does, too. */
+/* Appends the config.json of a model's directory; nothing for a GGUF file. The second, whose text may be NULL, reads it as
+ * qr_model_config_read does, too. */
 int qr_hf_config_text(struct qr_buf *out, const struct qr_source *source, struct qr_err *err);
 int qr_model_config_read_text(struct qr_model_config *out, struct qr_buf *text, const char *model, struct qr_err *err);
 

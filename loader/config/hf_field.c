@@ -1,5 +1,7 @@
 #include "loader/config/hf_field.h"
 
+#include <stdio.h>
+
 #include "base/assert.h"
 
 static const struct qr_json *find(const struct qr_hf_obj *o, const char *key)
@@ -10,9 +12,11 @@ static const struct qr_json *find(const struct qr_hf_obj *o, const char *key)
     return qr_json_is_null(v) ? NULL : v;
 }
 
-/* The value as it was written, shortened for a message. */
-static int fail_value(const struct qr_hf_obj *o, const char *key, const struct qr_json *v, const char *expected)
+/* The value as it was written, shortened. */
+int qr_hf_wrong_type(const struct qr_hf_obj *o, const char *key, const struct qr_json *v, const char *expected)
 {
+    QR_ASSERT(o != NULL && key != NULL);
+    QR_ASSERT(v != NULL && expected != NULL);
     struct qr_buf text = {0};
     qr_json_print(&text, v);
     int rc = qr_err_set(o->err, QR_E_DAMAGED, "%s: %s%s is %.60s%s, expected %s", o->file, o->prefix, key, text.data,
@@ -21,22 +25,11 @@ static int fail_value(const struct qr_hf_obj *o, const char *key, const struct q
     return rc;
 }
 
-int qr_hf_wrong_type(const struct qr_hf_obj *o, const char *key, const struct qr_json *v, const char *expected)
-{
-    QR_ASSERT(o != NULL && key != NULL);
-    QR_ASSERT(v != NULL && expected != NULL);
-    return fail_value(o, key, v, expected);
-}
-
 int qr_hf_bad_value(const struct qr_hf_obj *o, const char *key, const struct qr_json *v, const char *expected, int64_t bound)
 {
-    QR_ASSERT(o != NULL && key != NULL);
-    QR_ASSERT(v != NULL && expected != NULL);
-    struct qr_buf text = {0};
-    qr_buf_printf(&text, "%s %lld", expected, (long long)bound);
-    int rc = fail_value(o, key, v, text.data);
-    qr_buf_release(&text);
-    return rc;
+    char text[100];
+    snprintf(text, sizeof text, "%.60s %lld", expected, (long long)bound);
+    return qr_hf_wrong_type(o, key, v, text);
 }
 
 int qr_hf_i32(const struct qr_hf_obj *o, const char *key, int32_t min, int32_t max, int32_t *out)
@@ -49,11 +42,9 @@ int qr_hf_i32(const struct qr_hf_obj *o, const char *key, int32_t min, int32_t m
         *out = (int32_t)i;
         return 0;
     }
-    struct qr_buf text = {0};
-    qr_buf_printf(&text, "a whole number from %d to %d", min, max);
-    int rc = fail_value(o, key, v, text.data);
-    qr_buf_release(&text);
-    return rc;
+    char text[100];
+    snprintf(text, sizeof text, "a whole number from %d to %d", min, max);
+    return qr_hf_wrong_type(o, key, v, text);
 }
 
 int qr_hf_f64(const struct qr_hf_obj *o, const char *key, double min, double max, double *out)
@@ -65,11 +56,9 @@ int qr_hf_f64(const struct qr_hf_obj *o, const char *key, double min, double max
         *out = qr_json_f64(v);
         return 0;
     }
-    struct qr_buf text = {0};
-    qr_buf_printf(&text, "a number from %g to %g", min, max);
-    int rc = fail_value(o, key, v, text.data);
-    qr_buf_release(&text);
-    return rc;
+    char text[100];
+    snprintf(text, sizeof text, "a number from %g to %g", min, max);
+    return qr_hf_wrong_type(o, key, v, text);
 }
 
 int qr_hf_sampling(const struct qr_hf_obj *o, struct qr_sampling_default gen[QR_P_N])
@@ -100,7 +89,7 @@ int qr_hf_bool(const struct qr_hf_obj *o, const char *key, bool *out)
 {
     const struct qr_json *v = find(o, key);
     if (v && qr_json_type(v) != QR_JSON_T_BOOL)
-        return fail_value(o, key, v, "true or false");
+        return qr_hf_wrong_type(o, key, v, "true or false");
     if (v)
         *out = qr_json_bool(v);
     return 0;
@@ -110,7 +99,7 @@ int qr_hf_str(const struct qr_hf_obj *o, const char *key, const char **out)
 {
     const struct qr_json *v = find(o, key);
     if (v && qr_json_type(v) != QR_JSON_T_STRING)
-        return fail_value(o, key, v, "a string");
+        return qr_hf_wrong_type(o, key, v, "a string");
     if (v)
         *out = qr_json_str(v, NULL);
     return 0;

@@ -130,14 +130,14 @@ int qr_hf_config_text(struct qr_buf *out, const struct qr_source *source, struct
 
 int qr_model_config_read_text(struct qr_model_config *out, struct qr_buf *text, const char *model, struct qr_err *err)
 {
-    QR_ASSERT(out != NULL && text != NULL);
+    QR_ASSERT(out != NULL);
     QR_ASSERT(model != NULL && err != NULL);
     struct qr_source *source;
     int rc = qr_source_open(&source, model, err);
     if (rc)
         return rc;
     rc = qr_model_config_from(out, source, err);
-    rc = rc ? rc : qr_hf_config_text(text, source, err);
+    rc = rc || !text ? rc : qr_hf_config_text(text, source, err);
     qr_source_unref(source);
     return rc;
 }

@@ -114,7 +114,7 @@ static int check_format(const struct qr_hf_obj *o)
                                               AS_IT_WAS);
 }
 
-/* One of compressed-tensors' groups of modules. What it says of activations is not looked at: they are not quantized here, which is nearer to the model that
+/* One of compressed-tensors' groups of modules. What it says of activations is ignored: they are not quantized here, which is nearer to the model that
  * was quantized. */
 static int read_module_group(const struct qr_hf_obj *o, struct qr_quant_scheme *s)
 {

@@ -1,3 +1,9 @@
+/* pooling.c - how rows become an embedding: modules.json and what it names, or a GGUF key, as one struct.
+ *
+ * A stage that is not computed here ends embeddings with a note in place of an error, because text can be served all the
+ * same. A way of pooling that was chosen on the command line stands against what the files say.
+ * Guarantee: no path that modules.json names leads out of the model's directory.
+ * Thread: any; qr_pooling_finish only reads. */
 #include "loader/config/pooling.h"
 
 #include <math.h>
@@ -143,15 +149,6 @@ static int check_dense(const struct qr_pooling_config *out, const struct qr_sour
                       c.n_embd);
 }
 
-/* DIR/modules.json; NULL where it is not there. */
-static int open_modules(struct qr_json **out, const char *dir, struct qr_err *err)
-{
-    char path[4096];
-    snprintf(path, sizeof path, "%s/modules.json", dir);
-    *out = NULL;
-    return access(path, F_OK) == 0 ? read_json(out, path, err) : 0;
-}
-
 /* An object of the directory; NULL where it is not there. */
 static int open_beside(struct qr_json **out, char path[4096], const char *dir, const char *name, struct qr_err *err)
 {
@@ -219,7 +216,7 @@ static int read_all(struct qr_pooling_config *out, const struct qr_source *sourc
     return rc ? rc : check_dense(out, source, err);
 }
 
-/* A stage that cannot be computed ends embeddings, unless a way of pooling is asked for: then it is left out, and so are those of type Dense. */
+/* A stage that cannot be computed ends embeddings, unless a way of pooling was chosen: then it is left out, and so are those of type Dense. */
 static int read_modules(struct qr_pooling_config *out, const struct qr_source *source, enum qr_pooling wanted, const struct qr_json *modules,
                         struct qr_err *err)
 {
@@ -243,7 +240,8 @@ static int read_modules(struct qr_pooling_config *out, const struct qr_source *s
 static int read_directory(struct qr_pooling_config *out, const struct qr_source *source, enum qr_pooling wanted, struct qr_err *err)
 {
     struct qr_json *modules;
-    int rc = open_modules(&modules, qr_source_model(source), err);
+    char path[4096];
+    int rc = open_beside(&modules, path, qr_source_model(source), "modules.json", err);
     if (rc || !modules)
         return rc;
     rc = read_modules(out, source, wanted, modules, err);
@@ -354,9 +352,10 @@ bool qr_pooling_finish(const struct qr_pooling_config *p, float *out, int32_t n,
 int qr_pooling_stages(const char *dir, int (*each)(void *user, const char *path, struct qr_err *err), void *user, struct qr_err *err)
 {
     struct qr_json *modules;
+    char path[4096];
     QR_ASSERT(dir != NULL && each != NULL);
     QR_ASSERT(err != NULL);
-    int rc = open_modules(&modules, dir, err);
+    int rc = open_beside(&modules, path, dir, "modules.json", err);
     if (rc || !modules)
         return rc;
     for (const struct qr_json *m = qr_json_type(modules) == QR_JSON_T_ARRAY ? qr_json_first(modules) : NULL; m && rc == 0; m = qr_json_after(m)) {

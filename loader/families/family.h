@@ -44,7 +44,8 @@ struct qr_family_experts {
     bool normalize_field;
     bool normalized_in_gguf;         /* they do in GGUF files that do not say it, and in a small model */
     bool layers_differ;              /* decoder_sparse_step and mlp_only_layers */
-    /* "block_sparse_moe.experts", "w1", ...: the names of an expert's matrices, of which GGUF files have stacks. */
+    /* The names of an expert's matrices, of which GGUF files have stacks: "block_sparse_moe.experts", "w1", ...; NULL:
+     * "mlp.experts", "gate_proj", "up_proj", "down_proj". */
     const char *stem, *gate, *up, *down;
 };
 
@@ -113,9 +114,9 @@ struct qr_family {
 QR_FAMILIES(QR_FAMILY_ROW)
 
 /* The family's names of fields, the usual ones filled in; and the experts' names that one tensor of a GGUF file
- * stands for: "ffn_gate_exps" -> gate. */
+ * stands for: "ffn_gate_exps" -> gate, NULL: it is no stack of experts. */
 struct qr_family_fields qr_family_fields(const struct qr_family *f);
-const char *qr_family_expert_name(const struct qr_family *f, const char *gguf_stem);
+const char *qr_family_expert_name(const struct qr_family *f, const char *gguf_stem, const char **stem);
 
 /* Copies what the row says of the computation, in whatever files a model is. */
 void qr_family_flags(struct qr_model_config *c, const struct qr_family *f);

@@ -19,9 +19,7 @@ const struct qr_weight_row qr_gemma2_rows[] = {
 };
 
 const struct qr_family_rename qr_gemma2_gguf_names[] = {
-    {"post_attention_norm", "post_attention_layernorm"},
     {"ffn_norm", "pre_feedforward_layernorm"},
-    {"post_ffw_norm", "post_feedforward_layernorm"},
     {NULL, NULL},
 };
 
@@ -105,8 +103,7 @@ const struct qr_family qr_family_gemma2 = {
     .scaled_embedding = true,
     .attn_softcap = 50,
     .logits_softcap = 30,
-    .qkv_bias_field = "attention_bias",
-    .out_bias_field = "attention_bias",
+    ATTENTION_BIAS,
     .window = 4096,
     .window_every = 2,
     .window_layers = QR_WINDOW_LISTED,

@@ -28,15 +28,10 @@ static const struct qr_family_experts experts = {
     .n_experts = 128,
     .n_used = 4,
     .normalized_in_gguf = true,
-    .stem = "mlp.experts",
-    .gate = "gate_proj",
-    .up = "up_proj",
-    .down = "down_proj",
 };
 
 static const struct qr_family_rename gguf_names[] = {
     {"attn_sinks.weight", "self_attn.sinks"},
-    {"post_attention_norm", "post_attention_layernorm"},
     {"ffn_gate_inp", "mlp.router"},
     {NULL, NULL},
 };
@@ -89,8 +84,7 @@ const struct qr_family qr_family_gpt_oss = {
     .clamp = {.limit = 7, .alpha = 1.702f},
     .sinks = true,
     .qkv_bias = true,
-    .qkv_bias_field = "attention_bias",
-    .out_bias_field = "attention_bias",
+    ATTENTION_BIAS,
     .window = 128,
     .window_every = WINDOW_EVERY,
     .window_layers = QR_WINDOW_LISTED,

@@ -48,8 +48,7 @@ static void make_small(struct qr_model_config *c)
 const struct qr_family qr_family_granite = {
     .name = {{"GraniteForCausalLM", "granite"}},
     .usual = {.ctx_max = 2048},
-    .qkv_bias_field = "attention_bias",
-    .out_bias_field = "attention_bias",
+    ATTENTION_BIAS,
     .mlp_bias_field = "mlp_bias",
     .weights = qr_llama_rows,
     .gguf = "granite",

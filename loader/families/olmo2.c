@@ -14,12 +14,6 @@ const struct qr_weight_row qr_olmo2_rows[] = {
     HEAD_ROWS,
 };
 
-const struct qr_family_rename qr_olmo2_gguf_names[] = {
-    {"post_attention_norm", "post_attention_layernorm"},
-    {"post_ffw_norm", "post_feedforward_layernorm"},
-    {NULL, NULL},
-};
-
 /* One with a window is an OLMo 3. */
 static int read_gguf(const struct qr_gguf_reader *r)
 {
@@ -32,10 +26,8 @@ const struct qr_family qr_family_olmo2 = {
     .post_norms = true,
     .qk_norm = true,
     .qk_norm_rows = true,
-    .qkv_bias_field = "attention_bias",
-    .out_bias_field = "attention_bias",
+    ATTENTION_BIAS,
     .weights = qr_olmo2_rows,
     .gguf = "olmo2",
-    .gguf_names = qr_olmo2_gguf_names,
     .read_gguf = read_gguf,
 };

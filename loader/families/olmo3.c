@@ -21,7 +21,7 @@ int qr_olmo3_read_gguf(const struct qr_gguf_reader *r)
 {
     struct qr_model_config *c = r->c;
     c->arch = QR_ARCH_OLMO3;
-    qr_arch_names(c->arch, c->arch_name, c->model_type);
+    qr_arch_name(c->arch, c->arch_name);
     c->local_theta = c->rope.theta;
     int rc = qr_gguf_read_real(r, "rope.freq_base_swa", 2, 1e15, &c->local_theta);
     rc = rc ? rc : qr_gguf_read_windows(r, WINDOW_EVERY);
@@ -43,15 +43,13 @@ const struct qr_family qr_family_olmo3 = {
     .post_norms = true,
     .qk_norm = true,
     .qk_norm_rows = true,
-    .qkv_bias_field = "attention_bias",
-    .out_bias_field = "attention_bias",
+    ATTENTION_BIAS,
     .window = 4096,
     .window_every = WINDOW_EVERY,
     .window_layers = QR_WINDOW_LISTED,
     .local_theta = QR_LOCAL_UNSCALED,
     .weights = qr_olmo2_rows,
     .gguf = "olmo2",
-    .gguf_names = qr_olmo2_gguf_names,
     .read_hf = read_hf,
     .make_small = make_small,
 };

@@ -25,10 +25,6 @@ static const struct qr_family_experts experts = {
     .n_ffn_shared = 5632,
     .normalize_field = true,
     .layers_differ = true,
-    .stem = "mlp.experts",
-    .gate = "gate_proj",
-    .up = "up_proj",
-    .down = "down_proj",
 };
 
 static const struct qr_family_rename gguf_names[] = {

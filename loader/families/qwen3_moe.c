@@ -10,10 +10,6 @@ static const struct qr_family_experts experts = {
     .normalize_field = true,
     .normalized_in_gguf = true,
     .layers_differ = true,
-    .stem = "mlp.experts",
-    .gate = "gate_proj",
-    .up = "up_proj",
-    .down = "down_proj",
 };
 
 static const struct qr_family_rename gguf_names[] = {{"ffn_gate_inp", "mlp.gate"}, {NULL, NULL}};
@@ -22,8 +18,7 @@ const struct qr_family qr_family_qwen3_moe = {
     .name = {{"Qwen3MoeForCausalLM", "qwen3_moe"}},
     .usual = {.n_kv_heads = 4, .head_dim = 128, .ctx_max = 32768},
     .qk_norm = true,
-    .qkv_bias_field = "attention_bias",
-    .out_bias_field = "attention_bias",
+    ATTENTION_BIAS,
     .window = 4096,
     .window_switched = true,
     .experts = &experts,

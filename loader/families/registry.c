@@ -1,3 +1,8 @@
+/* registry.c - finding a family by the names that files have, and naming one in files.
+ *
+ * A family's number is its place in registry.h's list; several families share a name in GGUF files.
+ * Guarantee: of families with one GGUF name, the one that has experts, or has none, as the file does.
+ * Thread: any; rows are constants. */
 #include "loader/families/registry.h"
 
 #include <math.h>
@@ -10,7 +15,7 @@
 #include "loader/families/family.h"
 
 #define N_NAMES 2
-#define CLOSEST_MAX (N_NAMES * QR_ARCH_COUNT)
+#define NAMES_MAX (N_NAMES * QR_ARCH_COUNT)
 
 #define ROW_OF(NUMBER, file) &qr_family_##file,
 static const struct qr_family *const families[] = {QR_FAMILIES(ROW_OF)};
@@ -24,13 +29,10 @@ const struct qr_family *qr_family_of(enum qr_arch arch)
 
 /* ---- Hugging Face ---- */
 
-void qr_arch_names(enum qr_arch arch, char arch_name[64], char model_type[32])
+void qr_arch_name(enum qr_arch arch, char text[64])
 {
-    QR_ASSERT(arch_name != NULL);
-    QR_ASSERT(model_type != NULL);
-    const struct qr_family *f = qr_family_of(arch);
-    snprintf(arch_name, 64, "%s", f->name[0].architecture);
-    snprintf(model_type, 32, "%s", f->name[0].model_type);
+    QR_ASSERT(text != NULL);
+    snprintf(text, 64, "%s", qr_family_of(arch)->name[0].architecture);
 }
 
 /* The family in a name: "Qwen3" of "Qwen3ForCausalLM". */
@@ -89,37 +91,42 @@ enum qr_arch qr_arch_of_type(const char *model_type)
     return arch;
 }
 
-void qr_arch_list(struct qr_buf *out)
+/* Names of config.json, or of GGUF files, each once. Returns how many. */
+static int32_t list_names(const char *name[NAMES_MAX], bool gguf)
 {
-    QR_ASSERT(out != NULL);
-    for (int a = 0; a < QR_ARCH_COUNT; a++)
-        for (int i = 0; i < N_NAMES && families[a]->name[i].architecture; i++)
-            qr_buf_printf(out, "%s%s", a + i ? ", " : "", families[a]->name[i].architecture);
-}
-
-/* One of n names that is spelt nearly like `name`, or begins it; -1: none. */
-static int32_t closest(const char *name, const char *const *known, int32_t n)
-{
-    const char *near = qr_nearest(name, known, n);
-    for (int32_t i = 0; i < n; i++)
-        if (near ? known[i] == near : strncmp(name, known[i], strlen(known[i])) == 0)
-            return i;
-    return -1;
-}
-
-const char *qr_arch_closest(const char *found)
-{
-    char stem[CLOSEST_MAX][64], own[64];
-    const char *known[CLOSEST_MAX], *name[CLOSEST_MAX];
     int32_t n = 0;
-    QR_ASSERT(found != NULL);
     for (int a = 0; a < QR_ARCH_COUNT; a++)
-        for (int i = 0; i < N_NAMES && families[a]->name[i].architecture; i++, n++) {
-            name[n] = families[a]->name[i].architecture;
-            known[n] = stem_of(stem[n], name[n]);
+        for (int i = 0; i < N_NAMES; i++) {
+            const char *own = gguf ? families[a]->gguf : families[a]->name[i].architecture;
+            bool known = !own;
+            for (int32_t k = 0; k < n && !known; k++)
+                known = strcmp(name[k], own) == 0;
+            if (!known)
+                name[n++] = own;
         }
-    const int32_t near = closest(stem_of(own, found), known, n);
-    return near < 0 ? NULL : name[near];
+    return n;
+}
+
+int qr_arch_refuse(struct qr_err *err, const char *where, const char *found, const char *more, bool gguf)
+{
+    QR_ASSERT(err != NULL && where != NULL);
+    QR_ASSERT(found != NULL && more != NULL);
+    char stem[NAMES_MAX][64], own[64];
+    const char *known[NAMES_MAX], *name[NAMES_MAX], *near = NULL;
+    const int32_t n = list_names(name, gguf);
+    struct qr_buf all = {0};
+    for (int32_t i = 0; i < n; i++) {
+        known[i] = stem_of(stem[i], name[i]);
+        qr_buf_printf(&all, "%s%s", i ? ", " : "", name[i]);
+    }
+    const char *spelt = qr_nearest(stem_of(own, found), known, n);
+    for (int32_t i = 0; i < n && !near; i++)
+        if (spelt ? known[i] == spelt : strncmp(own, known[i], strlen(known[i])) == 0)
+            near = name[i];
+    qr_err_set(err, QR_E_UNSUPPORTED, "%s is \"%.80s\"%s%s%s, expected one of %s", where, found, more,
+               near ? "; the closest that is supported is " : "", near ? near : "", all.data);
+    qr_buf_release(&all);
+    return QR_E_UNSUPPORTED;
 }
 
 struct qr_family_fields qr_family_fields(const struct qr_family *f)
@@ -182,20 +189,6 @@ const struct qr_family *qr_family_in_gguf(const char *name)
     return qr_arch_find_gguf(&arch, name, true) ? families[arch] : NULL;
 }
 
-/* The names of GGUF files, each once. Returns how many. */
-static int32_t list_gguf(const char *name[QR_ARCH_COUNT])
-{
-    int32_t n = 0;
-    for (int a = 0; a < QR_ARCH_COUNT; a++) {
-        bool known = !families[a]->gguf;
-        for (int32_t i = 0; i < n && !known; i++)
-            known = strcmp(name[i], families[a]->gguf) == 0;
-        if (!known)
-            name[n++] = families[a]->gguf;
-    }
-    return n;
-}
-
 const char *qr_gguf_arch_name(enum qr_arch arch)
 {
     const char *name = qr_family_of(arch)->gguf;
@@ -203,31 +196,16 @@ const char *qr_gguf_arch_name(enum qr_arch arch)
     return name;
 }
 
-void qr_gguf_arch_list(struct qr_buf *out)
-{
-    const char *name[QR_ARCH_COUNT];
-    QR_ASSERT(out != NULL);
-    const int32_t n = list_gguf(name);
-    for (int32_t i = 0; i < n; i++)
-        qr_buf_printf(out, "%s%s", i ? ", " : "", name[i]);
-}
-
-const char *qr_gguf_arch_closest(const char *found)
-{
-    const char *name[QR_ARCH_COUNT];
-    QR_ASSERT(found != NULL);
-    const int32_t near = closest(found, name, list_gguf(name));
-    return near < 0 ? NULL : name[near];
-}
-
-const char *qr_family_expert_name(const struct qr_family *f, const char *gguf_stem)
+const char *qr_family_expert_name(const struct qr_family *f, const char *gguf_stem, const char **stem)
 {
     QR_ASSERT(gguf_stem != NULL);
     const struct qr_family_experts *e = f ? f->experts : NULL;
-    const struct qr_family_rename names[] = {{"ffn_gate_exps", e ? e->gate : NULL}, {"ffn_up_exps", e ? e->up : NULL},
-                                             {"ffn_down_exps", e ? e->down : NULL}};
-    for (int i = 0; i < QR_COUNT(names); i++)
-        if (strcmp(names[i].from, gguf_stem) == 0)
-            return names[i].to;
-    return NULL;
+    if (!e)
+        return NULL;
+    *stem = e->stem ? e->stem : "mlp.experts";
+    if (strcmp(gguf_stem, "ffn_gate_exps") == 0)
+        return e->gate ? e->gate : "gate_proj";
+    if (strcmp(gguf_stem, "ffn_up_exps") == 0)
+        return e->up ? e->up : "up_proj";
+    return strcmp(gguf_stem, "ffn_down_exps") != 0 ? NULL : e->down ? e->down : "down_proj";
 }

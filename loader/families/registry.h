@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct qr_buf;
+struct qr_err;
 
 #define QR_FAMILIES(ROW) \
     ROW(LLAMA, llama) \
@@ -55,17 +55,12 @@ const struct qr_family *qr_family_in_gguf(const char *name);
 /* What GGUF files call an architecture: "llama" those of Mistral and Mixtral, too. */
 const char *qr_gguf_arch_name(enum qr_arch arch);
 
-/* "LlamaForCausalLM" and "llama"; and the same of a model that is published without a head: "LlamaModel". */
-void qr_arch_names(enum qr_arch arch, char arch_name[64], char model_type[32]);
+/* "LlamaForCausalLM"; and the same of a model that is published without a head: "LlamaModel". */
+void qr_arch_name(enum qr_arch arch, char text[64]);
 const char *qr_arch_headless_name(char text[64], enum qr_arch arch);
 
-/* Appends, for messages, "LlamaForCausalLM, MistralForCausalLM, ..." and "llama, qwen2, ...". */
-void qr_arch_list(struct qr_buf *out);
-void qr_gguf_arch_list(struct qr_buf *out);
-
-/* The architecture, and the name in GGUF files, that is most like `found`: spelt nearly so, or its beginning; NULL
- * when none is. */
-const char *qr_arch_closest(const char *found);
-const char *qr_gguf_arch_closest(const char *found);
+/* Fills err where `found`, which `where` names in a file, is no family's: with the name that is most like it (spelt nearly
+ * so, or its beginning) and all there are, of config.json or of GGUF files. `more` stands behind `found`. */
+int qr_arch_refuse(struct qr_err *err, const char *where, const char *found, const char *more, bool gguf);
 
 #endif

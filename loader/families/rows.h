@@ -10,6 +10,9 @@
 #include "loader/weight_table.h"
 #include "loader/weights.h"
 
+/* One field says whether q, k, v and the output have biases. */
+#define ATTENTION_BIAS .qkv_bias_field = "attention_bias", .out_bias_field = "attention_bias"
+
 #define LAYER(field) offsetof(struct qr_layer_weights, field)
 #define TOP(field) offsetof(struct qr_weights, field)
 #define P "model.layers.%d."
@@ -74,7 +77,7 @@
 /* Of families that differ from Llama in numbers and flags only, from Qwen2-MoE in how many experts there are, from
  * Gemma 2 and OLMo 2 in windows. */
 extern const struct qr_weight_row qr_llama_rows[], qr_qwen_moe_rows[], qr_gemma2_rows[], qr_olmo2_rows[];
-extern const struct qr_family_rename qr_gemma2_gguf_names[], qr_olmo2_gguf_names[];
+extern const struct qr_family_rename qr_gemma2_gguf_names[];
 
 /* Gemma 2's hooks, which are Gemma 3's, too: what differs is in their rows. */
 int qr_gemma2_read_hf(const struct qr_hf_obj *o, struct qr_model_config *c);

@@ -2,8 +2,6 @@
 #include "loader/families/family.h"
 #include "loader/families/rows.h"
 
-static const struct qr_family_rename gguf_names[] = {{"post_attention_norm", "post_attention_layernorm"}, {NULL, NULL}};
-
 const struct qr_family qr_family_seed_oss = {
     .name = {{"SeedOssForCausalLM", "seed_oss"}},
     .usual = {.n_kv_heads = 8, .head_dim = 128, .ctx_max = 524288},
@@ -13,5 +11,4 @@ const struct qr_family qr_family_seed_oss = {
     .mlp_bias_field = "mlp_bias",
     .weights = qr_llama_rows,
     .gguf = "seed_oss",
-    .gguf_names = gguf_names,
 };

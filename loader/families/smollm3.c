@@ -53,8 +53,7 @@ static int read_gguf(const struct qr_gguf_reader *r)
 const struct qr_family qr_family_smollm3 = {
     .name = {{"SmolLM3ForCausalLM", "smollm3"}},
     .usual = {.n_kv_heads = 4, .ctx_max = 32768, .theta = 2000000, .tied = true},
-    .qkv_bias_field = "attention_bias",
-    .out_bias_field = "attention_bias",
+    ATTENTION_BIAS,
     .mlp_bias_field = "mlp_bias",
     .window = QR_WINDOW_IF_NAMED,
     .window_switched = true,

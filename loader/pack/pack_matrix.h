@@ -31,10 +31,10 @@ struct qr_vector_change {
     float factor, offset;
 };
 
-/* Likewise some of a vector, or of rows, as f32 from dst on. */
+/* Some of a vector, or of rows, as f32 from dst on, by the next run. */
 void qr_packer_vector(struct qr_packer *p, float *dst, const struct qr_stored_tensor *t, const struct qr_span *part, const struct qr_vector_change *change);
 
-/* All that was asked for until now is there, unless a file could not be read: it has become shorter since it was opened, or its device fails. */
+/* Packs all that waits. A file that could not be read has become shorter since it was opened, or its disk fails. */
 void qr_packer_run(struct qr_packer *p);
 int32_t qr_packer_failed(const struct qr_packer *p); /* the file (qr_tensor_files_shard_name); -1: none. Requires that nothing waits */
 

@@ -1,3 +1,10 @@
+/* packed_cache.c - packed weights in a file, so that the next start maps what this one packed.
+ *
+ * A copy's name is made of the model's files and of what it was packed for; its header holds the whole key and a hash of all
+ * bytes. It is written beside its name, under a name with the writer's process id, and moved there when it is complete.
+ * Guarantee: a copy that is cut, damaged, older than its files or another program's is never used, and no failure here
+ * ends a start.
+ * Thread: the one that opens the model; bytes are hashed by the backend's pool. */
 #include "loader/pack/packed_cache.h"
 
 #include <dirent.h>
@@ -269,7 +276,7 @@ static int write_copy(const struct qr_packed_key *key, const char *path, const v
     int rc = qr_file_out_open(&f, path, err);
     if (rc)
         return rc;
-    flock(f.fd, LOCK_EX | LOCK_NB); /* says that somebody is at it, also to whom our pid means nothing */
+    flock(f.fd, LOCK_EX | LOCK_NB); /* a process in another container sees the lock, to which our pid means nothing */
     if ((rc = qr_file_out_put(&f, header, sizeof header, err)) || (rc = qr_file_out_put(&f, region, n_bytes, err)))
         qr_file_out_abandon(&f);
     else

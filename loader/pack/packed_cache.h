@@ -34,8 +34,8 @@ void qr_packed_key_make(struct qr_packed_key *key, const char *dir, const struct
  * one (or are empty), and of those that are being written only what no living process has locked. Who has such a file mapped keeps it. */
 void qr_packed_tidy(const struct qr_packed_key *key);
 
-/* The region begins QR_PACKED_HEADER_BYTES behind out->data, which whoever called unmaps. False: there is none, or none that can be used. Read by all
- * threads. */
+/* The region begins QR_PACKED_HEADER_BYTES behind out->data; the caller unmaps it. False: there is none, or none that can be
+ * used. Read by all threads. */
 bool qr_packed_map(struct qr_map_file *out, const struct qr_packed_key *key, size_t n_bytes, struct qr_backend *be);
 
 /* Keeps a copy; what prevents it is said in the log, and a start goes on without. */

@@ -1,6 +1,7 @@
 /* gguf_tensors.c - the tensors of a GGUF file under the names that the same model has in safetensors files. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
@@ -40,6 +41,8 @@ static const struct {
     {"attn_k_norm", "self_attn.k_norm", true, false, false},
     {"attn_output", "self_attn.o_proj", true, false, false},
     {"ffn_norm", "post_attention_layernorm", true, false, false},
+    {"post_attention_norm", "post_attention_layernorm", true, false, false},
+    {"post_ffw_norm", "post_feedforward_layernorm", true, false, false},
     {"ffn_gate", "mlp.gate_proj", true, false, false},
     {"ffn_up", "mlp.up_proj", true, false, false},
     {"ffn_down", "mlp.down_proj", true, false, false},
@@ -54,15 +57,13 @@ const struct qr_stored_type *qr_gguf_stored_type(uint32_t gguf)
     return NULL;
 }
 
-/* "blk.3." -> 3; how many characters it has, or 0. By hand where it is as all writers have it: sscanf would be half of what a small model's names take. */
+/* "blk.3." -> 3; how many characters it has, or 0. */
 static int layer_of(const char *name, int *layer)
 {
-    int used = 0, n = 4;
-    for (*layer = 0; n < 10 && name[n] >= '0' && name[n] <= '9'; n++)
-        *layer = 10 * *layer + (name[n] - '0');
-    if (n > 4 && name[n] == '.')
-        return n + 1;
-    return sscanf(name, "blk.%6d.%n", layer, &used) == 1 && *layer >= 0 ? used : 0;
+    char *end;
+    const long n = strtol(name + 4, &end, 10);
+    *layer = (int)n;
+    return end > name + 4 && *end == '.' && n >= 0 && n < 1000000 ? (int)(end - name) + 1 : 0;
 }
 
 /* "blk.3.attn_q.weight" -> layer 3, stem "attn_q", tail ".weight". False where it is none of such a form. */
@@ -151,8 +152,7 @@ static bool find_stack(struct stack *s, const char *name, const struct mixing *m
     char stem[64];
     if (!split_name(name, &s->layer, stem, &s->tail) || s->layer < 0)
         return false;
-    s->behind = qr_family_expert_name(mix->family, stem);
-    s->before = s->behind ? mix->family->experts->stem : NULL;
+    s->behind = qr_family_expert_name(mix->family, stem, &s->before);
     return s->behind != NULL;
 }
 
@@ -171,6 +171,19 @@ static struct qr_stored_tensor *new_tensor(struct qr_tensor_files *st, int32_t s
     return NULL;
 }
 
+/* Some rows of `whole` as a tensor: `part` is what messages put behind its name, `key` what it is found by. */
+static int add_part(struct qr_tensor_files *st, const struct qr_stored_tensor *part, const char *title, const char *key, struct qr_err *err)
+{
+    char name[QR_STORED_NAME_MAX];
+    struct qr_stored_tensor *t = new_tensor(st, part->shard, err);
+    if (!t)
+        return (int)err->code;
+    *t = *part;
+    snprintf(name, sizeof name, "%.200s[%s]", part->name, title);
+    t->name = qr_stored_list_name(&st->list, name, strlen(name));
+    return keep_key(st, t, qr_stored_list_name(&st->list, key, strlen(key)), err);
+}
+
 /* Its matrices as tensors of their own: rows of one after those of the other. */
 static int add_stack(struct qr_tensor_files *st, const struct qr_stored_tensor *whole, const struct stack *s, struct qr_err *err)
 {
@@ -180,19 +193,15 @@ static int add_stack(struct qr_tensor_files *st, const struct qr_stored_tensor *
         return qr_err_set(err, QR_E_DAMAGED, "%s: byte %" PRIu64 ": tensor %s holds %" PRId64 " experts, expected 1 to %d", st->shard[whole->shard].name,
                           whole->offset, whole->name, n, QR_EXPERTS_MAX);
     for (int32_t e = 0; e < n && !rc; e++) {
-        char name[QR_STORED_NAME_MAX];
-        struct qr_stored_tensor *t = new_tensor(st, whole->shard, err);
-        if (!t)
-            return (int)err->code;
-        *t = *whole;
-        t->n_dims = whole->n_dims - 1;
-        t->shape[0] = whole->shape[1], t->shape[1] = whole->shape[2], t->shape[2] = 0;
-        t->n_bytes = whole->n_bytes / (uint64_t)n;
-        t->offset = whole->offset + (uint64_t)e * t->n_bytes;
-        snprintf(name, sizeof name, "%.200s[%d]", whole->name, e);
-        t->name = qr_stored_list_name(&st->list, name, strlen(name));
-        snprintf(name, sizeof name, "model.layers.%d.%s.%d.%s%s", s->layer, s->before, e, s->behind, s->tail);
-        rc = keep_key(st, t, qr_stored_list_name(&st->list, name, strlen(name)), err);
+        char title[16], key[QR_STORED_NAME_MAX];
+        struct qr_stored_tensor t = *whole;
+        t.n_dims = whole->n_dims - 1;
+        t.shape[0] = whole->shape[1], t.shape[1] = whole->shape[2], t.shape[2] = 0;
+        t.n_bytes = whole->n_bytes / (uint64_t)n;
+        t.offset = whole->offset + (uint64_t)e * t.n_bytes;
+        snprintf(title, sizeof title, "%d", e);
+        snprintf(key, sizeof key, "model.layers.%d.%s.%d.%s%s", s->layer, s->before, e, s->behind, s->tail);
+        rc = add_part(st, &t, title, key, err);
     }
     return rc;
 }
@@ -216,21 +225,18 @@ static int add_fused(struct qr_tensor_files *st, const struct qr_stored_tensor *
     if (n_heads == 0 || whole->shape[0] < n_heads || whole->shape[0] % n_heads != 0)
         return qr_err_set(err, QR_E_DAMAGED, "%s: byte %" PRIu64 ": tensor %s has %" PRId64 " rows, expected a multiple of the %" PRId64 " heads of q, k and v",
                           st->shard[whole->shard].name, whole->offset, whole->name, whole->shape[0], n_heads);
+    const uint64_t row_bytes = whole->n_bytes / (uint64_t)whole->shape[0];
     for (int i = 0; i < 3 && !rc; i++) {
-        char name[QR_STORED_NAME_MAX];
-        struct qr_stored_tensor *t = new_tensor(st, whole->shard, err);
-        if (!t)
-            return (int)err->code;
-        *t = *whole;
-        t->shape[0] = whole->shape[0] / n_heads * heads[i];
-        t->n_bytes = whole->n_bytes / (uint64_t)whole->shape[0] * (uint64_t)t->shape[0];
-        t->offset = whole->offset + whole->n_bytes / (uint64_t)whole->shape[0] * (uint64_t)row;
-        t->heads = mix->family && mix->family->gguf_pairs && i < 2 ? (int32_t)heads[i] : 0;
-        row += t->shape[0];
-        snprintf(name, sizeof name, "%.200s[%c]", whole->name, "qkv"[i]);
-        t->name = qr_stored_list_name(&st->list, name, strlen(name));
-        snprintf(name, sizeof name, "model.layers.%d.self_attn.%c_proj%s", layer, "qkv"[i], tail);
-        rc = keep_key(st, t, qr_stored_list_name(&st->list, name, strlen(name)), err);
+        const char title[2] = {"qkv"[i], 0};
+        char key[QR_STORED_NAME_MAX];
+        struct qr_stored_tensor t = *whole;
+        t.shape[0] = whole->shape[0] / n_heads * heads[i];
+        t.n_bytes = row_bytes * (uint64_t)t.shape[0];
+        t.offset = whole->offset + row_bytes * (uint64_t)row;
+        t.heads = mix->family && mix->family->gguf_pairs && i < 2 ? (int32_t)heads[i] : 0;
+        row += t.shape[0];
+        snprintf(key, sizeof key, "model.layers.%d.self_attn.%s_proj%s", layer, title, tail);
+        rc = add_part(st, &t, title, key, err);
     }
     return rc;
 }
@@ -247,10 +253,9 @@ static bool early_expert(char out[QR_STORED_NAME_MAX], const char *name, const s
     if (sscanf(name, "blk.%6d.ffn_%4[a-z].%6d.weight%n", &layer, which, &expert, &used) != 3 || name[used] || used == 0)
         return false;
     snprintf(stem, sizeof stem, "ffn_%s_exps", which);
-    const char *to = qr_family_expert_name(mix->family, stem);
+    const char *before, *to = qr_family_expert_name(mix->family, stem, &before);
     if (to)
-        snprintf(out, QR_STORED_NAME_MAX, "model.layers.%d.%s.%d.%s.weight", layer, mix->family->experts->stem, expert,
-                 to);
+        snprintf(out, QR_STORED_NAME_MAX, "model.layers.%d.%s.%d.%s.weight", layer, before, expert, to);
     return to != NULL;
 }
 

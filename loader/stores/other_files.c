@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/mem.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/files/map_file.h"
@@ -60,6 +61,8 @@ void qr_other_files_find(struct qr_other_files *out, const char *model)
             keep(out, QR_OTHER_CODE, e->d_name);
         if (qr_ends_with(e->d_name, ".gguf"))
             keep(out, QR_OTHER_GGUF, e->d_name);
+        if (qr_ends_with(e->d_name, ".safetensors"))
+            keep(out, QR_OTHER_SAFETENSORS, e->d_name);
         has_config |= strcmp(e->d_name, "config.json") == 0;
         for (int i = 0; i < QR_COUNT(pickled); i++)
             if (qr_ends_with(e->d_name, pickled[i]))

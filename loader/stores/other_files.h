@@ -9,7 +9,8 @@
 
 #define QR_OTHER_SHOWN 8
 
-enum qr_other { QR_OTHER_PICKLE, QR_OTHER_CODE, QR_OTHER_GGUF, QR_OTHER_COUNT }; /* GGUF: in a directory that is read for its config.json */
+/* GGUF: in a directory that is read for its config.json. */
+enum qr_other { QR_OTHER_PICKLE, QR_OTHER_CODE, QR_OTHER_GGUF, QR_OTHER_SAFETENSORS, QR_OTHER_COUNT };
 
 struct qr_other_files {
     int32_t n[QR_OTHER_COUNT];                       /* how many there are */
@@ -23,7 +24,7 @@ void qr_other_files_find(struct qr_other_files *out, const char *model);
 /* "a.bin, b.bin and 3 more" of a kind into text; "" where there are none. Returns text. */
 const char *qr_other_files_text(char *text, size_t n, const struct qr_other_files *o, enum qr_other kind);
 
-/* One line in the log for each kind that there is, so that nobody thinks it was read or run. */
+/* One line in the log for each kind that there is. */
 void qr_other_files_log(const char *model);
 
 #endif

@@ -3,7 +3,7 @@
  * Codes of any rows and inputs become bytes first (read_codes), by the loops of an instruction set where there are some; then
  * their scales and zeros make numbers of them, or go beside them as a coded row.
  * Guarantee: the bits are the same with every instruction set, and however a matrix is cut into rows.
- * Thread: any; nothing is written but what is asked for. */
+ * Thread: any; nothing is written but the result. */
 #include <string.h>
 
 #include "base/assert.h"
@@ -288,7 +288,7 @@ static uint64_t apart(uint64_t four)
     return (four | four << 12) & 0x000f000f000f000fu;
 }
 
-/* Likewise zeros: where eight lie in a word, a word at a time. */
+/* Zeros of the same: where eight lie in a word, a word at a time. */
 static void zeros_of(const struct reader *r, int8_t *zero, int64_t first, int64_t n, int64_t g)
 {
     const struct qr_quantized *q = r->q;
@@ -323,7 +323,7 @@ static void read_picked(uint8_t *to, const struct reader *r, int64_t first, int6
     qr_free(words);
 }
 
-/* Likewise of other words: a chunk of inputs of some rows is read as it lies, then each goes to its place. */
+/* The same of other words: a chunk of inputs of some rows is read as it lies, then each goes to its place. */
 static void read_sorted(uint8_t *to, const struct reader *r, int64_t first, int64_t n, int64_t at, int64_t n_in)
 {
     const struct qr_quantized *q = r->q;

@@ -273,7 +273,7 @@ static bool all_zero(const uint8_t *p, uint64_t n)
     return all;
 }
 
-/* Every zero is the one that stands in the middle of the codes: what is stored is looked at a word at a time, as many as there are groups of 8 outputs. */
+/* Every zero is the one that stands in the middle of the codes: stored zeros are compared a word at a time. */
 static bool is_symmetric(const struct qr_tensor_files *st, const struct qr_quantized *q)
 {
     QR_UNINITIALIZED uint32_t room[LOOKED_WORDS];

@@ -3,7 +3,7 @@
  * w[o,i] = scale[o,g] (code[o,i] - zero[o,g]), where g is the group of input i (or the block of both). How they lie:
  *     GPTQ       qweight I32 [I bits/32, O], inputs from the low bits up; qzeros I32 [G, O bits/32] (one less than the zero, but in "gptq_v2");
  *                scales [G, O]; g_idx I32 [I], the group of each input
- *     AWQ        qweight I32 [I, O/8], outputs 0 2 4 6 1 3 5 7 of eight from the low bits up; qzeros likewise [G, O/8]; scales [G, O]
+ *     AWQ        qweight I32 [I, O/8], outputs 0 2 4 6 1 3 5 7 of eight from the low bits up; qzeros in the same order [G, O/8]; scales [G, O]
  *     packed     weight_packed I32 [O, I bits/32], 8 or 128 above the code; weight_scale [O, G]; weight_zero_point I32 [O bits/32, G], outputs from the
  *                low bits up; weight_g_idx; weight_shape I64 [2], O and I, which shows the bits, too (compressed-tensors' pack-quantized)
  *     bytes      weight I8 or F8_E4M3 [O, I]; weight_scale (or weight_scale_inv: the same) for all, [O], [O, G], or for blocks of outputs and inputs;

@@ -1,7 +1,6 @@
 /* safetensors.c - opening one safetensors file, or those that an index lists. */
 #include "loader/stores/tensor_files.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -12,6 +11,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/utf8.h"
+#include "loader/stores/other_files.h"
 #include "loader/stores/safetensors_header.h"
 
 #define SINGLE_NAME "model.safetensors"
@@ -217,8 +217,8 @@ static int open_indexed(struct qr_tensor_files *st, const char *dir, const char 
 /* Neither file is there: says what is, because pickle, a GGUF file and a link into a cache that has been emptied are the usual reasons. */
 static int fail_no_weights(const char *dir, struct qr_err *err)
 {
-    static const char *const pickled[] = {".bin", ".pt", ".pth", ".pkl", ".ckpt"};
-    char found[128] = "", other[128] = "", gguf[128] = "", path[4096];
+    struct qr_other_files beside;
+    char path[4096];
     static const char *const names[] = {SINGLE_NAME, INDEX_NAME};
     struct stat s;
     for (int i = 0; i < QR_COUNT(names); i++) {
@@ -227,24 +227,14 @@ static int fail_no_weights(const char *dir, struct qr_err *err)
             return qr_err_set(err, errno == ENOENT ? QR_E_NOT_FOUND : QR_E_IO, "%s: is a link to a file that cannot be read: %s; download it again", path,
                               strerror(errno));
     }
-    DIR *d = opendir(dir);
-    for (struct dirent *e; d && (e = readdir(d));) {
-        for (int i = 0; i < QR_COUNT(pickled); i++)
-            if (qr_ends_with(e->d_name, pickled[i]))
-                snprintf(found, sizeof found, "%.100s", e->d_name);
-        if (qr_ends_with(e->d_name, ".safetensors"))
-            snprintf(other, sizeof other, "%.100s", e->d_name);
-        if (qr_ends_with(e->d_name, ".gguf") && (!gguf[0] || strcmp(e->d_name, gguf) < 0))
-            snprintf(gguf, sizeof gguf, "%.100s", e->d_name);
-    }
-    if (d)
-        closedir(d);
+    qr_other_files_find(&beside, dir);
+    const char *other = beside.name[QR_OTHER_SAFETENSORS][0], *pickle = beside.name[QR_OTHER_PICKLE][0], *gguf = beside.name[QR_OTHER_GGUF][0];
     if (other[0])
         return qr_err_set(err, QR_E_NOT_FOUND, "%s: holds %s, but neither " SINGLE_NAME " nor " INDEX_NAME
                           ": rename a single file, or download the index of a sharded one", dir, other);
-    if (found[0])
+    if (pickle[0])
         return qr_err_set(err, QR_E_UNSUPPORTED, "%s: the weights are in pickle files (%s), which can run code and are never "
-                          "read: convert them to " SINGLE_NAME, dir, found);
+                          "read: convert them to " SINGLE_NAME, dir, pickle);
     if (gguf[0])
         return qr_err_set(err, QR_E_NOT_FOUND, "%s: has no weights beside its config.json, expected " SINGLE_NAME " or " INDEX_NAME
                           "; to run a GGUF file, name the file (%s/%s)", dir, dir, gguf);

@@ -1,3 +1,9 @@
+/* safetensors_header.c - the JSON header of a safetensors file, read as a stream of tokens straight into the list of tensors.
+ *
+ * Each field is checked where it is read, so that an error names the byte; then tensors are sorted by offset, and their ranges
+ * have to follow one another to the end of the file.
+ * Guarantee: shape, type and range of an accepted tensor agree, and its bytes are within the file.
+ * Thread: any; it writes to the caller's list only. */
 #include "loader/stores/safetensors_header.h"
 
 #include <endian.h>

@@ -170,9 +170,9 @@ const void *qr_tensor_files_data(const struct qr_tensor_files *st, const struct 
     return t->n_bytes ? map->data + t->offset : NULL;
 }
 
-bool qr_tensor_files_holds(const struct qr_tensor_files *st, const struct qr_stored_tensor *t)
+/* Whether the file of t does. */
+static bool stays_open(const struct qr_tensor_files *st, const struct qr_stored_tensor *t)
 {
-    QR_ASSERT(st != NULL && t != NULL);
     return !st->borrowed && st->shard[t->shard].map.reader > 0;
 }
 
@@ -180,7 +180,7 @@ bool qr_tensor_files_there(const struct qr_tensor_files *st, const struct qr_sto
 {
     QR_ASSERT(st != NULL && t != NULL);
     QR_ASSERT(t->quantized == NULL);
-    return !qr_tensor_files_holds(st, t) || qr_map_file_whole(&st->shard[t->shard].map);
+    return !stays_open(st, t) || qr_map_file_whole(&st->shard[t->shard].map);
 }
 
 bool qr_tensor_files_read(const struct qr_tensor_files *st, const struct qr_stored_tensor *t, uint64_t at, size_t n_bytes, void *to)
@@ -188,7 +188,7 @@ bool qr_tensor_files_read(const struct qr_tensor_files *st, const struct qr_stor
     QR_ASSERT(st != NULL && t != NULL && to != NULL);
     QR_ASSERT(t->quantized == NULL && at <= t->n_bytes && n_bytes <= t->n_bytes - at);
     const struct qr_map_file *map = &st->shard[t->shard].map;
-    if (qr_tensor_files_holds(st, t))
+    if (stays_open(st, t))
         return qr_map_file_read(map, to, t->offset + at, n_bytes);
     qr_copy(to, map->data + t->offset + at, n_bytes);
     return true;

@@ -50,11 +50,8 @@ bool qr_tensor_files_read(const struct qr_tensor_files *st, const struct qr_stor
 /* `view`, a copy of a set that its thread makes for itself and does not close: bytes of t from `at` on are found at `bytes`. */
 void qr_tensor_files_hold(struct qr_tensor_files *view, const struct qr_stored_tensor *t, uint64_t at, const void *bytes);
 
-/* Whether the file of t stays open. */
-bool qr_tensor_files_holds(const struct qr_tensor_files *st, const struct qr_stored_tensor *t);
-
-/* Before t is looked at where its file is mapped. False: the file has become shorter since, and a look may be a signal (SIGBUS). Where files do not stay open
- * nobody knows. */
+/* Before t is read from its file's mapping. False: the file has become shorter since, and reading may raise SIGBUS. It is not known
+ * of files that do not stay open. */
 bool qr_tensor_files_there(const struct qr_tensor_files *st, const struct qr_stored_tensor *t);
 
 struct qr_tensor_files *qr_tensor_files_new(void);

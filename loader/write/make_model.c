@@ -1,3 +1,9 @@
+/* make_model.c - random models: tensors in the order of the weight table, each number a function of the seed, the tensor and
+ * its place.
+ *
+ * Shards cut the list of tensors into runs of about equal bytes. Numbers are sums of uniform integers, which are exact.
+ * Guarantee: the same configuration and seed give the same bytes on every machine, however many shards there are.
+ * Thread: the caller's. */
 #include "loader/write/make_model.h"
 
 #include <errno.h>
@@ -245,6 +251,6 @@ struct qr_model_config qr_model_config_small(enum qr_arch arch)
     qr_family_flags(&c, f);
     if (f->make_small)
         f->make_small(&c);
-    qr_arch_names(arch, c.arch_name, c.model_type);
+    qr_arch_name(arch, c.arch_name);
     return c;
 }

@@ -1,3 +1,9 @@
+/* quantize.c - `quire quantize`: the matrices of a model's layers with few bits, everything else as it is, in one safetensors file.
+ *
+ * With recorded inputs, what a norm feeds is smoothed first: columns are multiplied by powers of two, by which the norm is
+ * divided, where that lowers the weighted error of rounding. Then the list of tensors is made, and each is written in turn.
+ * Guarantee: a smoothed model computes the same before rounding; the file does not depend on the number of threads.
+ * Thread: the caller's; rows are rounded on the backend's pool (round_rows.c). */
 #include "loader/write/quantize.h"
 
 #include <math.h>
@@ -47,7 +53,7 @@ struct writer {
     float *scaled;             /* owned: [inputs of the widest matrix] */
     struct qr_round_rows rows;
     struct qr_st_out out;
-    uint64_t done, total;      /* numbers that were gone through, for whoever looks on */
+    uint64_t done, total;      /* numbers that were gone through, for progress */
 };
 
 static bool is_rounded(const struct qr_weight_row *row)
@@ -493,7 +499,7 @@ static void take_memory(struct writer *w)
         in_max = n_in > in_max ? n_in : in_max;
         out_max = n_out > out_max ? n_out : out_max;
         groups_max = n > groups_max ? n : groups_max;
-        w->total += (uint64_t)(n_in * n_out) * (smooths(w) && folded ? 6 : 1); /* looked at, rounded four ways, written */
+        w->total += (uint64_t)(n_in * n_out) * (smooths(w) && folded ? 6 : 1); /* read for its columns, rounded four ways, written */
     }
     w->factor = qr_alloc((size_t)w->c->n_layers * FOLDS, sizeof *w->factor);
     w->scaled = qr_alloc((size_t)in_max, sizeof *w->scaled);

@@ -32,7 +32,7 @@ struct qr_quantize_options {
     const float *(*inputs)(void *user, int32_t layer, size_t at);
     void *user;
     const _Atomic int *stop;          /* not 0: give up; or NULL */
-    void (*progress)(void *user, uint64_t done, uint64_t total); /* of numbers to go through, after each matrix; NULL: nobody looks */
+    void (*progress)(void *user, uint64_t done, uint64_t total); /* of numbers to go through, after each matrix; or NULL */
     void *progress_user;              /* borrowed */
 };
 

@@ -1,3 +1,8 @@
+/* round_rows.c - rows of a matrix in items of 16, which all threads decode and round, or measure the error of rounding.
+ *
+ * Sums are taken per item and added in the order of items.
+ * Guarantee: results do not depend on the number of threads; a number that is not finite is found, the first row of them.
+ * Thread: one owner; items run on the backend's pool, each worker with its own rows. */
 #include "loader/write/round_rows.h"
 
 #include <math.h>
@@ -38,7 +43,7 @@ void qr_round_rows_init(struct qr_round_rows *r, struct qr_backend *be, enum qr_
     QR_ASSERT(r != NULL);
     QR_ASSERT(in_max > 0 && out_max > 0 && groups_max > 0);
     const size_t n = be ? (size_t)be->n_threads : 1, in = (size_t)in_max;
-    *r = (struct qr_round_rows){.be = be, .n_threads = (int32_t)n, .type = type, .group = group, .in_max = in_max, .out_max = out_max, .groups_max = groups_max,
+    *r = (struct qr_round_rows){.be = be, .n_threads = (int32_t)n, .type = type, .group = group, .in_max = in_max, .out_max = out_max,
                                 .piece = (int64_t)n * ITEMS_A_THREAD * ROWS};
     r->rows = qr_alloc(n * ROWS * in, sizeof *r->rows);
     r->largest = qr_alloc(n * in, sizeof *r->largest);

@@ -14,7 +14,7 @@ struct qr_round_rows {
     int32_t n_threads;
     enum qr_rounding type;
     int64_t group;          /* 0: all of a row */
-    int64_t in_max, out_max, groups_max;
+    int64_t in_max, out_max;
     int64_t piece;          /* rows at a time */
     float *rows, *largest;  /* owned, of each thread: [16 in_max], [in_max] */
     struct qr_rounded work; /* owned, of each thread: [in_max] */

@@ -1,4 +1,4 @@
-/* Adapters as one GGUF file: what is read of a good one, and what each bad one is refused for, on the disk and by its header. */
+/* Adapters as one GGUF file: what is read of a good one, and what each bad one is refused for. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
@@ -120,10 +120,10 @@ static void done(const struct place *p)
     cr_assert_eq(qr_dir_remove(p->dir, &err), 0, "%s", err.msg);
 }
 
-static int read_as(const struct qr_model_config *c, const char *path, bool header, struct qr_err *err)
+static int read_as(const struct qr_model_config *c, const char *path, struct qr_err *err)
 {
     struct qr_lora_file *f;
-    int rc = header ? qr_lora_file_open_header(&f, path, err) : qr_lora_file_open(&f, path, NULL, (size_t)1 << 30, err);
+    int rc = qr_lora_file_open(&f, path, NULL, (size_t)1 << 30, err);
     if (rc)
         return rc;
     rc = lora_read_all(f, c, err);
@@ -147,29 +147,27 @@ Test(lora_gguf, a_file_gives_pairs_with_their_scales_and_rows_in_the_models_orde
     const struct qr_model_config c = small_llama();
     struct made m = good();
     const struct place p = put(&m);
-    for (int header = 0; header < 2; header++) {
-        struct qr_lora_file *f;
-        struct qr_lora_pair pair;
-        struct qr_err err = {0};
-        float row[RANK];
-        cr_assert_eq(header ? qr_lora_file_open_header(&f, p.path, &err) : qr_lora_file_open(&f, p.path, NULL, 1 << 20, &err), 0, "%s", err.msg);
-        cr_assert_eq(qr_lora_file_fit(f, &c, false, &err), 0, "%s", err.msg);
-        cr_expect_eq(qr_lora_file_rank(f), RANK);
-        cr_assert_eq(qr_lora_file_find(f, &pair, "model.layers.0.self_attn.k_proj.weight", 32, 64, "it", &err), 0, "%s", err.msg);
-        cr_expect(pair.rank == RANK && pair.scale == 4.0f);
-        for (int64_t i = 0; i < 32; i++) { /* heads of 16: rows r and r + 8 of a head lie side by side */
-            const int64_t r = i % 16, at = i - r + (r < 8 ? 2 * r : 2 * (r - 8) + 1);
-            qr_lora_file_decode(f, pair.b, row, i, 1);
-            cr_expect(row[0] == value(1, (uint64_t)(RANK * at)) && row[1] == value(1, (uint64_t)(RANK * at + 1)), "row %lld", (long long)i);
-        }
-        cr_expect_lt(qr_lora_file_check_used(f, "it", &err), 0);
-        cr_assert_eq(qr_lora_file_find(f, &pair, "model.layers.1.mlp.down_proj.weight", 64, 96, "it", &err), 0, "%s", err.msg);
-        cr_expect(pair.rank == 1 && pair.scale == 8.0f);
-        cr_expect_eq(qr_lora_file_check_used(f, "it", &err), 0, "%s", err.msg);
-        cr_assert_eq(qr_lora_file_find(f, &pair, "model.layers.0.self_attn.q_proj.weight", 64, 64, "it", &err), 0, "%s", err.msg);
-        cr_expect_null(pair.a);
-        qr_lora_file_close(f);
+    struct qr_lora_file *f;
+    struct qr_lora_pair pair;
+    struct qr_err err = {0};
+    float row[RANK];
+    cr_assert_eq(qr_lora_file_open(&f, p.path, NULL, 1 << 20, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_lora_file_fit(f, &c, false, &err), 0, "%s", err.msg);
+    cr_expect_eq(qr_lora_file_rank(f), RANK);
+    cr_assert_eq(qr_lora_file_find(f, &pair, "model.layers.0.self_attn.k_proj.weight", 32, 64, "it", &err), 0, "%s", err.msg);
+    cr_expect(pair.rank == RANK && pair.scale == 4.0f);
+    for (int64_t i = 0; i < 32; i++) { /* heads of 16: rows r and r + 8 of a head lie side by side */
+        const int64_t r = i % 16, at = i - r + (r < 8 ? 2 * r : 2 * (r - 8) + 1);
+        qr_lora_file_decode(f, pair.b, row, i, 1);
+        cr_expect(row[0] == value(1, (uint64_t)(RANK * at)) && row[1] == value(1, (uint64_t)(RANK * at + 1)), "row %lld", (long long)i);
     }
+    cr_expect_lt(qr_lora_file_check_used(f, "it", &err), 0);
+    cr_assert_eq(qr_lora_file_find(f, &pair, "model.layers.1.mlp.down_proj.weight", 64, 96, "it", &err), 0, "%s", err.msg);
+    cr_expect(pair.rank == 1 && pair.scale == 8.0f);
+    cr_expect_eq(qr_lora_file_check_used(f, "it", &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_lora_file_find(f, &pair, "model.layers.0.self_attn.q_proj.weight", 64, 64, "it", &err), 0, "%s", err.msg);
+    cr_expect_null(pair.a);
+    qr_lora_file_close(f);
     cr_expect_eq(check_file(p.path, (const char *const[]){"LoRA for a model of architecture \"llama\": 2 matrices", "the file is sound",
                                                           "NAME=/tmp/"}, false), 0);
     cr_expect_eq(check_file(p.path, (const char *const[]){
@@ -246,11 +244,9 @@ Test(lora_gguf, what_does_not_fit_is_refused_by_name_with_found_and_expected)
     for (int row = 0; bad(row, &why), why; row++) {
         const struct made m = bad(row, &why);
         const struct place p = put(&m);
-        for (int header = 0; header < 2; header++) {
-            struct qr_err err = {0};
-            cr_expect_lt(read_as(&c, p.path, header, &err), 0, "row %d: %s", row, why);
-            cr_expect(strstr(err.msg, why) && strstr(err.msg, "a.gguf: "), "row %d: expected %s, got %s", row, why, err.msg);
-        }
+        struct qr_err err = {0};
+        cr_expect_lt(read_as(&c, p.path, &err), 0, "row %d: %s", row, why);
+        cr_expect(strstr(err.msg, why) && strstr(err.msg, "a.gguf: "), "row %d: expected %s, got %s", row, why, err.msg);
         done(&p);
     }
 }
@@ -263,7 +259,7 @@ Test(lora_gguf, blocks_are_read_as_numbers)
     m.tensor[0].of = QR_GGUF_T_Q8_0, m.tensor[0].dim[1] = 32;
     m.tensor[1].of = QR_GGUF_T_Q4_0, m.tensor[1].dim[0] = 32;
     const struct place p = put(&m);
-    cr_expect_eq(read_as(&c, p.path, false, &err), 0, "%s", err.msg);
+    cr_expect_eq(read_as(&c, p.path, &err), 0, "%s", err.msg);
     done(&p);
 }
 
@@ -273,12 +269,10 @@ Test(lora_gguf, what_is_no_gguf_and_what_is_a_whole_model_is_called_so)
     struct made m = good();
     struct qr_err err = {0};
     const struct place p = put(&m);
-    cr_expect_eq(read_as(&c, p.dir, true, &err), QR_E_NOT_FOUND);
+    cr_expect_eq(read_as(&c, p.dir, &err), QR_E_NOT_FOUND);
     cr_assert_eq(qr_file_put(p.path, "{}", 2, &err), 0);
-    for (int header = 0; header < 2; header++) {
-        struct qr_err own = {0};
-        cr_expect_eq(read_as(&c, p.path, header, &own), QR_E_DAMAGED);
-        cr_expect(strstr(own.msg, "does not begin with \"GGUF\", expected an adapter's directory with adapter_config.json"), "%s", own.msg);
-    }
+    struct qr_err own = {0};
+    cr_expect_eq(read_as(&c, p.path, &own), QR_E_DAMAGED);
+    cr_expect(strstr(own.msg, "does not begin with \"GGUF\", expected an adapter's directory with adapter_config.json"), "%s", own.msg);
     done(&p);
 }

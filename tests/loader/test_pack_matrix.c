@@ -36,7 +36,7 @@ static struct qr_weights load(const char *dir, const struct qr_share *share, str
     struct qr_tensor_files *st;
     struct qr_err err = {0};
     cr_assert_eq(qr_safetensors_open(&st, dir, &err), 0, "%s", err.msg);
-    cr_assert_eq(qr_weights_load(&w, st, share, be, to, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_weights_load(&w, st, share, be, to, NULL, &err), 0, "%s", err.msg);
     return w;
 }
 
@@ -115,7 +115,7 @@ static void expect_shorter(struct qr_tensor_files *st, const char *path, const s
     struct qr_err err = {0};
     cr_assert_eq(qr_backend_open(&be, &(struct qr_backend_options){.isa = isa, .n_threads = 3}, &err), 0, "%s", err.msg);
     cr_assert_eq(truncate(path, 8), 0);
-    cr_assert_eq(qr_weights_load(&w, st, share, be, to, &err), QR_E_IO, "%s", err.msg);
+    cr_assert_eq(qr_weights_load(&w, st, share, be, to, NULL, &err), QR_E_IO, "%s", err.msg);
     cr_assert(strstr(err.msg, "shorter") != NULL && strstr(err.msg, slash + 1) != NULL, "%s", err.msg);
     qr_tensor_files_close(st);
     qr_backend_close(be);

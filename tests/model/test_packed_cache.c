@@ -51,7 +51,7 @@ static struct qr_weights load(struct kept *k, const char *cache, enum qr_dtype t
     struct qr_tensor_files *st;
     struct qr_err err = {0};
     cr_assert_eq(qr_safetensors_open(&st, k->t.dir, &err), 0, "%s", err.msg);
-    cr_assert_eq(qr_weights_load_kept(&w, st, &k->share, k->be, to, &(struct qr_weights_options){.cache_dir = cache}, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_weights_load(&w, st, &k->share, k->be, to, &(struct qr_weights_options){.cache_dir = cache}, &err), 0, "%s", err.msg);
     return w;
 }
 

@@ -1,3 +1,11 @@
+/* pool.c - the processor's queue: launches over worker threads (pool.h).
+ *
+ * Every item of a launch runs once; which worker runs it shows in speed only. The items are cut into lots, a run of neighbours for
+ * each worker, which workers draw from by an atomic counter: their own lot first, then the others. The job's fields are written
+ * while every lot is drawn and no item runs, and `done` tells the caller that all have ended. Workers and caller spin briefly,
+ * then sleep on a futex; a worker counts itself as asleep before it looks a last time, so no launch is missed. Only the thread
+ * that opened the queue launches, runs errands and frees.
+ */
 #include "kernels/cpu/pool.h"
 
 #include <stdio.h>
@@ -12,6 +20,7 @@
 #define WORKER_SPIN_NS 50000
 #define CALLER_SPIN_NS 20000
 #define PAUSES_PER_LOOK 16
+#define ROWS_ITEM_COST 8192 /* elements of an item of rows */
 
 struct qr_worker {
     struct qr_queue *q; /* borrowed */
@@ -19,7 +28,7 @@ struct qr_worker {
     pthread_t thread;
 };
 
-/* FREE -> READY -> (CLAIMED -> FREE): READY is set by the caller alone, CLAIMED by whoever does it, for as long as reading the fields takes. */
+/* FREE -> READY -> (CLAIMED -> FREE): READY is set by the caller alone, CLAIMED by the thread that does it, while it reads the fields. */
 enum errand_state { ERRAND_FREE, ERRAND_READY, ERRAND_CLAIMED };
 
 static void pause_a_little(void)
@@ -174,6 +183,28 @@ void qr_queue_run(struct qr_queue *q, qr_job *fn, const void *arg, int64_t n_ite
     wake_workers(q);
     work(q, 0);
     wait_for_end(q, n_items);
+}
+
+struct rows {
+    qr_rows_job *fn;
+    const void *arg;
+    int64_t n_rows, per_item;
+};
+
+static void rows_item(const void *arg, int32_t item, int32_t worker)
+{
+    (void)worker;
+    const struct rows *r = arg;
+    const int64_t first = item * r->per_item, left = r->n_rows - first;
+    r->fn(r->arg, first, first + (left < r->per_item ? left : r->per_item));
+}
+
+void qr_queue_run_rows(struct qr_queue *q, qr_rows_job *fn, const void *arg, int64_t n_rows, int64_t cost)
+{
+    QR_ASSERT(q != NULL && fn != NULL);
+    QR_ASSERT(n_rows >= 0 && cost > 0);
+    const struct rows r = {fn, arg, n_rows, cost < ROWS_ITEM_COST ? ROWS_ITEM_COST / cost : 1};
+    qr_queue_run(q, rows_item, &r, (n_rows + r.per_item - 1) / r.per_item);
 }
 
 /* One lot for each worker, node by node; one for each node that has workers where they are many. */

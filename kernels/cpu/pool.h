@@ -2,7 +2,7 @@
  *
  * A launch is a number of items and a function. Its items are cut into one run of neighbours per worker; a worker draws from its own run's atomic
  * counter and then helps the others, until nothing is left. So what a worker does next is most often the item behind the one it holds, whose
- * weights can be asked for, and a worker whose processor is taken away costs at most the item it holds. A worker that finds nothing spins
+ * weights can be prefetched, and a worker whose processor is taken away costs at most the item it holds. A worker that finds nothing spins
  * briefly, then sleeps on a futex; so does the caller while others finish. Nothing is allocated per launch. Which worker runs an item is never
  * visible in a result. The thread that opened the queue is worker 0 and the only one that may launch.
  *
@@ -20,10 +20,11 @@
 
 #include "base/cpus.h"
 
-#define QR_LOTS_MAX QR_NODES_MAX /* of a launch: whoever is done looks at all of them */
+#define QR_LOTS_MAX QR_NODES_MAX /* of a launch: a worker that is done looks at all of them */
 
 struct qr_tune;
 typedef void qr_job(const void *arg, int32_t item, int32_t worker);
+typedef void qr_rows_job(const void *arg, int64_t first, int64_t end); /* rows [first, end) */
 
 /* A run of items. first and n are written like the job's fields. */
 struct qr_lot {
@@ -40,7 +41,7 @@ struct qr_queue {
     int32_t lot_end[QR_LOTS_MAX]; /* workers of this lot and of those before it */
     struct qr_worker *worker; /* owned [n_threads]; entry 0 is the caller and has no thread */
 
-    /* The job. Written by the caller while every lot is drawn and nobody holds an item; read only by who holds one. */
+    /* The job. Written by the caller while every lot is drawn and no worker holds an item; read only by a worker that holds one. */
     qr_job *fn;
     const void *arg; /* borrowed for the launch */
     int64_t n_items;
@@ -58,7 +59,7 @@ struct qr_queue {
     size_t shared_bytes, own_bytes;
     struct qr_queue *alone;         /* owned [n_threads]: each worker as a queue of its own, without scratch of a launch */
 
-    /* The errand. Written by the caller while there is none; read by who has claimed it. */
+    /* The errand. Written by the caller while there is none; read by the thread that has claimed it. */
     void (*errand)(void *);
     void *errand_arg; /* borrowed */
     _Atomic int32_t errand_state; /* an enum of pool.c */
@@ -91,7 +92,7 @@ static inline void qr_queue_run_if(struct qr_queue *q, bool together, qr_job *fn
  * say so, like waking a thread. Worker 0's thread only; fn may be called until qr_queue_free returns, beside launches. Until qr_queue_errand_end or the
  * next launch it may not have begun. */
 void qr_queue_errand(struct qr_queue *q, void (*fn)(void *), void *arg);
-/* An errand that nobody has begun is done by the caller: before it waits for anything. */
+/* The caller runs an errand that has not begun: before it waits for anything. */
 void qr_queue_errand_end(struct qr_queue *q);
 
 /* Scratch of one worker. */
@@ -106,11 +107,8 @@ static inline struct qr_queue *qr_queue_alone(const struct qr_queue *q, int32_t 
     return &q->alone[worker];
 }
 
-/* Rows of `cost` elements each that make an item of about 8,192 elements: a launch of fewer is one item and stays on the caller. */
-static inline int64_t qr_queue_rows_per_item(int64_t cost)
-{
-    int64_t rows = 8192 / (cost > 0 ? cost : 1);
-    return rows > 0 ? rows : 1;
-}
+/* Calls fn(arg, first, end) for runs of [0, n_rows). A row costs as much as `cost` elements; a run has about 8,192 elements, so
+ * that a launch of fewer is one item and stays on the caller. */
+void qr_queue_run_rows(struct qr_queue *q, qr_rows_job *fn, const void *arg, int64_t n_rows, int64_t cost);
 
 #endif

@@ -1,5 +1,4 @@
-/* row.h - what norms, rotations and the products' packing do to one row, so that whoever does it gives the same bits. Inside kernels/cpu only.
- */
+/* row.h - what norms, rotations and the products' packing do to one row: one source, so the same bits in each. Inside kernels/cpu only. */
 #ifndef QR_KERNELS_CPU_ISA_ROW_H
 #define QR_KERNELS_CPU_ISA_ROW_H
 
@@ -31,6 +30,14 @@ VF_FN void row_norm(float *out, const float *x, const float *w, int64_t n, float
     for (int64_t i = 0; i < n; i += VF_LEN) {
         int64_t len = vf_min_len(n - i);
         vf_store_n(out + i, vf_mul(vf_mul(vf_load_n(x + i, len), inverse), vf_load_n(w + i, len)), len);
+    }
+}
+
+VF_FN void row_add(float *x, const float *delta, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += VF_LEN) {
+        const int64_t len = vf_min_len(n - i);
+        vf_store_n(x + i, vf_add(vf_load_n(x + i, len), vf_load_n(delta + i, len)), len);
     }
 }
 

@@ -140,9 +140,10 @@ VF_FN vf vf_pick_zero(vf x, vf a, vf b)
     return _mm256_blendv_ps(b, a, _mm256_cmp_ps(x, _mm256_setzero_ps(), _CMP_EQ_OQ));
 }
 
-VF_FN float vf_first(vf x)
+/* x where a is less than b, else y. */
+VF_FN vf vf_pick_less(vf a, vf b, vf x, vf y)
 {
-    return _mm256_cvtss_f32(x);
+    return _mm256_blendv_ps(y, x, _mm256_cmp_ps(a, b, _CMP_LT_OQ));
 }
 
 /* The sum of all lanes: halves added until one is left. */

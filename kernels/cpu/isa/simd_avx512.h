@@ -128,9 +128,10 @@ VF_FN vf vf_pick_zero(vf x, vf a, vf b)
     return _mm512_mask_mov_ps(b, _mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_EQ_OQ), a);
 }
 
-VF_FN float vf_first(vf x)
+/* x where a is less than b, else y. */
+VF_FN vf vf_pick_less(vf a, vf b, vf x, vf y)
 {
-    return _mm512_cvtss_f32(x);
+    return _mm512_mask_mov_ps(y, _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), x);
 }
 
 /* The sum of all lanes: halves added until one is left. */

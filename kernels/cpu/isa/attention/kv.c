@@ -5,11 +5,6 @@
 #include "kernels/cpu/pool.h"
 #include "kernels/quant.h"
 
-struct kv_write_job {
-    const struct qr_kv_write_args *a;
-    int64_t rows_per_item;
-};
-
 /* x[0..n) to row t of the plane [block][layer][which][head]. */
 static void write_head(const struct qr_kv_view *kv, int32_t block, int32_t layer, int32_t which, int32_t head, int32_t t, const float *x)
 {
@@ -43,13 +38,10 @@ static void write_row(const struct qr_kv_view *kv, int32_t layer, int32_t slot, 
     }
 }
 
-static void kv_write_item(const void *arg, int32_t item, int32_t worker)
+static void kv_write_rows(const void *arg, int64_t first, int64_t end)
 {
-    (void)worker;
-    const struct kv_write_job *j = arg;
-    const struct qr_kv_write_args *a = j->a;
-    int64_t first = item * j->rows_per_item, end = first + j->rows_per_item;
-    for (int64_t n = first; n < end && n < a->n_rows; n++)
+    const struct qr_kv_write_args *a = arg;
+    for (int64_t n = first; n < end; n++)
         write_row(a->kv, a->layer, a->slot[n], a->k + n * a->k_stride, a->v + n * a->v_stride);
 }
 
@@ -58,14 +50,8 @@ void QR_ISA_NAME(kv_write)(struct qr_queue *q, const struct qr_kv_write_args *a)
     QR_ASSERT(a != NULL && a->kv != NULL && a->kv->base != NULL);
     QR_ASSERT(a->layer >= 0 && a->layer < a->kv->n_layers);
     QR_ASSERT(a->kv->dtype == QR_F32 || a->kv->dtype == QR_BF16 || a->kv->dtype == QR_I8);
-    struct kv_write_job j = {a, qr_queue_rows_per_item(2 * (int64_t)a->kv->n_kv_heads * a->kv->head_dim)};
-    qr_queue_run(q, kv_write_item, &j, (a->n_rows + j.rows_per_item - 1) / j.rows_per_item);
+    qr_queue_run_rows(q, kv_write_rows, a, a->n_rows, 2 * (int64_t)a->kv->n_kv_heads * a->kv->head_dim);
 }
-
-struct qkv_job {
-    const struct qr_qkv_args *a;
-    int64_t rows_per_item;
-};
 
 /* n numbers as bf16, as tiles would round them. `to` may be where x is, or lie before it. */
 static void round_queries(uint16_t *to, const float *x, int32_t n)
@@ -80,7 +66,7 @@ static void round_queries(uint16_t *to, const float *x, int32_t n)
 }
 
 /* Heads of a row: their norm where there is one, their rotation, and their place in `rounded` where that is not NULL. */
-static void turn_heads(float *x, const float *w, const struct qr_qkv_args *a, const float *cos_sin, int32_t n_heads, uint16_t *rounded)
+static void rotate_heads(float *x, const float *w, const struct qr_qkv_args *a, const float *cos_sin, int32_t n_heads, uint16_t *rounded)
 {
     const int32_t dim = a->kv->head_dim, half = a->n_rot / 2;
     for (int32_t h = 0; h < n_heads; h++, x += dim) {
@@ -101,18 +87,15 @@ void QR_ISA_NAME(qkv_rows)(const struct qr_qkv_args *a, int64_t first, int64_t e
     for (int64_t n = first; n < end; n++) {
         const float *cos_sin = a->cos_sin + n * a->n_rot;
         float *q = a->x + n * a->stride, *k = q + (int64_t)a->n_heads * dim, *v = k + (int64_t)n_kv * dim;
-        turn_heads(q, a->q_norm, a, cos_sin, a->n_heads, a->q_bf16 ? (uint16_t *)(void *)q : NULL);
-        turn_heads(k, a->k_norm, a, cos_sin, n_kv, NULL);
+        rotate_heads(q, a->q_norm, a, cos_sin, a->n_heads, a->q_bf16 ? (uint16_t *)(void *)q : NULL);
+        rotate_heads(k, a->k_norm, a, cos_sin, n_kv, NULL);
         write_row(a->kv, a->layer, a->slot[n], k, v);
     }
 }
 
-static void qkv_item(const void *arg, int32_t item, int32_t worker)
+static void qkv_some(const void *arg, int64_t first, int64_t end)
 {
-    (void)worker;
-    const struct qkv_job *j = arg;
-    const int64_t first = item * j->rows_per_item, end = first + j->rows_per_item;
-    QR_ISA_NAME(qkv_rows)(j->a, first, end < j->a->n_rows ? end : j->a->n_rows);
+    QR_ISA_NAME(qkv_rows)(arg, first, end);
 }
 
 void QR_ISA_NAME(qkv)(struct qr_queue *q, const struct qr_qkv_args *a)
@@ -122,9 +105,7 @@ void QR_ISA_NAME(qkv)(struct qr_queue *q, const struct qr_qkv_args *a)
     QR_ASSERT(a->kv->dtype == QR_F32 || a->kv->dtype == QR_BF16 || a->kv->dtype == QR_I8);
     QR_ASSERT(a->n_rot >= 0 && a->n_rot % 2 == 0 && a->n_rot <= a->kv->head_dim);
     QR_ASSERT(!a->q_bf16 || a->kv->head_dim % 32 == 0);
-    const int64_t row = (int64_t)(a->n_heads + 2 * a->kv->n_kv_heads) * a->kv->head_dim;
-    struct qkv_job j = {a, qr_queue_rows_per_item(row)};
-    qr_queue_run(q, qkv_item, &j, (a->n_rows + j.rows_per_item - 1) / j.rows_per_item);
+    qr_queue_run_rows(q, qkv_some, a, a->n_rows, (int64_t)(a->n_heads + 2 * a->kv->n_kv_heads) * a->kv->head_dim);
 }
 
 void QR_ISA_NAME(kv_copy)(struct qr_queue *q, const struct qr_kv_copy_args *a)

@@ -4,34 +4,17 @@
 
 #include "base/assert.h"
 #include "kernels/cpu/isa/backward/back.h"
-#include "kernels/cpu/isa/simd.h"
+#include "kernels/cpu/isa/row.h"
 #include "kernels/cpu/pool.h"
 
 #define COLS 64 /* columns of an item of a walk down the rows */
 
-/* The arguments of every job here begin with the kernel's. */
-struct row_job {
+/* Rows [row0, row0 + n_rows) of a norm, as many as scratch has room for. */
+struct norm_job {
     const void *a;
-    float *scratch;       /* of the whole launch */
-    int64_t n_rows, rows_per_item, row0;
+    float *scratch;       /* of the launch: each row's factor, or each head's */
+    int64_t n_rows, row0;
 };
-
-static int64_t first_row(const struct row_job *j, int32_t item)
-{
-    return j->row0 + item * j->rows_per_item;
-}
-
-static int64_t end_row(const struct row_job *j, int32_t item)
-{
-    int64_t end = (item + 1) * j->rows_per_item;
-    return j->row0 + (end < j->n_rows ? end : j->n_rows);
-}
-
-static void run_rows(struct qr_queue *q, qr_job *fn, struct row_job *j, int64_t cost)
-{
-    j->rows_per_item = qr_queue_rows_per_item(cost);
-    qr_queue_run(q, fn, j, (j->n_rows + j->rows_per_item - 1) / j->rows_per_item);
-}
 
 /* ---- norms ---- */
 
@@ -55,27 +38,16 @@ static float norm_row_back(float *dx, const float *dy, const float *x, const flo
     return r;
 }
 
-static void add_to(float *dst, const float *src, int64_t n)
+static void norm_rows(const void *arg, int64_t first, int64_t end)
 {
-    for (int64_t i = 0; i < n; i += VF_LEN) {
-        const int64_t len = vf_min_len(n - i);
-        vf_store_n(dst + i, vf_add(vf_load_n(dst + i, len), vf_load_n(src + i, len)), len);
-    }
-}
-
-static void norm_item(const void *arg, int32_t item, int32_t worker)
-{
-    (void)worker;
-    const struct row_job *j = arg;
+    const struct norm_job *j = arg;
     const struct qr_norm_back_args *a = j->a;
-    for (int64_t n = first_row(j, item); n < end_row(j, item); n++) {
-        float *dx = a->dx + n * a->dx_stride;
-        j->scratch[n - j->row0] = norm_row_back(dx, a->dy + n * a->dy_stride, a->x + n * a->x_stride, a->w, a->n_cols, a->eps);
-    }
+    for (int64_t i = first, n = j->row0 + first; i < end; i++, n++)
+        j->scratch[i] = norm_row_back(a->dx + n * a->dx_stride, a->dy + n * a->dy_stride, a->x + n * a->x_stride, a->w, a->n_cols, a->eps);
 }
 
 /* dw of COLS columns from i on: sums stay in registers while rows pass by, some lines of each. */
-static void norm_dw_whole(const struct row_job *j, int64_t i)
+static void norm_dw_whole(const struct norm_job *j, int64_t i)
 {
     const struct qr_norm_back_args *a = j->a;
     const float *dy = a->dy + j->row0 * a->dy_stride + i, *x = a->x + j->row0 * a->x_stride + i;
@@ -94,7 +66,7 @@ static void norm_dw_whole(const struct row_job *j, int64_t i)
 static void norm_dw_item(const void *arg, int32_t item, int32_t worker)
 {
     (void)worker;
-    const struct row_job *j = arg;
+    const struct norm_job *j = arg;
     const struct qr_norm_back_args *a = j->a;
     if (a->n_cols - (int64_t)item * COLS >= COLS) {
         norm_dw_whole(j, (int64_t)item * COLS);
@@ -116,31 +88,30 @@ void QR_ISA_NAME(rms_norm_back)(struct qr_queue *q, const struct qr_norm_back_ar
     QR_ASSERT(a != NULL && a->dx != NULL && a->dw != NULL && a->dy != NULL && a->x != NULL && a->w != NULL);
     QR_ASSERT(a->n_cols > 0);
     const int64_t fit = (int64_t)(q->shared_bytes / sizeof(float));
-    struct row_job j = {.a = a, .scratch = (float *)(void *)q->shared};
+    struct norm_job j = {.a = a, .scratch = (float *)(void *)q->shared};
     for (; j.row0 < a->n_rows; j.row0 += j.n_rows) {
         j.n_rows = a->n_rows - j.row0 < fit ? a->n_rows - j.row0 : fit;
-        run_rows(q, norm_item, &j, 4 * (int64_t)a->n_cols);
+        qr_queue_run_rows(q, norm_rows, &j, j.n_rows, 4 * (int64_t)a->n_cols);
         qr_queue_run(q, norm_dw_item, &j, (a->n_cols + COLS - 1) / COLS);
     }
 }
 
-static void head_norm_item(const void *arg, int32_t item, int32_t worker)
+static void head_norm_rows(const void *arg, int64_t first, int64_t end)
 {
-    (void)worker;
-    const struct row_job *j = arg;
+    const struct norm_job *j = arg;
     const struct qr_head_norm_back_args *a = j->a;
-    for (int64_t n = first_row(j, item); n < end_row(j, item); n++)
+    for (int64_t i = first, n = j->row0 + first; i < end; i++, n++)
         for (int64_t h = 0; h < a->n_heads; h++) {
             const int64_t at = h * a->head_dim;
-            j->scratch[(n - j->row0) * a->n_heads + h] = norm_row_back(a->dx + n * a->dx_stride + at, a->dy + n * a->dy_stride + at,
-                                                                       a->x + n * a->x_stride + at, a->w, a->head_dim, a->eps);
+            j->scratch[i * a->n_heads + h] = norm_row_back(a->dx + n * a->dx_stride + at, a->dy + n * a->dy_stride + at,
+                                                           a->x + n * a->x_stride + at, a->w, a->head_dim, a->eps);
         }
 }
 
 static void head_norm_dw_item(const void *arg, int32_t item, int32_t worker)
 {
     (void)worker;
-    const struct row_job *j = arg;
+    const struct norm_job *j = arg;
     const struct qr_head_norm_back_args *a = j->a;
     const int64_t i = (int64_t)item * VF_LEN, len = vf_min_len(a->head_dim - i);
     vf sum = vf_load_n(a->dw + i, len);
@@ -158,24 +129,22 @@ void QR_ISA_NAME(head_norm_back)(struct qr_queue *q, const struct qr_head_norm_b
     QR_ASSERT(a != NULL && a->dx != NULL && a->dw != NULL && a->dy != NULL && a->x != NULL && a->w != NULL);
     QR_ASSERT(a->head_dim > 0 && a->n_heads > 0);
     const int64_t fit = (int64_t)(q->shared_bytes / sizeof(float)) / a->n_heads;
-    struct row_job j = {.a = a, .scratch = (float *)(void *)q->shared};
+    struct norm_job j = {.a = a, .scratch = (float *)(void *)q->shared};
     QR_ASSERT(fit >= 1);
     for (; j.row0 < a->n_rows; j.row0 += j.n_rows) {
         j.n_rows = a->n_rows - j.row0 < fit ? a->n_rows - j.row0 : fit;
-        run_rows(q, head_norm_item, &j, 4 * (int64_t)a->n_heads * a->head_dim);
+        qr_queue_run_rows(q, head_norm_rows, &j, j.n_rows, 4 * (int64_t)a->n_heads * a->head_dim);
         qr_queue_run(q, head_norm_dw_item, &j, (a->head_dim + VF_LEN - 1) / VF_LEN);
     }
 }
 
 /* ---- rope, glu ---- */
 
-static void rope_item(const void *arg, int32_t item, int32_t worker)
+static void rope_rows(const void *arg, int64_t first, int64_t end)
 {
-    (void)worker;
-    const struct row_job *j = arg;
-    const struct qr_rope_args *a = j->a;
+    const struct qr_rope_args *a = arg;
     const int32_t half = a->n_rot / 2;
-    for (int64_t n = first_row(j, item); n < end_row(j, item); n++) {
+    for (int64_t n = first; n < end; n++) {
         const float *c = a->cos_sin + n * a->n_rot, *s = c + half;
         for (int32_t h = 0; h < a->n_heads; h++) {
             float *x = a->x + n * a->stride + (int64_t)h * a->head_dim;
@@ -193,8 +162,7 @@ void QR_ISA_NAME(rope_back)(struct qr_queue *q, const struct qr_rope_args *a)
 {
     QR_ASSERT(a != NULL && a->x != NULL && a->cos_sin != NULL);
     QR_ASSERT(a->n_rot > 0 && a->n_rot % 2 == 0 && a->n_rot <= a->head_dim);
-    struct row_job j = {.a = a, .n_rows = a->n_rows};
-    run_rows(q, rope_item, &j, 2 * (int64_t)a->n_heads * a->n_rot);
+    qr_queue_run_rows(q, rope_rows, a, a->n_rows, 2 * (int64_t)a->n_heads * a->n_rot);
 }
 
 /* act(x), and its derivative in *slope. */
@@ -212,12 +180,10 @@ VF_FN vf act_and_slope(vf x, enum qr_act act, vf *slope)
     return vf_mul(vf_mul(half, x), vf_add(one, t));
 }
 
-static void glu_item(const void *arg, int32_t item, int32_t worker)
+static void glu_rows(const void *arg, int64_t first, int64_t end)
 {
-    (void)worker;
-    const struct row_job *j = arg;
-    const struct qr_glu_back_args *a = j->a;
-    for (int64_t n = first_row(j, item); n < end_row(j, item); n++) {
+    const struct qr_glu_back_args *a = arg;
+    for (int64_t n = first; n < end; n++) {
         const float *gate = a->gate_up + n * a->gate_up_stride, *up = gate + a->n_cols, *dout = a->dout + n * a->dout_stride;
         float *dgate = a->dgate_up + n * a->dgate_up_stride, *dup = dgate + a->n_cols;
         for (int64_t i = 0; i < a->n_cols; i += VF_LEN) {
@@ -233,8 +199,7 @@ void QR_ISA_NAME(glu_back)(struct qr_queue *q, const struct qr_glu_back_args *a)
 {
     QR_ASSERT(a != NULL && a->dgate_up != NULL && a->gate_up != NULL && a->dout != NULL);
     QR_ASSERT(a->act == QR_ACT_SILU || a->act == QR_ACT_GELU_TANH);
-    struct row_job j = {.a = a, .n_rows = a->n_rows};
-    run_rows(q, glu_item, &j, 8 * (int64_t)a->n_cols);
+    qr_queue_run_rows(q, glu_rows, a, a->n_rows, 8 * (int64_t)a->n_cols);
 }
 
 /* ---- rows added to rows: by columns, so that a row that is met twice is added to in order ---- */
@@ -268,7 +233,7 @@ static void scatter_item(const void *arg, int32_t item, int32_t worker)
     const struct qr_scatter_args *a = arg;
     const int64_t first = (int64_t)item * COLS, end = first + COLS < a->n_cols ? first + COLS : a->n_cols;
     for (int64_t n = 0; n < a->n_rows; n++)
-        add_to(a->dx + a->row[n] * a->dx_stride + first, a->dout + n * a->dout_stride + first, end - first);
+        row_add(a->dx + a->row[n] * a->dx_stride + first, a->dout + n * a->dout_stride + first, end - first);
 }
 
 void QR_ISA_NAME(scatter_rows)(struct qr_queue *q, const struct qr_scatter_args *a)
@@ -304,12 +269,10 @@ static void loss_row(float *row, double *loss, int32_t target, int64_t n, float 
         row[target] -= scale;
 }
 
-static void loss_item(const void *arg, int32_t item, int32_t worker)
+static void loss_rows(const void *arg, int64_t first, int64_t end)
 {
-    (void)worker;
-    const struct row_job *j = arg;
-    const struct qr_cross_entropy_args *a = j->a;
-    for (int64_t n = first_row(j, item); n < end_row(j, item); n++) {
+    const struct qr_cross_entropy_args *a = arg;
+    for (int64_t n = first; n < end; n++) {
         QR_ASSERT(a->target[n] < a->n_cols);
         loss_row(a->logits + n * a->stride, &a->loss[n], a->target[n], a->n_cols, a->scale);
     }
@@ -319,6 +282,5 @@ void QR_ISA_NAME(cross_entropy)(struct qr_queue *q, const struct qr_cross_entrop
 {
     QR_ASSERT(a != NULL && a->logits != NULL && a->loss != NULL && a->target != NULL);
     QR_ASSERT(a->n_cols > 0);
-    struct row_job j = {.a = a, .n_rows = a->n_rows};
-    run_rows(q, loss_item, &j, 6 * (int64_t)a->n_cols);
+    qr_queue_run_rows(q, loss_rows, a, a->n_rows, 6 * (int64_t)a->n_cols);
 }

@@ -56,26 +56,17 @@ static void route_row(const struct qr_route_args *a, int32_t n)
         weights[u] /= sum;
 }
 
-struct routing {
-    const struct qr_route_args *a;
-    int64_t rows_per_item;
-};
-
-static void route_item(const void *arg, int32_t item, int32_t worker)
+static void route_rows(const void *arg, int64_t first, int64_t end)
 {
-    (void)worker;
-    const struct routing *r = arg;
-    const int64_t first = item * r->rows_per_item, end = first + r->rows_per_item < r->a->n_rows ? first + r->rows_per_item : r->a->n_rows;
     for (int64_t n = first; n < end; n++)
-        route_row(r->a, (int32_t)n);
+        route_row(arg, (int32_t)n);
 }
 
 void QR_ISA_NAME(route)(struct qr_queue *q, const struct qr_route_args *a)
 {
     QR_ASSERT(a != NULL && a->ids != NULL && a->weights != NULL && a->logits != NULL);
     QR_ASSERT(a->n_used >= 1 && a->n_used <= a->n_experts && a->n_experts <= QR_EXPERTS_MAX);
-    const struct routing r = {.a = a, .rows_per_item = qr_queue_rows_per_item((int64_t)a->n_experts * (a->n_used + 2))};
-    qr_queue_run(q, route_item, &r, (a->n_rows + r.rows_per_item - 1) / r.rows_per_item);
+    qr_queue_run_rows(q, route_rows, a, a->n_rows, (int64_t)a->n_experts * (a->n_used + 2));
 }
 
 /* ---- experts ---- */
@@ -86,7 +77,6 @@ struct share {
     const int32_t *pair; /* [n] */
     const float *y;      /* [n, D], where they are added */
     int32_t n, n_embd;
-    int64_t per_item;
 };
 
 static int64_t row_of(const struct share *s, int64_t i)
@@ -94,19 +84,17 @@ static int64_t row_of(const struct share *s, int64_t i)
     return s->pair[i] / s->a->n_used;
 }
 
-static void gather_item(const void *arg, int32_t item, int32_t worker)
+static void gather_pairs(const void *arg, int64_t first, int64_t end)
 {
-    (void)worker;
     const struct share *s = arg;
-    for (int64_t i = item * s->per_item; i < (item + 1) * s->per_item && i < s->n; i++)
+    for (int64_t i = first; i < end; i++)
         memcpy(s->a->gathered + i * s->n_embd, s->a->x + row_of(s, i) * s->a->x_stride, (size_t)s->n_embd * sizeof *s->a->x);
 }
 
-static void add_item(const void *arg, int32_t item, int32_t worker)
+static void add_pairs(const void *arg, int64_t first, int64_t end)
 {
-    (void)worker;
     const struct share *s = arg;
-    for (int64_t i = item * s->per_item; i < (item + 1) * s->per_item && i < s->n; i++) {
+    for (int64_t i = first; i < end; i++) {
         float *out = s->a->out + row_of(s, i) * s->a->out_stride;
         const float *y = s->y + i * s->n_embd;
         const vf weight = vf_set1(s->a->weights[s->pair[i]]);
@@ -128,10 +116,9 @@ static void run_share(struct qr_queue *q, struct share *s, int32_t e, qr_linear_
     const struct qr_experts_args *a = s->a;
     const struct qr_weight gate_up = qr_weight_in_stack(a->gate_up, e), down = qr_weight_in_stack(a->down, e);
     const int32_t n_ffn = (int32_t)down.t.shape[1];
-    const int64_t n_items = (s->n + s->per_item - 1) / s->per_item;
     const bool copied = !side_by_side(s);
     if (copied)
-        qr_queue_run(q, gather_item, s, n_items);
+        qr_queue_run_rows(q, gather_pairs, s, s->n, s->n_embd);
     const struct qr_linear_args first = {.out = a->gated, .x = copied ? a->gathered : a->x + row_of(s, 0) * a->x_stride, .w = &gate_up,
                                          .out_stride = n_ffn, .x_stride = copied ? s->n_embd : a->x_stride, .n_rows = s->n, .n_in = s->n_embd,
                                          .n_out = 2 * n_ffn, .glu = true, .act = a->act, .clamp = a->clamp,
@@ -142,7 +129,7 @@ static void run_share(struct qr_queue *q, struct share *s, int32_t e, qr_linear_
     product(q, &first);
     product(q, &second);
     s->y = a->fresh;
-    qr_queue_run(q, add_item, s, n_items);
+    qr_queue_run_rows(q, add_pairs, s, s->n, s->n_embd);
 }
 
 /* order: where each expert's pairs begin [E + 1], then the pairs by expert and row. */
@@ -170,8 +157,7 @@ void QR_ISA_NAME(experts_by)(struct qr_queue *q, const struct qr_experts_args *a
     const int32_t n_experts = (int32_t)a->down->t.shape[0], n_embd = (int32_t)a->down->t.shape[1];
     sort_pairs(a->order, a->ids, a->n_rows * a->n_used, n_experts);
     for (int32_t e = 0; e < n_experts; e++) {
-        struct share s = {.a = a, .pair = a->order + n_experts + 1 + a->order[e], .n = a->order[e + 1] - a->order[e], .n_embd = n_embd,
-                          .per_item = qr_queue_rows_per_item(n_embd)};
+        struct share s = {.a = a, .pair = a->order + n_experts + 1 + a->order[e], .n = a->order[e + 1] - a->order[e], .n_embd = n_embd};
         if (s.n > 0)
             run_share(q, &s, e, product);
     }

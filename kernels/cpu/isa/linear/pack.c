@@ -8,7 +8,7 @@
 #include "kernels/cpu/isa/coded/coded.h"
 #include "kernels/cpu/isa/isa.h"
 #include "kernels/cpu/isa/linear/micro.h"
-#include "kernels/cpu/isa/quant/quant.h"
+#include "kernels/cpu/isa/quant/vectors.h"
 #include "kernels/cpu/isa/simd.h"
 #include "kernels/cpu/pool.h"
 
@@ -59,146 +59,48 @@ static void pack_row_f32(float *dst, const char *row, enum qr_dtype from, int64_
         dst[i * QR_PANEL] = load_as_f32(row, from, i);
 }
 
+static uint16_t load_as_bf16(const char *rows, enum qr_dtype from, int64_t i)
+{
+    return from == QR_BF16 ? ((const uint16_t *)rows)[i] : qr_f32_to_bf16(load_as_f32(rows, from, i));
+}
+
 static void pack_row_bf16(uint16_t *dst, const char *row, enum qr_dtype from, int64_t n_in)
 {
     for (int64_t i = 0; i < n_in; i++)
-        dst[i / 2 * QR_PANEL * 2 + (i & 1)] = from == QR_BF16 ? ((const uint16_t *)row)[i] : qr_f32_to_bf16(load_as_f32(row, from, i));
+        dst[i / 2 * QR_PANEL * 2 + (i & 1)] = load_as_bf16(row, from, i);
 }
 
-static uint16_t load_as_bf16(const char *rows, enum qr_dtype from, int64_t i)
+/* Squares of VF_LEN rows and VF_LEN lanes, a lane two inputs of bf16 or one of another type, become columns: pairs of inputs of
+ * VF_LEN outputs. Returns how many inputs are done. */
+VF_FN int64_t pack_squares(uint16_t *dst, const char *rows, const enum qr_dtype from, int64_t n_in)
 {
-    return from == QR_BF16 ? ((const uint16_t *)rows)[i] : qr_f32_to_bf16(((const float *)rows)[i]);
-}
-
-/* Inputs from `first` on for all 16 rows of a panel, so that whole cache lines are written. From bf16 or f32. */
-static void pack_panel_rest(uint16_t *dst, const char *rows, enum qr_dtype from, int64_t first, int64_t n_in)
-{
-    for (int64_t i = first; i < n_in; i += 2)
-        for (int32_t j = 0; j < QR_PANEL; j++) {
-            dst[i * QR_PANEL + j * 2] = load_as_bf16(rows, from, j * n_in + i);
-            if (i + 1 < n_in)
-                dst[i * QR_PANEL + j * 2 + 1] = load_as_bf16(rows, from, j * n_in + i + 1);
+    const int64_t in_square = from == QR_BF16 ? 2 * VF_LEN : VF_LEN, size = (int64_t)qr_dtype_bytes(from), end = n_in / in_square * in_square;
+    for (int64_t i = 0; i < end; i += in_square)
+        for (int r = 0; r < QR_PANEL; r += VF_LEN) {
+            QR_UNINITIALIZED vf v[VF_LEN];
+            for (int j = 0; j < VF_LEN; j++) {
+                const char *x = rows + ((r + j) * n_in + i) * size;
+                v[j] = from == QR_BF16 ? vf_load((const float *)(const void *)x) : vf_load_as_n(x, from, 0, VF_LEN);
+            }
+            vf_transpose(v);
+            uint16_t *to = dst + i * QR_PANEL + 2 * r;
+            for (int j = 0; from == QR_BF16 && j < VF_LEN; j++)
+                VI_STORE(to + j * 2 * QR_PANEL, VI_OF_FLOATS(v[j]));
+            for (int j = 0; from != QR_BF16 && j < VF_LEN; j += 2)
+                VI_STORE(to + j * QR_PANEL, VI_OR(VI(srli_epi32)(vf_to_bf16_bits(v[j]), 16), vf_to_bf16_bits(v[j + 1])));
         }
+    return end;
 }
 
-/* How far ahead of byte `at` of a row of row_bytes the kernel asks for bytes; behind the row's end for the same row's of the next panel, which may lie where a
- * file is mapped, and in nobody's cache. */
-VF_FN int64_t ask_ahead(int64_t at, int64_t row_bytes)
-{
-    const int64_t ahead = 1024;
-    return ahead + (at + ahead) / row_bytes * (QR_PANEL - 1) * row_bytes;
-}
-
-#ifdef __AVX512F__
-/* v[r][c] -> v[c][r]: in four rounds, which exchange 4-byte, 8-byte, 16-byte and 32-byte neighbours. */
-VF_FN void transpose_16x16(__m512i v[16])
-{
-    __m512i t[16];
-    for (int i = 0; i < 16; i += 2) {
-        t[i] = _mm512_unpacklo_epi32(v[i], v[i + 1]);
-        t[i + 1] = _mm512_unpackhi_epi32(v[i], v[i + 1]);
-    }
-    for (int i = 0; i < 16; i += 4) {
-        v[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
-        v[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
-        v[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
-        v[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
-    }
-    for (int i = 0; i < 16; i += 8)
-        for (int k = 0; k < 4; k++) {
-            t[i + k] = _mm512_shuffle_i32x4(v[i + k], v[i + 4 + k], 0x88);
-            t[i + 4 + k] = _mm512_shuffle_i32x4(v[i + k], v[i + 4 + k], 0xdd);
-        }
-    for (int k = 0; k < 8; k++) {
-        v[k] = _mm512_shuffle_i32x4(t[k], t[8 + k], 0x88);
-        v[8 + k] = _mm512_shuffle_i32x4(t[k], t[8 + k], 0xdd);
-    }
-}
-
-/* 32 numbers as bf16, for whole panels from bf16 or f32. */
-VF_FN __m512i load_32(const char *p, bool f32)
-{
-    if (!f32)
-        return _mm512_loadu_si512(p);
-    const __m512i low = _mm512_srli_epi32(vf_to_bf16_bits(vf_load((const float *)(const void *)p)), 16);
-    const __m512i high = _mm512_srli_epi32(vf_to_bf16_bits(vf_load((const float *)(const void *)p + VF_LEN)), 16);
-    return _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi32_epi16(low)), _mm512_cvtepi32_epi16(high), 1);
-}
-
-/* 16 outputs by 16 pairs of inputs at a time; returns how many inputs are done. Not past the caches: a loading model's pages have just been cleared there. */
-VF_FN int64_t pack_squares(uint16_t *dst, const char *rows, int64_t n_in, bool f32)
-{
-    const int64_t size = f32 ? 4 : 2;
-    int64_t i = 0;
-    for (; i + 32 <= n_in; i += 32) {
-        __m512i v[16];
-        const int64_t ahead = ask_ahead(i * size, n_in * size);
-        for (int j = 0; j < QR_PANEL; j++) {
-            const char *x = rows + (j * n_in + i) * size;
-            v[j] = load_32(x, f32);
-            _mm_prefetch((const char *)((uintptr_t)x + (uintptr_t)ahead), _MM_HINT_T0); /* 16 streams are more than the processor follows */
-        }
-        transpose_16x16(v);
-        for (int j = 0; j < 16; j++)
-            _mm512_storeu_si512(dst + (i + 2 * j) * QR_PANEL, v[j]);
-    }
-    return i;
-}
-
-#else
-/* 8 rows' 8 pairs of inputs, whole panels from bf16 or f32, as 8 pairs of 8 rows. */
-VF_FN void load_square(vf v[VF_LEN], const char *rows, int64_t stride, bool f32)
-{
-    for (int j = 0; j < VF_LEN; j++) {
-        const char *x = rows + j * stride;
-        if (!f32) {
-            v[j] = vf_load((const float *)(const void *)x);
-            continue;
-        }
-        const __m256i low = _mm256_srli_epi32(vf_to_bf16_bits(vf_load((const float *)(const void *)x)), 16);
-        const __m256i high = _mm256_srli_epi32(vf_to_bf16_bits(vf_load((const float *)(const void *)x + VF_LEN)), 16);
-        v[j] = _mm256_castsi256_ps(_mm256_permute4x64_epi64(_mm256_packus_epi32(low, high), _MM_SHUFFLE(3, 1, 2, 0)));
-    }
-    vf_transpose(v);
-}
-
-/* 16 outputs by 8 pairs of inputs at a time; returns how many inputs are done. Stored as above. */
-VF_FN int64_t pack_squares(uint16_t *dst, const char *rows, int64_t n_in, bool f32)
-{
-    const int64_t size = f32 ? 4 : 2, stride = n_in * size;
-    int64_t i = 0;
-    for (; i + 2 * VF_LEN <= n_in; i += 2 * VF_LEN) {
-        vf v[VF_LEN], w[VF_LEN];
-        const char *x = rows + i * size;
-        const int64_t ahead = i * size % 64 == 0 ? ask_ahead(i * size, stride) : 0;
-        for (int j = 0; j < QR_PANEL && ahead; j++) /* 16 streams are more than the processor follows */
-            _mm_prefetch((const char *)((uintptr_t)x + (uintptr_t)(j * stride + ahead)), _MM_HINT_T0);
-        load_square(v, x, stride, f32);
-        load_square(w, x + VF_LEN * stride, stride, f32);
-        for (int j = 0; j < VF_LEN; j++) {
-            float *to = (float *)(void *)(dst + (i + 2 * j) * QR_PANEL);
-            vf_store(to, v[j]);
-            vf_store(to + VF_LEN, w[j]);
-        }
-    }
-    return i;
-}
-#endif
-
-static int64_t pack_from_bf16(uint16_t *dst, const char *rows, int64_t n_in)
-{
-    return pack_squares(dst, rows, n_in, false);
-}
-
-static int64_t pack_from_f32(uint16_t *dst, const char *rows, int64_t n_in)
-{
-    return pack_squares(dst, rows, n_in, true);
-}
-
-/* The common cases. */
+/* A panel of 16 rows: the last inputs one by one. */
 static void pack_panel_bf16(uint16_t *dst, const char *rows, enum qr_dtype from, int64_t n_in)
 {
-    pack_panel_rest(dst, rows, from, from == QR_F32 ? pack_from_f32(dst, rows, n_in) : pack_from_bf16(dst, rows, n_in), n_in);
+    int64_t i = from == QR_BF16  ? pack_squares(dst, rows, QR_BF16, n_in)
+                : from == QR_F32 ? pack_squares(dst, rows, QR_F32, n_in)
+                                 : pack_squares(dst, rows, QR_F16, n_in);
+    for (; i < n_in; i++)
+        for (int32_t j = 0; j < QR_PANEL; j++)
+            dst[i / 2 * QR_PANEL * 2 + j * 2 + (i & 1)] = load_as_bf16(rows, from, j * n_in + i);
 }
 
 static void pack_item(const void *arg, int32_t item, int32_t worker)
@@ -211,7 +113,7 @@ static void pack_item(const void *arg, int32_t item, int32_t worker)
     size_t row_bytes = (size_t)p->n_in * qr_dtype_bytes(p->from);
     char *dst = p->dst + (size_t)panel * p->panel_bytes;
     const char *rows = p->rows + (size_t)(first - p->row0) * row_bytes;
-    if (end - first == QR_PANEL && p->from != QR_F16 && p->to == QR_BF16) {
+    if (end - first == QR_PANEL && p->to == QR_BF16) {
         pack_panel_bf16((uint16_t *)dst, rows, p->from, p->n_in);
         return;
     }

@@ -1,10 +1,5 @@
 /* vectors.h - packed weights of one panel (quant.h) on their way to a product, and its sums on their way to floats. Included by files
- * that are compiled for a level.
- *
- * It takes groups of 32 of k [block, block + n) of the panel and writes them from dst's begin on; *ahead are weights that come
- * later, asked for meanwhile (NULL: not), as many bytes as are read.
- *     qr_unpack_4       4 bits to bytes n * m + 128, [k / 4][16][4]
- */
+ * that are compiled for a level. */
 #ifndef QR_KERNELS_CPU_ISA_QUANT_VECTORS_H
 #define QR_KERNELS_CPU_ISA_QUANT_VECTORS_H
 
@@ -17,8 +12,11 @@ typedef __m256i vi;
 #define VI(op) _mm256_##op
 #define VI_AND _mm256_and_si256
 #define VI_OR _mm256_or_si256
+#define VI_XOR _mm256_xor_si256
+#define VI_SET1_64 _mm256_set1_epi64x
 #define VI_LOAD(p) _mm256_loadu_si256((const __m256i *)(const void *)(p))
 #define VI_STORE(p, v) _mm256_storeu_si256((__m256i *)(void *)(p), v)
+#define VI_STREAM(p, v) _mm256_stream_si256((__m256i *)(void *)(p), v)
 #define VI_MULTIPLES(p) _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(p)))
 #define VI_AS_FLOATS _mm256_castsi256_ps
 #define VI_OF_FLOATS _mm256_castps_si256
@@ -27,8 +25,11 @@ typedef __m512i vi;
 #define VI(op) _mm512_##op
 #define VI_AND _mm512_and_si512
 #define VI_OR _mm512_or_si512
+#define VI_XOR _mm512_xor_si512
+#define VI_SET1_64 _mm512_set1_epi64
 #define VI_LOAD(p) _mm512_loadu_si512(p)
 #define VI_STORE(p, v) _mm512_storeu_si512(p, v)
+#define VI_STREAM(p, v) _mm512_stream_si512((void *)(p), v)
 #define VI_MULTIPLES(p) _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p)))
 #define VI_AS_FLOATS _mm512_castsi512_ps
 #define VI_OF_FLOATS _mm512_castps_si512
@@ -94,6 +95,8 @@ VF_FN void unpack4(vi *low, vi *high, vi packed, const struct multiple4 *m)
     *high = VI(add_epi8)(VI(mullo_epi16)(VI_AND(VI(srli_epi16)(packed, 4), low_half), m->m16), m->add);
 }
 
+/* Groups of 32 of k [block, block + n) of a panel of 4 bits, from dst's begin on, as bytes n * m + 128, [k / 4][16][4]. As many
+ * bytes as are read are prefetched from `ahead` on (NULL: none). */
 static inline void qr_unpack_4(uint8_t *dst, const struct qr_unpack *u, int32_t block, int32_t n, const uint8_t *ahead)
 {
     const uint8_t *w = u->w + (int64_t)block * 256;

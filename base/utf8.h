@@ -16,12 +16,6 @@ static inline bool qr_utf8_is_valid(const char *s, size_t n)
     return qr_utf8_valid_prefix(s, n) == n;
 }
 
-/* Whether a name ends with `tail`, and something stands before it. */
-bool qr_ends_with(const char *name, const char *tail);
-
-/* The value of a hexadecimal digit, or -1. */
-int32_t qr_hex_digit(char c);
-
 /* Decodes one code point at s (n >= 1 bytes there). Returns its length 1..4 and sets *cp; 0 when the bytes are malformed or cut. */
 int32_t qr_utf8_decode(const char *s, size_t n, uint32_t *cp);
 

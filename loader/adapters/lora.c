@@ -369,19 +369,6 @@ int qr_lora_file_fit(struct qr_lora_file *f, const struct qr_model_config *c, bo
     return turned || !f->turned ? 0 : qr_err_set(err, QR_E_UNSUPPORTED, "%s: fan_in_fan_out is set, expected false for this model", f->config);
 }
 
-int32_t qr_lora_file_rank(const struct qr_lora_file *f)
-{
-    QR_ASSERT(f != NULL);
-    QR_ASSERT(f->rank >= 1);
-    int64_t rank = f->any_rank ? 1 : f->rank;
-    for (int32_t i = 0; i < qr_tensor_files_count(f->st); i++) {
-        const struct qr_stored_tensor *t = qr_tensor_files_at(f->st, i);
-        if (qr_ends_with(t->name, f->is_gguf ? ".lora_a" : QR_LORA_A) && t->n_dims == 2 && t->shape[0] > rank && t->shape[0] <= QR_LORA_RANK_MAX)
-            rank = t->shape[0];
-    }
-    return (int32_t)rank;
-}
-
 struct qr_lora_about qr_lora_file_about(const struct qr_lora_file *f)
 {
     QR_ASSERT(f != NULL);
@@ -398,6 +385,14 @@ struct qr_lora_about qr_lora_file_about(const struct qr_lora_file *f)
         about.n_matrices++;
     }
     return about;
+}
+
+int32_t qr_lora_file_rank(const struct qr_lora_file *f)
+{
+    QR_ASSERT(f != NULL);
+    QR_ASSERT(f->rank >= 1);
+    const int32_t said = f->any_rank ? 1 : (int32_t)f->rank, found = qr_lora_file_about(f).rank_max;
+    return found > said && found <= QR_LORA_RANK_MAX ? found : said;
 }
 
 struct qr_hash128 qr_lora_file_hash(const struct qr_lora_file *f)

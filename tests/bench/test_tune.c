@@ -28,7 +28,7 @@ static void make_model(char dir[64])
     struct qr_err err = {0};
     c.ctx_max = 48; /* so that attention has little to do */
     temp_dir_make(dir, "bench-tune");
-    cr_assert_eq(qr_model_make_with(dir, &c, &o, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_model_make(dir, &c, &o, &err), 0, "%s", err.msg);
 }
 
 static void remove_model(const char *dir)

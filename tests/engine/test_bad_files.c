@@ -215,7 +215,7 @@ static struct victim directory(const char *file)
     struct qr_err err = {0};
     char path[128];
     victim_dir(&v);
-    cr_assert_eq(qr_model_make_with(v.dir, &c, &o, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_model_make(v.dir, &c, &o, &err), 0, "%s", err.msg);
     copy_file(v.dir, QUIRE_SOURCE_DIR "/models/quire-tiny", "tokenizer.json");
     copy_file(v.dir, QUIRE_SOURCE_DIR "/models/quire-tiny", "tokenizer_config.json");
     snprintf(path, sizeof path, "%s/generation_config.json", v.dir);
@@ -353,7 +353,7 @@ static struct victim sharded(const char *file)
     const struct qr_make_options o = {.store = QR_BF16, .seed = 7, .n_shards = 2};
     struct qr_err err = {0};
     victim_dir(&v);
-    cr_assert_eq(qr_model_make_with(v.dir, &c, &o, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_model_make(v.dir, &c, &o, &err), 0, "%s", err.msg);
     copy_file(v.dir, QUIRE_SOURCE_DIR "/models/quire-tiny", "tokenizer.json");
     snprintf(v.path, sizeof v.path, "%s", v.dir);
     victim_begin(&v, file);
@@ -384,7 +384,7 @@ static struct victim quantized(const char *file)
     struct qr_err err = {0};
     char path[128];
     victim_dir(&v);
-    cr_assert_eq(qr_model_make_with(v.dir, &c, &o, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_model_make(v.dir, &c, &o, &err), 0, "%s", err.msg);
     cr_assert_eq(qr_safetensors_open(&st, v.dir, &err), 0, "%s", err.msg);
     snprintf(path, sizeof path, "%s/model.safetensors", v.dir);
     cr_assert_eq(unlink(path), 0);

@@ -124,7 +124,7 @@ static int write_model(const struct make_options *o, const struct qr_model_confi
     rc = rc ? rc : qr_dir_make_fresh(spare, err);
     if (rc)
         return rc;
-    rc = qr_model_make_with(spare, c, &how, err);
+    rc = qr_model_make(spare, c, &how, err);
     rc = rc ? rc : write_tokenizer(spare, c->n_vocab, err);
     rc = rc ? rc : qr_dir_publish(spare, path, false, err);
     if (rc && qr_dir_remove(spare, &left) != 0)

@@ -120,6 +120,7 @@ static int check_kernels(const struct qr_backend *be, const struct qr_model_conf
         bool needed, there;
     } row[] = {{"LayerNorm", c->layer_norm, be->k->layer_norm != NULL},
                {"feed-forwards without gates", c->ungated, be->k->unit != NULL},
+               {"experts", c->moe.n_experts > 0, be->k->route && be->k->experts},
                {"capped logits", c->logits_softcap > 0, be->k->softcap != NULL}};
     for (int i = 0; i < QR_COUNT(row); i++)
         if (row[i].needed && !row[i].there)
@@ -160,8 +161,6 @@ static int examine(struct qr_model *m, struct qr_tensor_files **files, enum qr_d
         rc = qr_backend_supports(be, *dtype, qr_weights_inputs_max(c), m->kv_dtype, c->head_dim, BLOCK_TOKENS, err);
         rc = rc ? rc : check_kernels(be, c, err);
     }
-    if (!rc && c->moe.n_experts > 0 && (!be->k->route || !be->k->experts))
-        rc = qr_err_set(err, QR_E_UNSUPPORTED, "%s has experts, for which %s has no kernels; use --device cpu", c->arch_name, be->name);
     if (rc) {
         qr_tensor_files_close(st);
         return qr_source_blame(err, dir);

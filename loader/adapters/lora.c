@@ -369,25 +369,6 @@ int qr_lora_file_fit(struct qr_lora_file *f, const struct qr_model_config *c, bo
     return turned || !f->turned ? 0 : qr_err_set(err, QR_E_UNSUPPORTED, "%s: fan_in_fan_out is set, expected false for this model", f->config);
 }
 
-static bool ends_with(const char *name, const char *end)
-{
-    const size_t n = strlen(name), m = strlen(end);
-    return n >= m && strcmp(name + n - m, end) == 0;
-}
-
-int32_t qr_lora_file_rank(const struct qr_lora_file *f)
-{
-    QR_ASSERT(f != NULL);
-    QR_ASSERT(f->rank >= 1);
-    int64_t rank = f->any_rank ? 1 : f->rank;
-    for (int32_t i = 0; i < qr_tensor_files_count(f->st); i++) {
-        const struct qr_stored_tensor *t = qr_tensor_files_at(f->st, i);
-        if (ends_with(t->name, f->is_gguf ? ".lora_a" : QR_LORA_A) && t->n_dims == 2 && t->shape[0] > rank && t->shape[0] <= QR_LORA_RANK_MAX)
-            rank = t->shape[0];
-    }
-    return (int32_t)rank;
-}
-
 struct qr_lora_about qr_lora_file_about(const struct qr_lora_file *f)
 {
     QR_ASSERT(f != NULL);
@@ -397,13 +378,21 @@ struct qr_lora_about qr_lora_file_about(const struct qr_lora_file *f)
     for (int32_t i = 0; i < qr_tensor_files_count(f->st); i++) {
         const struct qr_stored_tensor *t = qr_tensor_files_at(f->st, i);
         const int64_t rank = t->n_dims >= 2 ? t->shape[t->n_dims - 2] : INT64_MAX;
-        if (!ends_with(t->name, f->is_gguf ? ".lora_a" : QR_LORA_A) || rank > INT32_MAX)
+        if (!qr_ends_with(t->name, f->is_gguf ? ".lora_a" : QR_LORA_A) || rank > INT32_MAX)
             continue;
         about.rank_min = about.n_matrices == 0 || rank < about.rank_min ? (int32_t)rank : about.rank_min;
         about.rank_max = rank > about.rank_max ? (int32_t)rank : about.rank_max;
         about.n_matrices++;
     }
     return about;
+}
+
+int32_t qr_lora_file_rank(const struct qr_lora_file *f)
+{
+    QR_ASSERT(f != NULL);
+    QR_ASSERT(f->rank >= 1);
+    const int32_t said = f->any_rank ? 1 : (int32_t)f->rank, found = qr_lora_file_about(f).rank_max;
+    return found > said && found <= QR_LORA_RANK_MAX ? found : said;
 }
 
 struct qr_hash128 qr_lora_file_hash(const struct qr_lora_file *f)
@@ -542,10 +531,10 @@ int qr_lora_file_check_used(const struct qr_lora_file *f, const char *base, stru
 /* One tensor of a directory's file, and that the other half of the pair is there. */
 static int check_half(const struct qr_lora_file *f, const struct qr_stored_tensor *t, struct qr_err *err)
 {
-    const bool a = ends_with(t->name, QR_LORA_A);
+    const bool a = qr_ends_with(t->name, QR_LORA_A);
     const size_t n = strlen(t->name), n_end = strlen(QR_LORA_A);
     char name[QR_STORED_NAME_MAX], found[160];
-    if ((!a && !ends_with(t->name, QR_LORA_B)) || strncmp(t->name, QR_LORA_BEFORE, strlen(QR_LORA_BEFORE)) != 0)
+    if ((!a && !qr_ends_with(t->name, QR_LORA_B)) || strncmp(t->name, QR_LORA_BEFORE, strlen(QR_LORA_BEFORE)) != 0)
         return qr_err_set(err, QR_E_DAMAGED, "%s: tensor %s, expected names as " QR_LORA_BEFORE "NAME" QR_LORA_A " and " QR_LORA_B, f->weights, t->name);
     snprintf(name, sizeof name, "%.*s%s", (int)(n - n_end), t->name, a ? QR_LORA_B : QR_LORA_A);
     const struct qr_stored_tensor *other = qr_tensor_files_find(f->st, name);

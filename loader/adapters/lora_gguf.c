@@ -9,6 +9,7 @@
 #include "base/utf8.h"
 #include "base/mem.h"
 #include "loader/config/hf_config.h"
+#include "loader/families/family.h"
 #include "loader/adapters/lora.h"
 
 #define A ".lora_a"
@@ -139,7 +140,7 @@ int qr_lora_gguf_fit(const struct qr_lora_gguf *a, struct qr_tensor_files *st, c
     QR_ASSERT(a != NULL && st != NULL);
     QR_ASSERT(c != NULL && err != NULL);
     char matrix[QR_STORED_NAME_MAX], name[QR_STORED_NAME_MAX];
-    const char *arch = qr_gguf_arch_name(c->arch);
+    const char *arch = qr_family_of(c->arch)->gguf;
     if (strcmp(a->arch, arch) != 0)
         return qr_err_set(err, QR_E_DAMAGED, "%s: key general.architecture is \"%s\", expected \"%s\", which the model is", qr_tensor_files_shard_name(st, 0),
                           a->arch, arch);

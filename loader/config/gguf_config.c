@@ -106,7 +106,7 @@ const struct qr_gguf_tensor *qr_gguf_find_tensor(const struct qr_gguf_reader *r,
 /* Files of one name may be of several families: which of them, that the model has experts says. */
 static void set_family(struct qr_gguf_reader *r, enum qr_arch arch)
 {
-    r->arch = qr_gguf_arch_name(arch);
+    r->arch = qr_family_of(arch)->gguf;
     r->c->arch = arch;
     qr_arch_name(arch, r->c->arch_name);
 }

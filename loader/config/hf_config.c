@@ -241,12 +241,11 @@ static int read_dtype(const struct qr_hf_obj *o, const struct qr_hf_obj *top, st
 
 /* ---- generation ---- */
 
-/* Nothing, one id or a list of ids. Returns whether the field was there through *seen. */
-static int read_eos(const struct qr_hf_obj *o, struct qr_model_config *c, bool *seen)
+/* Nothing, one id or a list of ids. */
+static int read_eos(const struct qr_hf_obj *o, struct qr_model_config *c)
 {
     const struct qr_json *v = qr_json_find(o->v, "eos_token_id"), *list = v;
-    *seen = !qr_json_is_null(v);
-    if (!*seen)
+    if (qr_json_is_null(v))
         return 0;
     bool many = qr_json_type(v) == QR_JSON_T_ARRAY;
     c->n_eos = 0;
@@ -264,9 +263,8 @@ static int read_eos(const struct qr_hf_obj *o, struct qr_model_config *c, bool *
 
 static int read_tokens(const struct qr_hf_obj *o, struct qr_model_config *c)
 {
-    bool seen;
     int rc = qr_hf_i32(o, "bos_token_id", 0, c->n_vocab - 1, &c->bos_id);
-    return rc ? rc : read_eos(o, c, &seen);
+    return rc ? rc : read_eos(o, c);
 }
 
 /* generation_config.json: its end-of-sequence ids replace those of config.json. */

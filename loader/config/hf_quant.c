@@ -92,14 +92,6 @@ static int read_fp8(const struct qr_hf_obj *o, struct qr_quant_scheme *s)
     return strcmp(format, "e4m3") == 0 ? 0 : refuse(o, "fmt", format, "expected e4m3" AS_IT_WAS);
 }
 
-/* gpt-oss: the tensors show which matrices have it, and there is only one size of groups. */
-static int read_mxfp4(const struct qr_hf_obj *o, struct qr_quant_scheme *s)
-{
-    (void)o;
-    s->bits = 4;
-    return 0;
-}
-
 /* Where layouts are mixed each group says its own; each matrix shows which it has. */
 static int check_format(const struct qr_hf_obj *o)
 {
@@ -166,9 +158,9 @@ static int read_compressed(const struct qr_hf_obj *o, struct qr_quant_scheme *s)
 static const struct {
     const char *name;
     enum qr_quant_method method;
-    int (*read)(const struct qr_hf_obj *o, struct qr_quant_scheme *s);
+    int (*read)(const struct qr_hf_obj *o, struct qr_quant_scheme *s); /* NULL: the tensors show which matrices have it */
 } methods[] = {{"gptq", QR_QUANT_GPTQ, read_gptq}, {"awq", QR_QUANT_AWQ, read_awq}, {"fp8", QR_QUANT_FP8, read_fp8}, {"fbgemm_fp8", QR_QUANT_FP8, read_fp8},
-               {"compressed-tensors", QR_QUANT_COMPRESSED, read_compressed}, {"mxfp4", QR_QUANT_MXFP4, read_mxfp4}};
+               {"compressed-tensors", QR_QUANT_COMPRESSED, read_compressed}, {"mxfp4", QR_QUANT_MXFP4, NULL}};
 
 const char *qr_quant_method_name(enum qr_quant_method method)
 {
@@ -190,7 +182,7 @@ static int read_scheme(struct qr_quant_scheme *out, const struct qr_hf_obj *o, c
     for (int i = 0; i < QR_COUNT(methods); i++)
         if (strcmp(method, methods[i].name) == 0) {
             out->method = methods[i].method;
-            return methods[i].read(o, out);
+            return methods[i].read ? methods[i].read(o, out) : 0;
         }
     return refuse(o, "quant_method", method, INSTEAD);
 }

@@ -71,7 +71,7 @@ void qr_hf_config_write(struct qr_buf *out, const struct qr_model_config *c)
                  {field.ctx, c->n_positions > 0 ? c->n_positions : c->ctx_max}};
     char without[64];
     qr_buf_printf(out, "{\n  \"architectures\": [\"%s\"],\n  \"model_type\": \"%s\",\n  \"%s\": \"%s\",\n",
-                  c->headless ? qr_arch_headless_name(without, c->arch) : f->name[0].architecture,
+                  c->headless ? qr_family_headless_name(without, f, 0) : f->name[0].architecture,
                   f->name[0].model_type, field.act, f->activation[0] ? f->activation[0] : "silu");
     for (int i = 0; i < QR_COUNT(sizes); i++)
         qr_buf_printf(out, "  \"%s\": %d,\n", sizes[i].key, sizes[i].value);

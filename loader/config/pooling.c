@@ -108,6 +108,14 @@ static const char *text_of(const struct qr_json *module, const char *name)
     return v && qr_json_type(v) == QR_JSON_T_STRING ? qr_json_str(v, NULL) : "";
 }
 
+void qr_pooling_release(struct qr_pooling_config *p)
+{
+    QR_ASSERT(p != NULL);
+    QR_ASSERT(p->n_dense >= 0 && p->n_dense <= QR_DENSE_MAX);
+    while (p->n_dense > 0)
+        qr_dense_release(&p->dense[--p->n_dense]);
+}
+
 /* One more Dense stage, which takes what the stage before it gives. */
 static int read_dense(struct qr_pooling_config *out, const char *dir, const char *module, struct qr_err *err)
 {
@@ -130,12 +138,6 @@ static int read_dense(struct qr_pooling_config *out, const char *dir, const char
     if (out->n_dense > 1 && d->n_in != d[-1].n_out)
         return qr_err_set(err, QR_E_DAMAGED, "%s/config.json: in_features is %d, expected %d, which the stage before it gives", path, d->n_in, d[-1].n_out);
     return 0;
-}
-
-static void drop_dense(struct qr_pooling_config *out)
-{
-    while (out->n_dense > 0)
-        qr_dense_release(&out->dense[--out->n_dense]);
 }
 
 /* The first of them fits the model, whose own files say whether they are any good. */
@@ -228,7 +230,7 @@ static int read_modules(struct qr_pooling_config *out, const struct qr_source *s
     const int rc = read_all(out, source, wanted, modules, &why);
     if (rc == 0)
         return 0;
-    drop_dense(out);
+    qr_pooling_release(out);
     if (wanted == QR_POOLING_NONE)
         return qr_err_set(err, rc, "%.400s; --pooling last, mean or cls makes embeddings without it", why.msg);
     for (const struct qr_json *m = qr_json_first(modules); m; m = qr_json_after(m))
@@ -280,13 +282,6 @@ void qr_pooling_read(struct qr_pooling_config *out, const struct qr_source *sour
         return;
     out->pooling = wanted;
     snprintf(out->note, sizeof out->note, "%s", without_path(err.msg, qr_source_model(source)));
-}
-
-void qr_pooling_release(struct qr_pooling_config *p)
-{
-    QR_ASSERT(p != NULL);
-    QR_ASSERT(p->n_dense >= 0 && p->n_dense <= QR_DENSE_MAX);
-    drop_dense(p);
 }
 
 int32_t qr_pooling_width(const struct qr_pooling_config *p, int32_t n_embd)

@@ -113,6 +113,9 @@ struct qr_family {
 #define QR_FAMILY_ROW(NUMBER, file) extern const struct qr_family qr_family_##file;
 QR_FAMILIES(QR_FAMILY_ROW)
 
+/* Its name number i without a head: "LlamaModel". */
+const char *qr_family_headless_name(char text[64], const struct qr_family *f, int i);
+
 /* The family's names of fields, the usual ones filled in; and the experts' names that one tensor of a GGUF file
  * stands for: "ffn_gate_exps" -> gate, NULL: it is no stack of experts. */
 struct qr_family_fields qr_family_fields(const struct qr_family *f);

@@ -48,20 +48,16 @@ static const char *stem_of(char text[64], const char *name)
     return text;
 }
 
-static const char *headless_name(char text[64], const struct qr_family *f, int i)
+const char *qr_family_headless_name(char text[64], const struct qr_family *f, int i)
 {
+    QR_ASSERT(text != NULL && f != NULL);
+    QR_ASSERT(i >= 0 && i < N_NAMES);
     char stem[64];
     if (f->name[i].headless)
         snprintf(text, 64, "%s", f->name[i].headless);
     else
         snprintf(text, 64, "%.50sModel", stem_of(stem, f->name[i].architecture));
     return text;
-}
-
-const char *qr_arch_headless_name(char text[64], enum qr_arch arch)
-{
-    QR_ASSERT(text != NULL);
-    return headless_name(text, qr_family_of(arch), 0);
 }
 
 bool qr_arch_find(enum qr_arch *out, const char *name, bool by_type, bool *headless, char model[64])
@@ -72,7 +68,7 @@ bool qr_arch_find(enum qr_arch *out, const char *name, bool by_type, bool *headl
     for (int a = 0; a < QR_ARCH_COUNT; a++)
         for (int i = 0; i < N_NAMES && families[a]->name[i].architecture; i++) {
             const struct qr_family *f = families[a];
-            *headless = !by_type && strcmp(name, headless_name(without, f, i)) == 0;
+            *headless = !by_type && strcmp(name, qr_family_headless_name(without, f, i)) == 0;
             if (!*headless && strcmp(name, by_type ? f->name[i].model_type : f->name[i].architecture) != 0)
                 continue;
             if (model)
@@ -187,13 +183,6 @@ const struct qr_family *qr_family_in_gguf(const char *name)
 {
     enum qr_arch arch;
     return qr_arch_find_gguf(&arch, name, true) ? families[arch] : NULL;
-}
-
-const char *qr_gguf_arch_name(enum qr_arch arch)
-{
-    const char *name = qr_family_of(arch)->gguf;
-    QR_ASSERT(name != NULL);
-    return name;
 }
 
 const char *qr_family_expert_name(const struct qr_family *f, const char *gguf_stem, const char **stem)

@@ -52,12 +52,8 @@ bool qr_arch_find_gguf(enum qr_arch *out, const char *name, bool experts);
 /* The row of the one whose names of tensors include those of the others, NULL: none. */
 const struct qr_family *qr_family_in_gguf(const char *name);
 
-/* What GGUF files call an architecture: "llama" those of Mistral and Mixtral, too. */
-const char *qr_gguf_arch_name(enum qr_arch arch);
-
-/* "LlamaForCausalLM"; and the same of a model that is published without a head: "LlamaModel". */
+/* "LlamaForCausalLM" */
 void qr_arch_name(enum qr_arch arch, char text[64]);
-const char *qr_arch_headless_name(char text[64], enum qr_arch arch);
 
 /* Fills err where `found`, which `where` names in a file, is no family's: with the name that is most like it (spelt nearly
  * so, or its beginning) and all there are, of config.json or of GGUF files. `more` stands behind `found`. */

@@ -55,6 +55,7 @@ static void fill(const void *arg, const struct qr_coded_rows *to, int64_t first,
     const struct qr_coded_format f = qr_dtype_coded(r->as.type);
     const int64_t n_in = r->cols.n;
     QR_ASSERT(f.group == qr_dtype_coded(qr_gguf_coded(type)).group);
+    QR_ASSERT(r->cols.first % l->elements == 0 && n_in % l->elements == 0);
     for (int64_t i = 0; i < n; i++) {
         const uint8_t *b = qr_tensor_files_row(r->files, r->t, r->first_row + first + i);
         b += r->cols.first / l->elements * l->bytes;
@@ -69,24 +70,17 @@ static void fill_quantized(const void *arg, const struct qr_coded_rows *to, int6
     qr_quantized_fill(r->files, r->t, r->as.type, to, r->first_row + first, n, r->cols.first, r->cols.n);
 }
 
-static struct qr_coded_source source_of_quantized(const struct qr_stored_rows *rows)
-{
-    struct qr_coded_source s = {.fill = fill_quantized, .arg = rows, .together = qr_quantized_together(rows->t)};
-    const int8_t *levels = qr_quantized_levels(rows->t, rows->as.type);
-    if (levels)
-        memcpy(s.levels, levels, sizeof s.levels);
-    return s;
-}
-
 struct qr_coded_source qr_stored_source(const struct qr_stored_rows *rows)
 {
     QR_ASSERT(rows != NULL && rows->t != NULL);
-    if (rows->t->quantized)
-        return source_of_quantized(rows);
-    const struct qr_gguf_layout *l = qr_gguf_layout(rows->t->type->gguf);
-    QR_ASSERT(rows->t->type->blocks && rows->cols.first % l->elements == 0 && rows->cols.n % l->elements == 0);
+    QR_ASSERT(rows->t->type->blocks);
     struct qr_coded_source s = {.fill = fill, .arg = rows};
-    if (rows->as.levels)
-        memcpy(s.levels, rows->as.levels, sizeof s.levels);
+    if (rows->t->quantized) {
+        s.fill = fill_quantized;
+        s.together = qr_quantized_together(rows->t);
+    }
+    const int8_t *levels = rows->t->quantized ? qr_quantized_levels(rows->t, rows->as.type) : rows->as.levels;
+    if (levels)
+        memcpy(s.levels, levels, sizeof s.levels);
     return s;
 }

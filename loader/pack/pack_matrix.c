@@ -87,23 +87,18 @@ static int64_t decoded_width(const struct piece *p)
     return p->t->shape[!p->cut.turned];
 }
 
-/* Rows of the cut as numbers that kernels pack, one after the other. Returns their type. */
-static enum qr_dtype decode_rows(const struct qr_tensor_files *files, bool host, const struct piece *p, void *to, int64_t row, int64_t n)
+/* Rows of the cut as f32, one after the other. */
+static void decode_rows(const struct qr_tensor_files *files, const struct piece *p, float *x, int64_t row, int64_t n)
 {
     const struct qr_cut *cut = &p->cut;
     const int64_t width = decoded_width(p), n_in = cut->cols.n;
-    float *x = to;
     QR_ASSERT(!cut->turned || !p->t->quantized);
-    if (host && p->dst.packed_dtype == QR_BF16 && p->t->quantized &&
-        qr_quantized_halves(files, p->t, to, cut->rows.first + row, n, cut->cols.first, n_in))
-        return QR_BF16;
     if (cut->turned)
         qr_tensor_files_decode_columns(files, p->t, x, cut->rows.first + row, n);
     else
         qr_tensor_files_decode(files, p->t, x, cut->rows.first + row, n);
     for (int64_t i = 0; n_in < width && i < n; i++)
         memmove(x + i * n_in, x + i * width + cut->cols.first, (size_t)n_in * sizeof *x);
-    return QR_F32;
 }
 
 /* Rows that must be decoded, or stand in another order. */
@@ -117,7 +112,7 @@ static bool must_decode(const struct piece *p)
 struct staging {
     const struct qr_packer *a;
     const struct piece *p;
-    char *room; /* PANEL_ROWS decoded rows for each worker */
+    float *room; /* PANEL_ROWS decoded rows for each worker */
     uint8_t *to;
     size_t row_bytes;
     int64_t row, n_rows;
@@ -127,13 +122,13 @@ static void stage_item(const void *arg, int32_t item, int32_t worker)
 {
     const struct staging *s = arg;
     const int64_t row = (int64_t)item * PANEL_ROWS, n = s->n_rows - row < PANEL_ROWS ? s->n_rows - row : PANEL_ROWS;
-    char *rows = s->room + (size_t)worker * PANEL_ROWS * (size_t)decoded_width(s->p) * sizeof(float);
+    float *rows = s->room + (size_t)worker * PANEL_ROWS * (size_t)decoded_width(s->p);
     uint8_t *to = s->to + (size_t)row * s->row_bytes;
     if (!must_decode(s->p)) {
         copy_rows(to, qr_tensor_files_data(s->a->files, s->p->t), s->p, s->row + row, n);
         return;
     }
-    (void)decode_rows(s->a->files, false, s->p, rows, s->row + row, n);
+    decode_rows(s->a->files, s->p, rows, s->row + row, n);
     memcpy(to, rows, (size_t)n * s->row_bytes);
 }
 
@@ -146,7 +141,7 @@ static void upload_rows(const struct qr_packer *a, const struct piece *p)
     const int64_t n_in = p->cut.cols.n, n_rows = p->cut.rows.n;
     const size_t row_bytes = (size_t)n_in * qr_dtype_bytes(from);
     const int64_t step = row_bytes < QR_UPLOAD_BYTES ? (int64_t)(QR_UPLOAD_BYTES / row_bytes) : 1;
-    char *room = qr_alloc(decoded ? (size_t)be->n_threads * PANEL_ROWS : 1, (size_t)decoded_width(p) * sizeof(float));
+    float *room = qr_alloc(decoded ? (size_t)be->n_threads * PANEL_ROWS : 1, (size_t)decoded_width(p) * sizeof(float));
     void *rows = be->mem->alloc((size_t)(step < n_rows ? step : n_rows) * row_bytes);
     for (int64_t row = 0; row < n_rows; row += step) {
         const int64_t n = n_rows - row < step ? n_rows - row : step;
@@ -207,10 +202,10 @@ static void pack_coded(const struct qr_packer *a, const struct qr_tensor_files *
 static void pack_numbers(const struct qr_packer *a, const struct qr_tensor_files *files, const struct piece *p, struct qr_queue *q, char *room, int64_t row,
                          int64_t n)
 {
-    enum qr_dtype from = p->t->type->dtype;
+    const enum qr_dtype from = must_decode(p) ? QR_F32 : p->t->type->dtype;
     const void *rows = room;
     if (must_decode(p))
-        from = decode_rows(files, true, p, room, row, n);
+        decode_rows(files, p, (float *)(void *)room, row, n);
     else if (p->cut.cols.n < p->t->shape[1])
         copy_rows((uint8_t *)room, qr_tensor_files_data(files, p->t), p, row, n);
     else

@@ -92,6 +92,7 @@ struct reader {
     const struct qr_quantized *q;
     const struct qr_stored_ops *ops; /* or NULL */
     const uint8_t *codes, *scale, *zeros, *order;
+    float number[256]; /* of decoding: what a code stands for, but for zero and scale */
 };
 
 static struct reader reader_of(const struct qr_tensor_files *st, const struct qr_quantized *q)
@@ -171,20 +172,9 @@ static int32_t zero_of(const struct reader *r, int64_t o, int64_t g)
     return bits_of(r->zeros, o / per * q->zero_out + g * q->zero_in, q->bits, q->form->places ? q->form->places[o % 8] : o % per) + q->zero_more;
 }
 
-/* What a code stands for, but for zero and scale. */
 static float number_of(const struct qr_quant_form *f, uint8_t code)
 {
     return f->e4m3 ? qr_e4m3_to_f32(code) : f->level ? (float)f->level(code) : f->bytes ? (float)(int8_t)code : (float)code;
-}
-
-/* Codes that share a scale. Codes of words are read without a look at what they are. */
-static void decode_run(float *dst, const struct qr_quant_form *f, const uint8_t *code, int64_t n, float scale, float zero)
-{
-    const bool plain = !f->bytes && !f->level;
-    for (int64_t i = 0; plain && i < n; i++)
-        dst[i] = scale * ((float)code[i] - zero);
-    for (int64_t i = 0; !plain && i < n; i++)
-        dst[i] = scale * (number_of(f, code[i]) - zero);
 }
 
 /* One row's codes where inputs are in any order: by their groups' scales and zeros. */
@@ -215,44 +205,10 @@ static void decode_chunk(const struct reader *r, float *dst, int64_t first, int6
         for (int64_t i = 0, end; i < n_in; i = end) {
             const int64_t g = (at + i) / q->group;
             end = (g + 1) * q->group - at < n_in ? (g + 1) * q->group - at : n_in;
-            decode_run(dst + k * q->n_in + at + i, q->form, code[k] + i, end - i, scale_of(r, first + k, g), (float)zero_of(r, first + k, g));
+            const float scale = scale_of(r, first + k, g), zero = (float)zero_of(r, first + k, g);
+            for (int64_t j = i; j < end; j++)
+                dst[k * q->n_in + at + j] = scale * (r->number[code[k][j]] - zero);
         }
-}
-
-/* E4M3 numbers of inputs [at, at + n_in) of rows [first, first + n), which lie in one group and one block and so have one
- * scale. */
-static void put_halves(const struct reader *r, uint16_t *dst, int64_t pitch, int64_t first, int64_t n, int64_t at, int64_t n_in)
-{
-    const struct qr_quantized *q = r->q;
-    const float scale = load_float(r->scale, q->scale->type->dtype, scale_at(q, first, at / q->group));
-    const uint8_t *code = r->codes + first * q->n_in + at;
-    uint16_t number[256];
-    for (int32_t i = 0; i < 256; i++)
-        number[i] = qr_f32_to_bf16(scale * qr_e4m3_to_f32((uint8_t)i));
-    for (int64_t row = 0; row < n; row++)
-        for (int64_t i = 0; i < n_in; i++)
-            dst[row * pitch + i] = number[code[row * q->n_in + i]];
-}
-
-bool qr_quantized_halves(const struct qr_tensor_files *st, const struct qr_stored_tensor *t, uint16_t *dst, int64_t first, int64_t n, int64_t at, int64_t n_in)
-{
-    QR_ASSERT(st != NULL && t != NULL && t->quantized != NULL && dst != NULL);
-    QR_ASSERT(first >= 0 && n <= t->shape[0] - first && at >= 0 && n_in <= t->shape[1] - at);
-    const struct qr_quantized *q = t->quantized;
-    const struct reader r = reader_of(st, q);
-    if (!q->form->e4m3)
-        return false;
-    const int64_t block = q->out_stride ? q->block_out : n; /* rows that share their scales */
-    for (int64_t row = 0, rows; row < n; row += rows) {
-        rows = q->out_stride ? block - (first + row) % block : n;
-        rows = rows < n - row ? rows : n - row;
-        for (int64_t i = 0, m; i < n_in; i += m) {
-            m = q->group - (at + i) % q->group;
-            m = m < n_in - i ? m : n_in - i;
-            put_halves(&r, dst + row * n_in + i, n_in, first + row, rows, at + i, m);
-        }
-    }
-    return true;
 }
 
 void qr_quantized_decode(const struct qr_tensor_files *st, const struct qr_stored_tensor *t, float *dst, int64_t first, int64_t n)
@@ -260,7 +216,9 @@ void qr_quantized_decode(const struct qr_tensor_files *st, const struct qr_store
     QR_ASSERT(st != NULL && t != NULL && dst != NULL);
     QR_ASSERT(t->quantized != NULL && first >= 0 && n <= t->shape[0] - first);
     const struct qr_quantized *q = t->quantized;
-    const struct reader r = reader_of(st, q);
+    struct reader r = reader_of(st, q);
+    for (int32_t i = 0; i < (q->form->level ? 16 : 256); i++)
+        r.number[i] = number_of(q->form, (uint8_t)i);
     for (int64_t row = 0; row < n; row += ROWS)
         for (int64_t at = 0; at < q->n_in; at += CHUNK)
             decode_chunk(&r, dst + row * q->n_in, first + row, n - row < ROWS ? n - row : ROWS, at, q->n_in - at < CHUNK ? q->n_in - at : CHUNK);

@@ -265,22 +265,16 @@ static void sort_inputs(struct qr_arena *a, struct qr_quantized *q, const uint8_
     q->place = even ? place : NULL;
 }
 
-static bool all_zero(const uint8_t *p, uint64_t n)
-{
-    bool all = true;
-    for (uint64_t i = 0; all && i < n; i++)
-        all = p[i] == 0;
-    return all;
-}
-
 /* Every zero is the one that stands in the middle of the codes: stored zeros are compared a word at a time. */
 static bool is_symmetric(const struct qr_tensor_files *st, const struct qr_quantized *q)
 {
     QR_UNINITIALIZED uint32_t room[LOOKED_WORDS];
     if (!q->zeros)
         return true;
-    if (q->form->bytes)
-        return all_zero(qr_tensor_files_data(st, q->zeros), q->zeros->n_bytes);
+    if (q->form->bytes) {
+        const uint8_t *p = qr_tensor_files_data(st, q->zeros);
+        return p[0] == 0 && memcmp(p, p + 1, (size_t)q->zeros->n_bytes - 1) == 0;
+    }
     const int64_t per = 32 / q->bits, row = words(q->n_out, q->bits), n = row * q->n_groups;
     const uint32_t one = (1u << (q->bits - 1)) - (uint32_t)q->zero_more, middle = one * (UINT32_MAX / ((1u << q->bits) - 1));
     const uint32_t last = q->n_out % per ? (1u << (q->n_out % per * q->bits)) - 1 : UINT32_MAX; /* of the last word of outputs, the codes that are one's */

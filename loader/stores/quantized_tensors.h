@@ -64,10 +64,6 @@ int32_t qr_quantized_together(const struct qr_stored_tensor *t);
 void qr_quantized_fill(const struct qr_tensor_files *st, const struct qr_stored_tensor *t, enum qr_dtype as, const struct qr_coded_rows *to, int64_t first,
                        int64_t n, int64_t at, int64_t n_in);
 
-/* Rows [first, first + n) and inputs [at, at + n_in) as bf16, rounded once more: what qr_quantized_decode gives, rounded.
- * False: nothing was written, as the numbers are not E4M3's. */
-bool qr_quantized_halves(const struct qr_tensor_files *st, const struct qr_stored_tensor *t, uint16_t *dst, int64_t first, int64_t n, int64_t at, int64_t n_in);
-
 /* Rows [first, first + n) as f32. Any n; 16 at a multiple of 16 are read best. */
 void qr_quantized_decode(const struct qr_tensor_files *st, const struct qr_stored_tensor *t, float *dst, int64_t first, int64_t n);
 

@@ -205,7 +205,7 @@ static int write_config(struct maker *m)
     return rc;
 }
 
-int qr_model_make_with(const char *dir, const struct qr_model_config *config, const struct qr_make_options *options, struct qr_err *err)
+int qr_model_make(const char *dir, const struct qr_model_config *config, const struct qr_make_options *options, struct qr_err *err)
 {
     QR_ASSERT(dir != NULL && config != NULL && options != NULL && err != NULL);
     QR_ASSERT(options->store == QR_F32 || options->store == QR_F16 || options->store == QR_BF16);
@@ -224,12 +224,6 @@ int qr_model_make_with(const char *dir, const struct qr_model_config *config, co
     if (!rc && m.o.n_shards > 1)
         rc = write_index(&m, total);
     return rc;
-}
-
-int qr_model_make(const char *dir, const struct qr_model_config *config, enum qr_dtype store, uint64_t seed, struct qr_err *err)
-{
-    const struct qr_make_options o = {.store = store, .seed = seed};
-    return qr_model_make_with(dir, config, &o, err);
 }
 
 struct qr_model_config qr_model_config_small(enum qr_arch arch)

@@ -22,8 +22,7 @@ struct qr_make_options {
 };
 
 /* Makes `dir` if need be, and in it config.json and the weights. Existing files are not overwritten (QR_E_IO). */
-int qr_model_make_with(const char *dir, const struct qr_model_config *config, const struct qr_make_options *options, struct qr_err *err);
-int qr_model_make(const char *dir, const struct qr_model_config *config, enum qr_dtype store, uint64_t seed, struct qr_err *err);
+int qr_model_make(const char *dir, const struct qr_model_config *config, const struct qr_make_options *options, struct qr_err *err);
 
 /* A configuration of an architecture with everything else at its plainest, to be changed by the caller: 2 layers of width 64, 4 query and 2 kv
  * heads of 16, feed-forward 96, 256 tokens of vocabulary, context 512; where there are experts 8, of which 2 are used, of 96 (Mixtral) or 32, and 48 for

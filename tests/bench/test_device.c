@@ -180,7 +180,7 @@ static void make_model(const char *dir)
     c.n_kv_heads = 1;
     c.head_dim = 64;
     c.n_vocab = 1536;
-    cr_assert_eq(qr_model_make(dir, &c, QR_BF16, 1, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_model_make(dir, &c, &(struct qr_make_options){.store = QR_BF16, .seed = 1}, &err), 0, "%s", err.msg);
     slurp(open("models/quire-tiny/tokenizer.json", O_RDONLY | O_CLOEXEC), &tokenizer);
     cr_assert(qr_path_join(path, dir, "tokenizer.json", &err) == 0 && qr_file_write(path, tokenizer.data, tokenizer.len, false, &err) == 0, "%s", err.msg);
     qr_buf_release(&tokenizer);

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "loader/families/family.h"
 #include "loader/check/check.h"
 #include "loader/config/hf_config.h"
 #include "loader/write/make_model.h"
@@ -214,7 +215,7 @@ static struct victim directory(const char *file)
     struct qr_err err = {0};
     char path[128];
     victim_dir(&v);
-    cr_assert_eq(qr_model_make_with(v.dir, &c, &o, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_model_make(v.dir, &c, &o, &err), 0, "%s", err.msg);
     copy_file(v.dir, QUIRE_SOURCE_DIR "/models/quire-tiny", "tokenizer.json");
     copy_file(v.dir, QUIRE_SOURCE_DIR "/models/quire-tiny", "tokenizer_config.json");
     snprintf(path, sizeof path, "%s/generation_config.json", v.dir);
@@ -352,7 +353,7 @@ static struct victim sharded(const char *file)
     const struct qr_make_options o = {.store = QR_BF16, .seed = 7, .n_shards = 2};
     struct qr_err err = {0};
     victim_dir(&v);
-    cr_assert_eq(qr_model_make_with(v.dir, &c, &o, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_model_make(v.dir, &c, &o, &err), 0, "%s", err.msg);
     copy_file(v.dir, QUIRE_SOURCE_DIR "/models/quire-tiny", "tokenizer.json");
     snprintf(v.path, sizeof v.path, "%s", v.dir);
     victim_begin(&v, file);
@@ -383,7 +384,7 @@ static struct victim quantized(const char *file)
     struct qr_err err = {0};
     char path[128];
     victim_dir(&v);
-    cr_assert_eq(qr_model_make_with(v.dir, &c, &o, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_model_make(v.dir, &c, &o, &err), 0, "%s", err.msg);
     cr_assert_eq(qr_safetensors_open(&st, v.dir, &err), 0, "%s", err.msg);
     snprintf(path, sizeof path, "%s/model.safetensors", v.dir);
     cr_assert_eq(unlink(path), 0);
@@ -635,7 +636,7 @@ Test(bad_files, of_an_adapter_in_a_gguf_file_every_number_is_replaced_by_wrong_o
     const struct qr_model_config c = small_config();
     const uint64_t a[] = {(uint64_t)c.n_embd, 4}, b[] = {4, (uint64_t)c.n_heads * (uint64_t)c.head_dim}, n_bytes = (a[0] * a[1] + b[0] * b[1]) * sizeof(float);
     gguf_begin(&m.b, 3, 2, 4);
-    gguf_key_text(&m.b, "general.architecture", qr_gguf_arch_name(c.arch));
+    gguf_key_text(&m.b, "general.architecture", qr_family_of(c.arch)->gguf);
     gguf_key_text(&m.b, "general.type", "adapter");
     gguf_key_text(&m.b, "adapter.type", "lora");
     gguf_key_f32(&m.b, "adapter.lora.alpha", 8);

@@ -126,7 +126,7 @@ static void make_beside_tokenizer(char *dir, enum qr_arch arch)
     struct qr_err err = {0};
     c.n_vocab = 512;
     temp_dir_make(dir, "engine");
-    cr_assert_eq(qr_model_make_with(dir, &c, &o, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_model_make(dir, &c, &o, &err), 0, "%s", err.msg);
     for (int i = 0; i < QR_COUNT(files); i++) {
         char to[128], from[4096 + 64];
         snprintf(to, sizeof to, "%s/%s", dir, files[i]);

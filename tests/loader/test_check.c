@@ -29,7 +29,7 @@ static struct temp make(const struct qr_model_config *c, enum qr_dtype store, in
     struct qr_err err = {0};
     const struct qr_make_options o = {.store = store, .seed = seed, .n_shards = n_shards};
     cr_assert_not_null(mkdtemp(t.dir));
-    cr_assert_eq(qr_model_make_with(t.dir, c, &o, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_model_make(t.dir, c, &o, &err), 0, "%s", err.msg);
     return t;
 }
 
@@ -620,7 +620,7 @@ Test(make_model, same_seed_same_bytes_and_shards_hold_the_same_tensors)
     }
     qr_tensor_files_close(one);
     qr_tensor_files_close(four);
-    cr_expect_eq(qr_model_make(a.dir, &c, QR_F32, 1, &err), QR_E_IO, "an existing model is overwritten");
+    cr_expect_eq(qr_model_make(a.dir, &c, &(struct qr_make_options){.store = QR_F32, .seed = 1}, &err), QR_E_IO, "an existing model is overwritten");
     temp_remove(&a);
     temp_remove(&b);
     temp_remove(&other);

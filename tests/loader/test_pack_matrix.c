@@ -72,7 +72,7 @@ static void expect_same(enum qr_arch arch, const char *isa, enum qr_dtype to)
     struct qr_backend *first = NULL;
     char dir[64], what[120];
     temp_dir_make(dir, "pack");
-    cr_assert_eq(qr_model_make(dir, &made, QR_BF16, SEED, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_model_make(dir, &made, &(struct qr_make_options){.store = QR_BF16, .seed = SEED}, &err), 0, "%s", err.msg);
     cr_assert_eq(qr_model_config_read(&c, dir, &err), 0, "%s", err.msg);
     qr_share_whole(&share, &c);
     for (int32_t n_threads = 1; n_threads <= 5; n_threads += 2) {
@@ -137,7 +137,7 @@ Test(pack_matrix, a_file_that_becomes_shorter_while_it_is_loaded_is_an_error_and
         made.tied_head = tied;
         temp_dir_make(dir, "pack");
         snprintf(path, sizeof path, "%s/model.safetensors", dir);
-        cr_assert_eq(qr_model_make(dir, &made, QR_BF16, SEED, &err), 0, "%s", err.msg);
+        cr_assert_eq(qr_model_make(dir, &made, &(struct qr_make_options){.store = QR_BF16, .seed = SEED}, &err), 0, "%s", err.msg);
         cr_assert_eq(qr_model_config_read(&c, dir, &err), 0, "%s", err.msg);
         qr_share_whole(&share, &c);
         cr_assert_eq(qr_safetensors_open(&st, dir, &err), 0, "%s", err.msg);

@@ -103,7 +103,7 @@ Test(quantize, matrices_that_are_stored_with_inputs_first_become_rows_of_outputs
     char in[64], out[64];
     temp_dir_make(in, "quantize");
     temp_dir_make(out, "quantize");
-    cr_assert_eq(qr_model_make_with(in, &c, &(struct qr_make_options){.store = QR_BF16, .seed = 3, .std = 0.15}, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_model_make(in, &c, &(struct qr_make_options){.store = QR_BF16, .seed = 3, .std = 0.15}, &err), 0, "%s", err.msg);
     cr_assert_eq(qr_backend_open(&be, &bo, &err), 0, "%s", err.msg);
     cr_assert_eq(qr_tensor_files_open(&from, in, NULL, &err), 0, "%s", err.msg);
     const struct qr_quantize_options o = {.type = QR_ROUNDING_INT8, .be = be};
@@ -133,7 +133,7 @@ Test(quantize, a_mixed_vector_in_f16_is_written_as_the_numbers_it_has)
     float was[INPUTS_MAX], is[INPUTS_MAX];
     temp_dir_make(in, "quantize");
     temp_dir_make(out, "quantize");
-    cr_assert_eq(qr_model_make_with(in, &c, &(struct qr_make_options){.store = QR_F16, .seed = 3, .std = 0.15}, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_model_make(in, &c, &(struct qr_make_options){.store = QR_F16, .seed = 3, .std = 0.15}, &err), 0, "%s", err.msg);
     cr_assert_eq(qr_backend_open(&be, &bo, &err), 0, "%s", err.msg);
     cr_assert_eq(qr_tensor_files_open(&from, in, NULL, &err), 0, "%s", err.msg);
     struct qr_stored_tensor *t = (struct qr_stored_tensor *)qr_tensor_files_find(from, bias);

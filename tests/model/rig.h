@@ -258,7 +258,7 @@ static inline struct temp_model temp_model_make(const struct qr_model_config *c,
     struct qr_err err = {0};
     const struct qr_make_options o = {.store = store, .seed = 7, .std = 0.15};
     temp_dir_make(t.dir, "model");
-    cr_assert_eq(qr_model_make_with(t.dir, c, &o, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_model_make(t.dir, c, &o, &err), 0, "%s", err.msg);
     return t;
 }
 

@@ -326,7 +326,7 @@ Test(model, shards_compute_what_one_file_computes)
     int32_t *ids = random_ids(&rng, 40, c.n_vocab);
     const struct qr_make_options o = {.store = QR_BF16, .seed = 7, .std = 0.15, .n_shards = 5};
     temp_dir_make(dir, "model");
-    cr_assert_eq(qr_model_make_with(dir, &c, &o, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_model_make(dir, &c, &o, &err), 0, "%s", err.msg);
     float *a = logits_of(one.dir, QR_COMPUTE_AUTO, ids, 40), *b = logits_of(dir, QR_COMPUTE_AUTO, ids, 40);
     cr_expect_eq(memcmp(a, b, 40 * (size_t)c.n_vocab * sizeof *a), 0);
     qr_free(a);

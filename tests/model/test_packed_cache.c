@@ -226,7 +226,7 @@ static void write_model_again(const struct kept *k)
     char command[200];
     snprintf(command, sizeof command, "rm '%s/model.safetensors' '%s/config.json'", k->t.dir, k->t.dir);
     cr_assert_eq(system(command), 0);
-    cr_assert_eq(qr_model_make_with(k->t.dir, &k->c, &o, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_model_make(k->t.dir, &k->c, &o, &err), 0, "%s", err.msg);
 }
 
 Test(packed_cache, copies_out_of_date_are_removed_when_the_model_is_loaded_as_another_type_and_other_models_copies_stay)

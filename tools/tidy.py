@@ -50,9 +50,6 @@ DOCUMENT_MAX, DOCUMENTS_MAX, DOCUMENT_COLUMNS_MAX, HEADED_FROM = 40960, 184320, 
 
 # Words for which the field has better ones (docs/glossary.md has those that are ours), in comments and documents.
 PRIVATE = re.compile(r'\b(asked for|likewise|looked at|(first|second|third)-level cache|nobody|whoever|somebody)\b', re.I)
-# Where older comments still have such words, or no header.
-NOT_YET = ('model/tune.', 'kernels/cpu/', 'engine/ask.')
-ALREADY = ('kernels/cpu/isa/coded/', 'kernels/cpu/amx/', 'kernels/cpu/avx2/', 'kernels/cpu/avx512/')
 
 
 def files():
@@ -122,7 +119,7 @@ def comments(text):
 
 def check_comments(path, text, say):
     """A long file of the product begins with a comment; comments speak the field's words."""
-    if path.startswith(('tests/',) + NOT_YET) and not path.startswith(ALREADY) or re.match(r'kernels/[^/]*$', path):
+    if path.startswith('tests/') or re.match(r'kernels/[^/]*$', path):
         return
     if path.endswith('.c') and len(text) > HEADED_FROM and not text[0].startswith('/*'):
         say(path, 1, f'{len(text)} lines; a .c above {HEADED_FROM} begins with what it is for, its guarantee and its thread')

@@ -1,4 +1,9 @@
-/* The processor as a device: a kernel table for each instruction-set level, host memory, the pool as its queue. */
+/* backend_cpu.c - the processor as a device: a kernel table for each instruction-set level, host memory, the pool as its queue.
+ *
+ * The level is the best that the processor has, or the one that is named; a level that it lacks is refused with the best one's
+ * name. Memory is the host's, so copies are plain ones and nothing is in flight. The thread that opens the device is worker 0 of
+ * its queue; tables are constant and any thread may read them.
+ */
 #include "kernels/backend.h"
 
 #include <stdio.h>
@@ -72,7 +77,7 @@ static void host_copy(struct qr_queue *q, void *to, size_t to_pitch, const void 
         qr_copy((char *)to + (size_t)i * to_pitch, (const char *)from + (size_t)i * from_pitch, row_bytes);
 }
 
-/* Nobody has to: what is the host's needs no way to it. */
+/* Not called: the processor reads the host's memory where it is. */
 static void *host_stage(struct qr_queue *q, size_t n_bytes)
 {
     (void)q;
@@ -84,7 +89,7 @@ static void host_sync(struct qr_queue *q)
     (void)q;
 }
 
-/* What was asked for is done. */
+/* A call returns when its work is done. */
 static void host_mark(struct qr_queue *q, int32_t which)
 {
     (void)q;
@@ -107,7 +112,7 @@ static const struct level *best_level(void)
     return best;
 }
 
-/* `name` as asked for by `source`; NULL or "" or "auto": the best. */
+/* The level that `source` names; NULL or "" or "auto": the best. */
 static int find_level(const struct level **out, const char *name, const char *source, struct qr_err *err)
 {
     *out = NULL;

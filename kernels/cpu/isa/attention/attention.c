@@ -147,7 +147,7 @@ static void set_cache(struct tile *t)
     t->block_shift = __builtin_ctz((unsigned)kv->block_tokens);
 }
 
-/* Tile number `head_tile` of a row tile and chunk; its place in scratch is for whoever attends it to say. */
+/* Tile number `head_tile` of a row tile and chunk; the worker that attends it sets its place in scratch. */
 static struct tile head_tile_of(const struct qr_attn_plan *plan, const struct qr_attn_seq *p, int32_t row_tile, int32_t head_tile, int32_t chunk)
 {
     const struct qr_attention_args *a = plan->a;

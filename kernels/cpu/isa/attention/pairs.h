@@ -6,7 +6,7 @@
  * for each, and the queries of an item's heads stay in L1. 16 or 32 positions at a time keep sums enough going for two multipliers.
  *
  * Neighbouring kv heads are tiles of one item, which take turns every PAIR_STEP keys and VALUES_STEP values: so memory is read in its order.
- * What is prefetched meanwhile comes with the rows that are read, a line for a line (find_asked).
+ * What is prefetched meanwhile comes with the rows that are read, a line for a line (find_later).
  */
 #ifndef QR_KERNELS_CPU_ISA_ATTENTION_PAIRS_H
 #define QR_KERNELS_CPU_ISA_ATTENTION_PAIRS_H
@@ -15,16 +15,15 @@
 
 #define FEW 12         /* queries of a tile, at most: two blocks widen its values twice */
 #define ROWS_MAX 6     /* queries of a block of values */
-#define ASK 64         /* positions that are prefetched ahead */
+#define AHEAD 64         /* positions that are prefetched ahead */
 #define PAIR_STEP 32   /* positions whose keys the heads of an item take in turns */
 #define VALUES_STEP 64 /* positions whose values they do */
 #define PAIR_ROWS 4   /* queries of a block of scores */
-#define PAIR_SHIFT 3  /* runs of 8 positions at least */
 #define PAIR_GROUPS 4 /* times 8 positions at once, at most */
 
 #define WIDE_BYTES (FEW * K_MAX * VF_LEN * sizeof(float)) /* of an item's queries in the scratch for values */
 
-_Static_assert(WIDE_BYTES + PIECE * K_MAX * sizeof(uint16_t) <= sizeof(((struct scratch *)0)->values), "wide queries, and keys that are gathered");
+_Static_assert(WIDE_BYTES <= sizeof(((struct scratch *)0)->values), "wide queries");
 
 /* sum += x w where the sum lies, and in this order: left to itself the compiler moves sums between registers and loads to earlier places, which sends some
  * of the sums to memory and back. */
@@ -56,17 +55,22 @@ static int32_t pair_block(const struct tile *t, int32_t b)
     return t->n_queries * b / pair_blocks(t);
 }
 
+static bool cache_has_pairs(const struct qr_kv_view *kv)
+{
+    return kv->dtype == QR_BF16 && kv->block_tokens >= VF_LEN;
+}
+
 /* Whether a tile goes this way: one row, so that all its queries see the same. */
 static bool takes_pairs(const struct tile *t)
 {
-    return t->a->kv->dtype == QR_BF16 && t->n_rows == 1 && t->n_queries <= FEW;
+    return cache_has_pairs(t->a->kv) && t->n_rows == 1 && t->n_queries <= FEW;
 }
 
 /* Tiles of few queries share an item where their keys and values lie side by side: 8 KiB of bf16 together. */
 static void pairs_room(struct qr_attn_room *room, const struct qr_kv_view *kv)
 {
     const int32_t together = K_MAX / ((kv->head_dim + 31) / 32 * 32);
-    room->few_queries = kv->dtype == QR_BF16 ? FEW : 0;
+    room->few_queries = cache_has_pairs(kv) ? FEW : 0;
     room->few_tiles = together < TILES_MAX ? together : TILES_MAX;
 }
 
@@ -93,7 +97,7 @@ struct pair_scores {
     float *c;                     /* rows QR_X_ROW apart */
     const float *q;               /* of wide_queries */
     const char *row[PAIR_GROUPS]; /* each group's first of 8 */
-    const char *ask[PAIR_GROUPS / 2]; /* what is asked for with each two groups: as many bytes as they have */
+    const char *later[PAIR_GROUPS / 2]; /* what is prefetched with each two groups: as many bytes as they have */
     size_t row_bytes;
     int32_t n;                    /* 8 numbers of a row at a time */
 };
@@ -127,7 +131,7 @@ VF_FN void pair_scores_of(const struct pair_scores *a, const int mr, const int g
 {
     struct strides s = {a->row_bytes, 3 * a->row_bytes, 5 * a->row_bytes, 7 * a->row_bytes};
     const float *q = a->q;
-    const char *row[PAIR_GROUPS] QR_UNINITIALIZED, *ask[PAIR_GROUPS / 2] QR_UNINITIALIZED;
+    const char *row[PAIR_GROUPS] QR_UNINITIALIZED, *later[PAIR_GROUPS / 2] QR_UNINITIALIZED;
     vf acc[8] QR_UNINITIALIZED;
 #pragma GCC unroll 8
     for (int i = 0; i < mr * groups; i++)
@@ -135,15 +139,15 @@ VF_FN void pair_scores_of(const struct pair_scores *a, const int mr, const int g
 #pragma GCC unroll 4
     for (int g = 0; g < groups; g++) {
         row[g] = a->row[g];
-        ask[g / 2] = a->ask[g / 2];
+        later[g / 2] = a->later[g / 2];
     }
     for (int32_t n = a->n; n > 0; n--, q += 8 * mr * VF_LEN) {
 #pragma GCC unroll 4
         for (int g = 0; g < groups; g++) {
             vf unit[4] QR_UNINITIALIZED;
             __asm__("" : "+r"(s.three), "+r"(s.five), "+r"(s.seven)); /* as they are: the compiler would keep pointers instead, more than there is room for */
-            _mm_prefetch(ask[g / 2] + g % 2 * 128, _MM_HINT_T1);
-            _mm_prefetch(ask[g / 2] + g % 2 * 128 + 64, _MM_HINT_T1);
+            _mm_prefetch(later[g / 2] + g % 2 * 128, _MM_HINT_T1);
+            _mm_prefetch(later[g / 2] + g % 2 * 128 + 64, _MM_HINT_T1);
             turn_units(unit, row[g], &s);
             row[g] += 16;
 #pragma GCC unroll 4
@@ -159,7 +163,7 @@ VF_FN void pair_scores_of(const struct pair_scores *a, const int mr, const int g
         }
 #pragma GCC unroll 4
         for (int g = 0; g < groups; g += 2)
-            ask[g / 2] += groups > 1 ? 256 : 128;
+            later[g / 2] += groups > 1 ? 256 : 128;
     }
 #pragma GCC unroll 8
     for (int i = 0; i < mr * groups; i++)
@@ -192,30 +196,14 @@ static void score_tile_pairs(const struct tile *t, size_t offset, int32_t from, 
             for (int32_t g = 0; g < n; g++) {
                 const int32_t pos = at + g * VF_LEN;
                 const size_t in = offset + (size_t)(pos & mask) * t->row_bytes;
-                const char *ask = b == 0 ? s->ask[0][pos >> shift] : NULL;
+                const char *later = b == 0 ? s->later[0][pos >> shift] : NULL;
                 a.row[g] = s->run[0][pos >> shift] + in;
                 if (g % 2 == 0)
-                    a.ask[g / 2] = ask ? ask + in : a.row[g];
+                    a.later[g / 2] = later ? later + in : a.row[g];
             }
             pair_scores[mr][n](&a);
         }
     }
-}
-
-/* Where blocks are shorter than 8 positions: copies the keys of positions [begin, end) that the item's tiles see, one tile behind the other; s->run points
- * there, and nothing is asked for. Returns the bytes from a tile's to the next one's. */
-static size_t gather_keys(const struct tile *t, int32_t n_tiles, int32_t base, int32_t begin, int32_t end)
-{
-    struct scratch *s = t->s;
-    const size_t offset = PIECE * t->row_bytes;
-    char *to = s->values + WIDE_BYTES;
-    QR_ASSERT(n_tiles * t->row_bytes <= K_MAX * sizeof(uint16_t));
-    for (const struct tile *one = t; one < t + n_tiles; one++)
-        for (int32_t at = begin; at < end; at++)
-            memcpy(to + (size_t)(one - t) * offset + (size_t)at * t->row_bytes, cache_row(one, 0, base + at), t->row_bytes);
-    s->run[0][0] = to;
-    s->ask[0][0] = NULL;
-    return offset;
 }
 
 /* From the keys and values of an item's first tile to another's. */
@@ -225,16 +213,14 @@ static size_t plane_offset(const struct tile *first, const struct tile *t)
 }
 
 /* Scores of an item's tiles for positions [begin, end) of the piece, the tiles in turns. */
-static void score_pairs(const struct tile *t, int32_t n_tiles, int32_t base, int32_t begin, int32_t end, int32_t shift)
+static void score_pairs(const struct tile *t, int32_t n_tiles, int32_t begin, int32_t end, int32_t shift)
 {
-    const bool gathers = shift < PAIR_SHIFT;
-    const size_t gathered = gathers ? gather_keys(t, n_tiles, base, begin, end) : 0;
     const int32_t last = (end + VF_LEN - 1) / VF_LEN * VF_LEN;
     for (int32_t from = begin / VF_LEN * VF_LEN, to; from < last; from = to) {
         to = from / PAIR_STEP * PAIR_STEP + PAIR_STEP;
         to = to < last ? to : last;
         for (int32_t i = 0; i < n_tiles; i++)
-            score_tile_pairs(t + i, gathers ? (size_t)i * gathered : plane_offset(t, t + i), from, to, gathers ? __builtin_ctz(PIECE) : shift);
+            score_tile_pairs(t + i, plane_offset(t, t + i), from, to, shift);
     }
 }
 
@@ -245,7 +231,7 @@ struct pair_values {
     float *c;
     const float *x;         /* rows QR_X_ROW apart */
     const char *const *run; /* row `at` of w is row at % 2^shift of run[at >> shift] */
-    const char *const *ask; /* the same for what is asked for meanwhile, where it is not NULL; or NULL */
+    const char *const *later; /* the same for what is prefetched meanwhile, where it is not NULL; or NULL */
     int64_t c_stride;
     size_t row_bytes, column; /* column: bytes, where the columns begin in a row */
     int32_t shift, from, end;
@@ -271,12 +257,12 @@ VF_FN void split_values(vf *even, vf *odd, const char *w)
 
 /* One row of w onto mr rows of nv vectors: the even ones of 16 columns and the odd ones side by side; a lone vector is 8 columns in their order. Weights of
  * two rows stay in registers, of more there is no room for them. */
-VF_FN void add_value(vf *acc, const float *x, const char *w, ptrdiff_t ask, const int mr, const int nv)
+VF_FN void add_value(vf *acc, const float *x, const char *w, ptrdiff_t later, const int mr, const int nv)
 {
     vf kept[2] QR_UNINITIALIZED, even, odd;
-    _mm_prefetch(w + ask, _MM_HINT_T1);
+    _mm_prefetch(w + later, _MM_HINT_T1);
     if (nv == 8)
-        _mm_prefetch(w + ask + 64, _MM_HINT_T1);
+        _mm_prefetch(w + later + 64, _MM_HINT_T1);
 #pragma GCC unroll 2
     for (int r = 0; mr <= 2 && r < mr; r++)
         kept[r] = weight_of(x + r * QR_X_ROW);
@@ -343,16 +329,16 @@ VF_FN void pair_values_of(const struct pair_values *a, const int mr, const int n
     for (int32_t at = a->from; at < end;) {
         const int32_t rest = (at | mask) + 1 - at, run = at >> a->shift;
         const char *w = a->run[run] + (size_t)(at & mask) * row_bytes + a->column;
-        const ptrdiff_t ask = a->ask && a->ask[run] ? a->ask[run] - a->run[run] : 0;
+        const ptrdiff_t later = a->later && a->later[run] ? a->later[run] - a->run[run] : 0;
         const float *x = a->x + at;
         int32_t n = rest < end - at ? rest : end - at;
         at += n;
         for (; n >= 2; n -= 2, w += 2 * row_bytes, x += 2) {
-            add_value(acc, x, w, ask, mr, nv);
-            add_value(acc, x + 1, w + row_bytes, ask, mr, nv);
+            add_value(acc, x, w, later, mr, nv);
+            add_value(acc, x + 1, w + row_bytes, later, mr, nv);
         }
         if (n > 0)
-            add_value(acc, x, w, ask, mr, nv);
+            add_value(acc, x, w, later, mr, nv);
     }
 #pragma GCC unroll 6
     for (int r = 0; r < mr; r++)
@@ -391,7 +377,7 @@ static void weigh_tile(const struct tile *t, size_t column, int32_t from, int32_
     const int32_t n_blocks = (t->n_queries + ROWS_MAX - 1) / ROWS_MAX;
     for (int32_t b = 0; b < n_blocks; b++) {
         const int32_t first = t->n_queries * b / n_blocks, mr = t->n_queries * (b + 1) / n_blocks - first, q0 = t->q0 + first;
-        struct pair_values a = {.c = s->piece_out + q0 * t->k_pad, .x = s->p + q0 * QR_X_ROW, .run = s->run[1], .ask = b == 0 ? s->ask[1] : NULL,
+        struct pair_values a = {.c = s->piece_out + q0 * t->k_pad, .x = s->p + q0 * QR_X_ROW, .run = s->run[1], .later = b == 0 ? s->later[1] : NULL,
                                 .c_stride = t->k_pad, .row_bytes = t->row_bytes, .column = column, .shift = shift, .from = from, .end = end, .onto = onto};
         weigh_pairs(&a, mr, t->k / VF_LEN);
     }
@@ -419,23 +405,23 @@ static void find_runs(const char **run, const struct tile *t, int32_t which, int
         run[i] = cache_row(t, which, base + (i << shift));
 }
 
-/* What to prefetch while keys (which 0) or values (1) of positions [begin, end) of the piece are read: those ASK positions further, and at the
+/* What to prefetch while keys (which 0) or values (1) of positions [begin, end) of the piece are read: those AHEAD positions further, and at the
  * end the first values of the piece, or the first keys of what comes next. It is prefetched shortly before it is read, because the rows of all
  * blocks may meet in the same few sets of the caches: where a block of all layers takes a power of two of bytes, they do. */
-static void find_asked(const struct tile *t, int32_t which, const struct after *after, int32_t begin, int32_t end, int32_t shift)
+static void find_later(const struct tile *t, int32_t which, const struct after *after, int32_t begin, int32_t end, int32_t shift)
 {
     struct scratch *s = t->s;
     const struct tile *next = after->t && run_shift(after->t) == shift ? after->t : NULL;
-    const int32_t first = begin >> shift, n = ((end - 1) >> shift) + 1, far = ASK >> shift > 0 ? ASK >> shift : 1;
+    const int32_t first = begin >> shift, n = ((end - 1) >> shift) + 1, far = AHEAD >> shift > 0 ? AHEAD >> shift : 1;
     for (int32_t i = first; i < n; i++) {
         const int32_t then = i + far - n;
-        s->ask[which][i] = NULL;
+        s->later[which][i] = NULL;
         if (then < 0)
-            s->ask[which][i] = s->run[which][i + far];
+            s->later[which][i] = s->run[which][i + far];
         else if (which == 0 && first + then < n)
-            s->ask[which][i] = s->run[1][first + then];
+            s->later[which][i] = s->run[1][first + then];
         else if (which == 1 && next && after->base + (then << shift) < next->see_max)
-            s->ask[which][i] = cache_row(next, 0, after->base + (then << shift));
+            s->later[which][i] = cache_row(next, 0, after->base + (then << shift));
     }
 }
 
@@ -447,8 +433,8 @@ static void attend_pairs(const struct tile *t, int32_t n_tiles, int32_t base, in
     for (int32_t which = 0; which < 2; which++)
         find_runs(s->run[which], t, which, base, begin, end, shift);
     for (int32_t which = 0; which < 2; which++)
-        find_asked(t, which, after, begin, end, shift);
-    score_pairs(t, n_tiles, base, begin, end, shift);
+        find_later(t, which, after, begin, end, shift);
+    score_pairs(t, n_tiles, begin, end, shift);
     for (const struct tile *one = t; one < t + n_tiles; one++)
         for (int32_t i = one->q0; i < query_end(one); i++)
             softmax(one, i);

@@ -27,7 +27,7 @@
 #define QUERIES 48
 #endif
 #define QUERY_NUMBERS (QUERIES * K_MAX)
-#define STEP 64 /* with K = 64 they stay in the first-level cache */
+#define STEP 64 /* with K = 64 they stay in L1 */
 #define BLOCK QUERIES
 #define KV_BYTES 4
 #ifdef QR_ISA_avx2
@@ -53,7 +53,7 @@ struct scratch {
     float q[QUERIES * QR_X_ROW];         /* rounded to bf16 where the cache is */
 #endif
 #ifdef QR_ISA_avx2
-    const char *run[2][PIECE], *ask[2][PIECE]; /* where runs of a piece's keys and values lie, and what is prefetched meanwhile (pairs.h) */
+    const char *run[2][PIECE], *later[2][PIECE]; /* where runs of a piece's keys and values lie, and what is prefetched meanwhile (pairs.h) */
 #endif
     float key_scale[PIECE], value_scale[PIECE]; /* int8 cache: of the piece's positions; a key's times what scores are multiplied with */
     float max[QUERIES], sum[QUERIES];              /* of the pieces so far; sum 0: none yet */
@@ -160,8 +160,8 @@ static int32_t run_length(const struct tile *t, int32_t pos, int32_t n)
     return rest < n ? rest : n;
 }
 
-/* Asks for the keys or values of up to 16 positions from pos on: blocks lie scattered, where the processor's own prefetching begins anew
- * each time. Beyond what the tile sees nothing is asked for. */
+/* Prefetches the keys or values of up to 16 positions from pos on, but none that the tile does not see. Blocks lie scattered, so
+ * the processor's own prefetching begins anew with each. */
 static void prefetch(const struct tile *t, int32_t which, int32_t pos)
 {
     int32_t n = t->see_max - pos < QR_PANEL ? t->see_max - pos : QR_PANEL;

@@ -18,11 +18,11 @@
 
 /* A worker's scratch; widths are K rounded up to panels, what is behind K is 0, and so are positions behind the piece up to a whole panel. */
 struct scratch {
-    float k[T * K_MAX], v[T * K_MAX], k_turned[K_MAX * T], v_turned[K_MAX * T]; /* of the piece */
+    float k[T * K_MAX], v[T * K_MAX], k_transposed[K_MAX * T], v_transposed[K_MAX * T]; /* of the piece */
     float dk[T * K_MAX], dv[T * K_MAX];
     float q[T * QR_X_ROW], dout[T * QR_X_ROW];                    /* of the block of queries */
     float s[T * T], dp[T * T], p[T * T], dq[T * K_MAX];
-    float ds[T * QR_X_ROW], ds_turned[T * QR_X_ROW], p_turned[T * QR_X_ROW];
+    float ds[T * QR_X_ROW], ds_transposed[T * QR_X_ROW], p_transposed[T * QR_X_ROW];
     float lse[T], weighed[T];                                     /* D */
 };
 _Static_assert(sizeof(struct scratch) <= QR_WORKER_SCRATCH_BYTES, "tiles of the gradient of attention");
@@ -68,7 +68,7 @@ static void load_cached(float *dst, const struct part *p, int32_t which, int32_t
 }
 
 /* dst[c][r] = src[r][c] for whole vectors of rows and columns. */
-static void turn(float *dst, int64_t dst_row, const float *src, int64_t src_row, int32_t n_rows, int32_t n_cols)
+static void transpose(float *dst, int64_t dst_row, const float *src, int64_t src_row, int32_t n_rows, int32_t n_cols)
 {
     for (int32_t r = 0; r < n_rows; r += VF_LEN)
         for (int32_t c = 0; c < n_cols; c += VF_LEN) {
@@ -94,8 +94,8 @@ static void load_piece(const struct part *p)
     memset(m->v + n, 0, (size_t)(padded - p->n_t) * row);
     memset(m->dk, 0, n * sizeof(float));
     memset(m->dv, 0, n * sizeof(float));
-    turn(m->k_turned, T, m->k, p->width, padded, p->width);
-    turn(m->v_turned, T, m->v, p->width, padded, p->width);
+    transpose(m->k_transposed, T, m->k, p->width, padded, p->width);
+    transpose(m->v_transposed, T, m->v, p->width, padded, p->width);
 }
 
 /* Queries and their gradients of the block, rounded where the cache is bf16; lse and D. */
@@ -160,16 +160,16 @@ static void block_of_queries(const struct part *p)
     struct scratch *m = p->m;
     const int32_t k = a->kv->head_dim;
     load_queries(p);
-    product(m->s, T, m->q, m->k_turned, T, p->n_rows, k, p->n_t, false);
-    product(m->dp, T, m->dout, m->v_turned, T, p->n_rows, k, p->n_t, false);
+    product(m->s, T, m->q, m->k_transposed, T, p->n_rows, k, p->n_t, false);
+    product(m->dp, T, m->dout, m->v_transposed, T, p->n_rows, k, p->n_t, false);
     for (int32_t r = 0; r < p->n_rows; r++)
         weigh(p, r);
-    turn(m->p_turned, QR_X_ROW, m->p, T, PANELS(p->n_rows) * QR_PANEL, PANELS(p->n_t) * QR_PANEL);
-    turn(m->ds_turned, QR_X_ROW, m->ds, QR_X_ROW, PANELS(p->n_rows) * QR_PANEL, PANELS(p->n_t) * QR_PANEL);
+    transpose(m->p_transposed, QR_X_ROW, m->p, T, PANELS(p->n_rows) * QR_PANEL, PANELS(p->n_t) * QR_PANEL);
+    transpose(m->ds_transposed, QR_X_ROW, m->ds, QR_X_ROW, PANELS(p->n_rows) * QR_PANEL, PANELS(p->n_t) * QR_PANEL);
     product(m->dq, p->width, m->ds, m->k, p->width, p->n_rows, p->n_t, p->width, false);
     add_scaled(a->dq + p->row * a->dq_stride + (int64_t)p->head * k, a->dq_stride, m->dq, p->width, p->n_rows, k, a->scale);
-    product(m->dk, p->width, m->ds_turned, m->q, QR_X_ROW, p->n_t, p->n_rows, p->width, true);
-    product(m->dv, p->width, m->p_turned, m->dout, QR_X_ROW, p->n_t, p->n_rows, p->width, true);
+    product(m->dk, p->width, m->ds_transposed, m->q, QR_X_ROW, p->n_t, p->n_rows, p->width, true);
+    product(m->dv, p->width, m->p_transposed, m->dout, QR_X_ROW, p->n_t, p->n_rows, p->width, true);
 }
 
 /* What an item owns: dk and dv of a kv head, dq of the heads that share it. */

@@ -9,7 +9,7 @@
 #define ROWS_MAX QR_ISA_NAME(micro_rows_max)
 #define BLOCK_ROWS 12      /* at least ROWS_MAX of every level */
 #define PIECE 256          /* of a sum at a time: x of micro.c */
-#define ITEM_COLS 128      /* columns of dx of an item of work: 256 rows of w of them stay in the second-level cache */
+#define ITEM_COLS 128      /* columns of dx of an item of work: 256 rows of w of them stay in L2 */
 #define ITEM_ROWS 48       /* rows of dw */
 
 /* A piece of a sum for a block of rows: c[r][j] += sum_k x[r][k] w[k][j], j < n_cols. */

@@ -1,11 +1,13 @@
-/* optim.c - the optimizer's step and the norm: plain loops of single IEEE operations that the compiler turns into the level's vectors; each
- * element's bits are those of ref. Only the generator is written in vectors by hand: compilers make its 64-bit products of something slow. */
+/* optim.c - the optimizer's step and the norm: plain loops of single IEEE operations that the compiler turns into the level's
+ * vectors, so each element has ref's bits. Only the generator is written in vectors by hand, as compilers make slow code of its
+ * 64-bit products. Items are runs of parameters; a worker writes those of its item alone. Sums are of leaves of a fixed size, joined
+ * in a fixed tree, so their bits do not depend on threads. */
 #include <math.h>
 
 #include "base/assert.h"
 #include "base/half.h"
 #include "kernels/cpu/isa/backward/back.h"
-#include "kernels/cpu/isa/simd.h"
+#include "kernels/cpu/isa/quant/vectors.h"
 #include "kernels/cpu/pool.h"
 
 #define ITEM 16384  /* parameters of an item of work */
@@ -20,61 +22,28 @@ struct adam {
     int64_t skip; /* parameters before the first multiple of BLOCK */
 };
 
-/* Vectors of 64-bit lanes, of which products take the lower halves. */
-#if defined(QR_ISA_avx512)
-typedef __m512i vu;
-#define VU_LEN 8
-#define vu_set1 _mm512_set1_epi64
-#define vu_load _mm512_loadu_si512
-#define vu_store _mm512_storeu_si512
-#define vu_stream _mm512_stream_si512
-#define vu_add _mm512_add_epi64
-#define vu_mul _mm512_mul_epu32
-#define vu_xor _mm512_xor_si512
-#define vu_or _mm512_or_si512
-#define vu_and _mm512_and_si512
-#define vu_up _mm512_slli_epi64
-#define vu_down _mm512_srli_epi64
-#define vu_even _mm512_unpacklo_epi64
-#define vu_odd _mm512_unpackhi_epi64
-#else
-typedef __m256i vu;
-#define VU_LEN 4
-#define vu_set1 _mm256_set1_epi64x
-#define vu_load _mm256_loadu_si256
-#define vu_store _mm256_storeu_si256
-#define vu_stream _mm256_stream_si256
-#define vu_add _mm256_add_epi64
-#define vu_mul _mm256_mul_epu32
-#define vu_xor _mm256_xor_si256
-#define vu_or _mm256_or_si256
-#define vu_and _mm256_and_si256
-#define vu_up _mm256_slli_epi64
-#define vu_down _mm256_srli_epi64
-#define vu_even _mm256_unpacklo_epi64
-#define vu_odd _mm256_unpackhi_epi64
-#endif
+#define LANES (VI_BYTES / 8) /* of 64 bits, of which products take the lower halves */
 
-/* Philox4x32-10 (base/rng.h) at VU_LEN positions from pos on, a counter's four words one behind the other, so that number i of the block finds its 16
+/* Philox4x32-10 (base/rng.h) at LANES positions from pos on, a counter's four words one behind the other, so that number i of the block finds its 16
  * bits at i. Even lanes hold the first half of the positions: then the two halves of the words interleave without a permutation. Upper halves of
  * lanes hold what earlier products left; only the last step looks away from them. */
 static inline void draw(uint16_t *out, uint64_t seed, uint64_t stream, uint64_t pos)
 {
-    static const uint64_t lane[8] = {0, VU_LEN / 2, 1, VU_LEN / 2 + 1, 2, VU_LEN / 2 + 2, 3, VU_LEN / 2 + 3};
-    const vu m0 = vu_set1(0xD2511F53), m1 = vu_set1(0xCD9E8D57), low = vu_set1(0xffffffff);
-    vu c0 = vu_add(vu_set1((long long)pos), vu_load((const void *)lane)), c1 = vu_down(c0, 32);
-    vu c2 = vu_set1((long long)stream), c3 = vu_set1((long long)(stream >> 32));
+    static const uint64_t lane[8] = {0, LANES / 2, 1, LANES / 2 + 1, 2, LANES / 2 + 2, 3, LANES / 2 + 3};
+    const vi m0 = VI_SET1_64(0xD2511F53), m1 = VI_SET1_64(0xCD9E8D57), low = VI_SET1_64(0xffffffff);
+    vi c0 = VI(add_epi64)(VI_SET1_64((long long)pos), VI_LOAD(lane)), c1 = VI(srli_epi64)(c0, 32);
+    vi c2 = VI_SET1_64((long long)stream), c3 = VI_SET1_64((long long)(stream >> 32));
     uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
     for (int round = 0; round < 10; round++, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u) {
-        const vu p0 = vu_mul(c0, m0), p1 = vu_mul(c2, m1);
-        c0 = vu_xor(vu_xor(vu_down(p1, 32), c1), vu_set1((long long)k0));
-        c2 = vu_xor(vu_xor(vu_down(p0, 32), c3), vu_set1((long long)k1));
+        const vi p0 = VI(mul_epu32)(c0, m0), p1 = VI(mul_epu32)(c2, m1);
+        c0 = VI_XOR(VI_XOR(VI(srli_epi64)(p1, 32), c1), VI_SET1_64((long long)k0));
+        c2 = VI_XOR(VI_XOR(VI(srli_epi64)(p0, 32), c3), VI_SET1_64((long long)k1));
         c1 = p1;
         c3 = p0;
     }
-    const vu first = vu_or(vu_and(c0, low), vu_up(c1, 32)), second = vu_or(vu_and(c2, low), vu_up(c3, 32));
-    vu_store((void *)out, vu_even(first, second));
-    vu_store((void *)(out + 4 * VU_LEN), vu_odd(first, second));
+    const vi first = VI_OR(VI_AND(c0, low), VI(slli_epi64)(c1, 32)), second = VI_OR(VI_AND(c2, low), VI(slli_epi64)(c3, 32));
+    VI_STORE(out, VI(unpacklo_epi64)(first, second));
+    VI_STORE(out + 4 * LANES, VI(unpackhi_epi64)(first, second));
 }
 
 /* Up with the probability of what is cut; infinities stay, NaN stays one. */
@@ -93,10 +62,10 @@ VF_FN void move(const struct adam *s, int64_t begin, int64_t n, const bool leave
     const float keep = s->keep, take1 = s->take1, beta2 = s->beta2, take2 = s->take2, rate = s->rate, root2 = s->root2, eps = s->eps, gscale = s->gscale;
     for (int64_t i = 0; i < n; i++) {
         const float g = grad[i] * gscale, kept = w[i] * keep;
-        const float mi = m[i] + take1 * (g - m[i]), vi = beta2 * v[i] + take2 * (g * g);
-        m[i] = mi;
-        v[i] = vi;
-        w[i] = kept - rate * mi / (sqrtf(vi) / root2 + eps);
+        const float moment = m[i] + take1 * (g - m[i]), square = beta2 * v[i] + take2 * (g * g);
+        m[i] = moment;
+        v[i] = square;
+        w[i] = kept - rate * moment / (sqrtf(square) / root2 + eps);
         if (!leave_g)
             grad[i] = 0;
     }
@@ -115,24 +84,24 @@ static inline void round_block(const struct chance *c, int64_t begin, int64_t n)
 {
     const int64_t at = (c->first + begin) % BLOCK, block = c->first + begin - at;
     uint16_t bits[BLOCK] QR_UNINITIALIZED;
-    for (int i = 0; i < N_COUNTERS; i += VU_LEN)
+    for (int i = 0; i < N_COUNTERS; i += LANES)
         draw(bits + 8 * i, c->seed, (uint64_t)c->step, (uint64_t)(block / 8 + i));
     const float *restrict w = c->w + begin;
     uint16_t *restrict half = c->half + begin;
-    if (n == BLOCK && (uintptr_t)half % sizeof(vu) == 0) { /* whole lines, past the caches: they would be read first otherwise */
+    if (n == BLOCK && (uintptr_t)half % sizeof(vi) == 0) { /* whole lines, past the caches: they would be read first otherwise */
         _Alignas(64) uint16_t done[BLOCK] QR_UNINITIALIZED;
         for (int64_t i = 0; i < BLOCK; i++)
             done[i] = round_by_chance(w[i], bits[i]);
-        for (int64_t i = 0; i < BLOCK; i += (int64_t)(sizeof(vu) / 2))
-            vu_stream((void *)(half + i), vu_load((const void *)(done + i)));
+        for (int64_t i = 0; i < BLOCK; i += (int64_t)(sizeof(vi) / 2))
+            VI_STREAM(half + i, VI_LOAD(done + i));
         return;
     }
     for (int64_t i = 0; i < n; i++)
         half[i] = round_by_chance(w[i], bits[at + i]);
 }
 
-/* A block of everything that is read. */
-VF_FN void ask_ahead(const struct qr_adamw_args *a, int64_t i)
+/* A block of all that is read. */
+VF_FN void prefetch_block(const struct qr_adamw_args *a, int64_t i)
 {
     for (int64_t end = i + BLOCK; i < end; i += 16) {
         __builtin_prefetch(a->w + i);
@@ -154,7 +123,7 @@ static void adam_item(const void *arg, int32_t item, int32_t worker)
         const int64_t left = BLOCK - (s->a->first + i) % BLOCK;
         n = left < end - i ? left : end - i;
         if (n == BLOCK) { /* constants: the loops unroll to whole vectors */
-            ask_ahead(s->a, i + AHEAD);
+            prefetch_block(s->a, i + AHEAD);
             if (s->a->leave_g)
                 move(s, i, BLOCK, true);
             else

@@ -10,7 +10,6 @@
 #ifdef QR_ISA_avx2
 #include "kernels/cpu/isa/coded/few.h"
 #include "kernels/cpu/isa/coded/many.h"
-#include "kernels/cpu/isa/linear/one_row.h"
 #endif
 #include "kernels/cpu/isa/quant/vectors.h"
 #include "kernels/cpu/isa/row.h"
@@ -20,7 +19,7 @@
 #define ROWS_MAX QR_ISA_NAME(micro_rows_max)
 #define TILE_ROWS 12                     /* at least ROWS_MAX of every level */
 #define TILE_PANELS 4                    /* at least micro_panels of any block */
-#define ITEM_BYTES ((size_t)512 << 10)   /* weights of one item: a share of a second-level cache */
+#define ITEM_BYTES ((size_t)512 << 10)   /* weights of one item: a share of L2 */
 #ifdef QR_ISA_avx2
 #define PACK_ALONE 8192                  /* elements of x that one thread copies sooner than two would begin */
 #define MORE_WAYS NULL                   /* of many rows of coded weights (coded/many_parts.h) */
@@ -28,7 +27,7 @@
 #define PACK_ALONE 32768
 #define MORE_WAYS qr_avx512_many_ways()
 #endif
-#define WORK_ALONE 65536                 /* products, likewise: about 3 us for one row */
+#define WORK_ALONE 65536                 /* products that one thread computes sooner than two would begin: about 3 us */
 
 /* One chunk of rows. */
 struct product {
@@ -101,24 +100,26 @@ VF_FN vf value_at(const struct product *p, const float *sums, int32_t panel, int
     return p->a->bias ? vf_add(v, vf_load_n(p->a->bias + panel * QR_PANEL + i, len)) : v;
 }
 
-/* What becomes of the sums of mr rows of n columns from panel `panel` on. With a unit, the sums of its ups lie a panel behind. */
-static void finish(const struct product *p, const float *tile, int32_t row, int32_t mr, int32_t panel, int32_t n)
+/* What becomes of a row's sums of n columns from panel `panel` on; ups: those of its ups, with a gated unit. */
+VF_FN void finish_row(const struct product *p, float *out, const float *sums, const float *ups, int32_t panel, int32_t n)
 {
     const struct qr_linear_args *a = p->a;
-    const int32_t o = panel * QR_PANEL;
-    for (int32_t r = 0; r < mr; r++) {
-        float *out = a->out + (row + r) * a->out_stride + o;
-        for (int32_t i = 0; i < n; i += VF_LEN) {
-            int64_t len = vf_min_len(n - i);
-            const float *sums = tile + r * TILE_PANELS * QR_PANEL + i;
-            vf v = value_at(p, sums, panel, i, len);
-            if (p->up)
-                v = row_glu(v, value_at(p, sums + QR_PANEL, panel + p->up, i, len), a->act, a->clamp);
-            if (a->add)
-                v = vf_add(v, vf_load_n(out + i, len));
-            vf_store_n(out + i, v, len);
-        }
+    for (int32_t i = 0; i < n; i += VF_LEN) {
+        const int64_t len = vf_min_len(n - i);
+        vf v = value_at(p, sums + i, panel, i, len);
+        if (p->up)
+            v = row_glu(v, value_at(p, ups + i, panel + p->up, i, len), a->act, a->clamp);
+        if (a->add)
+            v = vf_add(v, vf_load_n(out + i, len));
+        vf_store_n(out + i, v, len);
     }
+}
+
+/* The same for mr rows. With a unit, the sums of its ups lie a panel behind. */
+static void finish(const struct product *p, const float *tile, int32_t row, int32_t mr, int32_t panel, int32_t n)
+{
+    for (int32_t r = 0; r < mr; r++, tile += TILE_PANELS * QR_PANEL)
+        finish_row(p, p->a->out + (row + r) * p->a->out_stride + panel * QR_PANEL, tile, tile + QR_PANEL, panel, n);
 }
 
 #ifdef QR_ISA_avx2
@@ -189,26 +190,6 @@ static void multiply_unpacked(const struct product *p, uint8_t *scratch, int32_t
 }
 
 #ifdef QR_ISA_avx2
-/* One row's products with bf16 weights, and what becomes of them. With a gated unit a panel of gates and that of their ups are neighbours in `tile`. */
-static void multiply_row(const struct product *p, int32_t first, int32_t end)
-{
-    const int32_t unit = p->up ? 2 : 1;
-    float tile[TILE_PANELS * QR_PANEL];
-    for (int32_t panel = first, n; panel < end; panel += n) {
-        const char *w[ONE_ROW_PANELS];
-        n = ONE_ROW_PANELS / unit;
-        while (n > end - panel)
-            n /= 2;
-        for (int32_t j = 0; j < n * unit; j++)
-            w[j] = (const char *)panel_at(p, panel + j / unit + j % unit * p->up);
-        one_row_panels(tile, p->packed, w, p->n_in / 2, n * unit);
-        for (int32_t j = 0; j < n; j += p->up ? 1 : n) {
-            const int32_t left = p->a->n_out - (panel + j) * QR_PANEL, whole = (p->up ? 1 : n) * QR_PANEL;
-            finish(p, tile + j * unit * QR_PANEL, p->row0, 1, panel + j, whole < left ? whole : left);
-        }
-    }
-}
-
 /* Panels in pairs: item number `item` begins with this one. */
 static int32_t even_first(const struct product *p, int32_t item)
 {
@@ -243,8 +224,6 @@ static void multiply(const void *arg, int32_t item, int32_t worker)
         multiply_panels(p, panel_at(p, first), (p->up ? (size_t)p->up : 1) * p->panel_bytes, p->panel_bytes, first, end);
     else if (p->whole)
         multiply_whole(p, first, end);
-    else if (p->n_rows == 1 && p->bf16 && !p->is_coded)
-        multiply_row(p, first, end);
     else
 #endif
     if (p->direct)

@@ -18,91 +18,47 @@
 
 #define PARTS (QR_PANEL / VF_LEN) /* vectors of a panel */
 
-/* The vector at `w`, part of a panel, for kinds that hold one k per step. */
-VF_FN vf load_part(const int kind, const char *w)
+/* The vector at `w`, part of a panel; of pairs the first or the second numbers. */
+VF_FN vf load_part(const int kind, const char *w, const int second)
 {
+    if (kind == QR_PANEL_LINEAR_BF16)
+        return second ? vf_pairs_second(vf_load_pairs(w)) : vf_pairs_first(vf_load_pairs(w));
     return kind == QR_PANEL_ROWS_BF16 ? vf_load_bf16((const uint16_t *)w) : vf_load((const float *)w);
 }
 
-#ifdef QR_ISA_avx2
-#define ROWS_HELD 3 /* with so few rows 16 registers hold their numbers of x, up to 12 vectors of sums, and one of weights at a time */
-
-/* acc[r][j] += x[r] w for one vector of weights. */
-VF_FN void rows_times(const int mr, const int nv, vf *acc, const vf *xv, vf w)
+VF_FN const char *part_at(const int kind, const char *w, size_t w_panel, int j)
 {
-#pragma GCC unroll 3
-    for (int r = 0; r < mr; r++)
-        acc[r * nv] = vf_fma(xv[r], w, acc[r * nv]);
-}
-
-VF_FN void rows_of_x(const int mr, vf *xv, const float *x, const int x_row)
-{
-#pragma GCC unroll 3
-    for (int r = 0; r < mr; r++)
-        xv[r] = vf_set1(x[r * x_row]);
-}
-#endif
-
-VF_FN void block_step(const int kind, const int mr, const int nv, vf *acc, const float *x, const char *w, size_t w_panel)
-{
-    const int x_row = kind == QR_PANEL_LINEAR_F32 ? 1 : QR_X_ROW;
     const size_t part_bytes = kind == QR_PANEL_ROWS_BF16 ? VF_LEN * 2 : VF_LEN * 4;
-#ifdef QR_ISA_avx2
-    if (mr <= ROWS_HELD) {
-        vf xv[ROWS_HELD];
-        rows_of_x(mr, xv, x, x_row);
-#pragma GCC unroll 8
-        for (int j = 0; j < nv; j++)
-            rows_times(mr, nv, acc + j, xv, load_part(kind, w + (size_t)(j / PARTS) * w_panel + (size_t)(j % PARTS) * part_bytes));
-        return;
-    }
-#endif
-    vf wv[8];
-#pragma GCC unroll 8
-    for (int j = 0; j < nv; j++)
-        wv[j] = load_part(kind, w + (size_t)(j / PARTS) * w_panel + (size_t)(j % PARTS) * part_bytes);
-#pragma GCC unroll 12
-    for (int r = 0; r < mr; r++) {
-        vf xv = vf_set1(x[r * x_row]);
-#pragma GCC unroll 8
-        for (int j = 0; j < nv; j++)
-            acc[r * nv + j] = vf_fma(xv, wv[j], acc[r * nv + j]);
-    }
+    return w + (size_t)(j / PARTS) * w_panel + (size_t)(j % PARTS) * part_bytes;
 }
 
-/* Two k at once: the first numbers of all pairs, then the second. */
-VF_FN void block_step_pairs(const int mr, const int nv, vf *acc, const float *x, const char *w, size_t w_panel)
+/* A step's k number `second`. Beside the sums registers hold the numbers of x or the vectors of weights, of which there are fewer. */
+VF_FN void block_step(const int kind, const int mr, const int nv, vf *acc, const float *x, const char *w, size_t w_panel, const int second)
 {
-#ifdef QR_ISA_avx2
-    if (mr <= ROWS_HELD) {
-#pragma GCC unroll 2
-        for (int second = 0; second < 2; second++) {
-            vf xv[ROWS_HELD];
-            rows_of_x(mr, xv, x + second * mr, 1);
-#pragma GCC unroll 8
-            for (int j = 0; j < nv; j++) {
-                const vpairs pairs = vf_load_pairs(w + (size_t)(j / PARTS) * w_panel + (size_t)(j % PARTS) * (VF_LEN * 4));
-                rows_times(mr, nv, acc + j, xv, second ? vf_pairs_second(pairs) : vf_pairs_first(pairs));
-            }
-        }
-        return;
-    }
-#endif
-    vf wv[8];
-#pragma GCC unroll 2
-    for (int second = 0; second < 2; second++) {
+    const int x_row = kind == QR_PANEL_LINEAR_F32 || kind == QR_PANEL_LINEAR_BF16 ? 1 : QR_X_ROW;
+    QR_UNINITIALIZED vf held[12];
+    if (mr < nv) {
+#pragma GCC unroll 12
+        for (int r = 0; r < mr; r++)
+            held[r] = vf_set1(x[second * mr + r * x_row]);
 #pragma GCC unroll 8
         for (int j = 0; j < nv; j++) {
-            vpairs pairs = vf_load_pairs(w + (size_t)(j / PARTS) * w_panel + (size_t)(j % PARTS) * (VF_LEN * 4));
-            wv[j] = second ? vf_pairs_second(pairs) : vf_pairs_first(pairs);
-        }
+            const vf wv = load_part(kind, part_at(kind, w, w_panel, j), second);
 #pragma GCC unroll 12
-        for (int r = 0; r < mr; r++) {
-            vf xv = vf_set1(x[second * mr + r]);
-#pragma GCC unroll 8
-            for (int j = 0; j < nv; j++)
-                acc[r * nv + j] = vf_fma(xv, wv[j], acc[r * nv + j]);
+            for (int r = 0; r < mr; r++)
+                acc[r * nv + j] = vf_fma(held[r], wv, acc[r * nv + j]);
         }
+        return;
+    }
+#pragma GCC unroll 8
+    for (int j = 0; j < nv; j++)
+        held[j] = load_part(kind, part_at(kind, w, w_panel, j), second);
+#pragma GCC unroll 12
+    for (int r = 0; r < mr; r++) {
+        const vf xv = vf_set1(x[second * mr + r * x_row]);
+#pragma GCC unroll 8
+        for (int j = 0; j < nv; j++)
+            acc[r * nv + j] = vf_fma(xv, held[j], acc[r * nv + j]);
     }
 }
 
@@ -117,10 +73,9 @@ VF_FN void block(const int kind, const int mr, const int nr, const struct qr_mic
     const char *w = m->w;
     const size_t w_panel = m->w_panel, w_step = m->w_step;
     for (int64_t k = m->n_steps; k > 0; k--) {
+        block_step(kind, mr, nv, acc, x, w, w_panel, 0);
         if (kind == QR_PANEL_LINEAR_BF16)
-            block_step_pairs(mr, nv, acc, x, w, w_panel);
-        else
-            block_step(kind, mr, nv, acc, x, w, w_panel);
+            block_step(kind, mr, nv, acc, x, w, w_panel, 1);
         x += x_step;
         w += w_step;
     }

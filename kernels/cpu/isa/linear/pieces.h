@@ -1,20 +1,21 @@
-/* pieces.h - level avx2's products of float weights. Included by linear.c only, behind struct product.
+/* pieces.h - level avx2's products of float weights with several rows, blocked for its caches. Included by linear.c only, behind
+ * struct product.
  *
- * 16 registers hold the sums of 6 rows and 16 outputs, two vectors of weights and a number of x. What such a block reads must come from the
- * first-level cache (32 KB): so the sums of an item are formed a piece of k at a time, for up to TILE_ROWS_MAX rows and TILE_SLOTS panels, and wait
- * in f32, as they are, in a tile. A panel's piece (16 KB) stays while blocks of rows pass by; bf16 becomes floats on the first block's way, and
- * the others read those. A group's rows of a piece (96 KB) stay in the second-level cache while its panels pass by.
+ * 16 registers hold the sums of 6 rows and 16 outputs, two vectors of weights and a number of x. What such a block reads must come
+ * from L1 (32 KB). So an item's sums are formed a piece of k at a time, for up to TILE_ROWS_MAX rows and TILE_SLOTS panels, and
+ * wait in f32, unrounded, in a tile. A panel's piece (16 KB) stays in L1 while blocks of rows pass by; the first block widens bf16
+ * to floats, which the others read. A group's rows of a piece (96 KB) stay in L2 while its panels pass by.
  *
- * x lies as [piece][block][k][mr], so that blocks of a piece are one stream. For every output it is one chain of fused multiply-adds in the order
- * of k, as everywhere. */
+ * x lies as [piece][block][k][mr], so that blocks of a piece are one stream. Every output is one chain of fused multiply-adds in the
+ * order of k, as in micro.c. */
 #define PIECE_INPUTS 256
 #define PIECE_ROWS_MIN 4      /* with fewer rows blocks of several panels read all of k: memory is what they wait for */
 #define TILE_ROWS_MAX 96
 #define TILE_SLOTS 8          /* panels of a tile; with a unit those of its ups lie behind the ones of its gates */
 #define WIDEN_BLOCKS 2        /* of rows, and more of them: bf16 is left as floats for all but the first */
 #define OUT_AHEAD 8           /* rows of out */
-#define SHARE_AHEAD 4         /* first blocks that ask for the next piece of weights, each for its share */
-#define PIECE_STEP 8          /* inputs between two looks at what is to be asked for: a processor that shares a core has few operations beside products */
+#define SHARE_AHEAD 4         /* first blocks that prefetch the next piece of weights, a share each */
+#define PIECE_STEP 8          /* inputs between two prefetches: a shared core has few operations to spare beside products */
 
 /* Inputs of a piece: all but the last have as many. */
 static int32_t piece_inputs(const struct product *p)
@@ -171,8 +172,8 @@ struct piece_args {
     const float *x;       /* [n_k][mr] */
     const char *w;        /* [n_k][QR_PANEL] floats, or pairs of bf16 */
     float *wide;          /* where bf16 is left as floats */
-    const char *ask;      /* memory to ask for: ask_lines of 64 bytes for PIECE_STEP inputs */
-    int32_t ask_lines;
+    const char *next;     /* weights to prefetch: next_lines of 64 bytes for PIECE_STEP inputs */
+    int32_t next_lines;
     int32_t n_k;
     bool onto;
 };
@@ -226,10 +227,10 @@ VF_FN void piece_block(const enum piece_kind kind, const int mr, const struct pi
     for (int i = 0; i < 2 * mr; i++)
         acc[i] = m->onto ? vf_load(c + i * VF_LEN) : vf_zero();
     const float *x = m->x;
-    const char *w = m->w, *ask = m->ask;
+    const char *w = m->w, *next = m->next;
     for (int32_t n = m->n_k / PIECE_STEP; n > 0; n--) {
-        for (int32_t i = m->ask_lines; i > 0; i--, ask += 64)
-            _mm_prefetch(ask, _MM_HINT_T0);
+        for (int32_t i = m->next_lines; i > 0; i--, next += 64)
+            _mm_prefetch(next, _MM_HINT_T0);
 #pragma GCC unroll 4
         for (int i = 0; i < PIECE_STEP / 2; i++)
             piece_two(kind, mr, acc, x + i * 2 * mr, w + i * two_bytes, wide + i * 2 * QR_PANEL);
@@ -286,14 +287,14 @@ static const char *slot_at(const struct piece_tile *t, int32_t slot, int32_t k)
     return t->w + at + (size_t)k * QR_PANEL * (t->p->bf16 ? 2 : 4);
 }
 
-/* Inputs [k0, k0 + n_k) of one panel and all blocks, of which the first ones ask for the piece that comes next. */
+/* Inputs [k0, k0 + n_k) of one panel and all blocks, of which the first ones prefetch the piece that comes next. */
 static void multiply_piece(struct piece_tile *t, int32_t slot, int32_t k0, int32_t n_k)
 {
     const struct product *p = t->p;
     const int32_t n_blocks = t->n_blocks, n_share = n_blocks < SHARE_AHEAD ? n_blocks : SHARE_AHEAD;
     const int32_t step_lines = PIECE_STEP * QR_PANEL * (p->bf16 ? 2 : 4) / 64;
-    struct piece_args m = {.w = slot_at(t, slot, k0), .wide = t->wide, .n_k = n_k, .onto = k0 > 0, .ask_lines = (step_lines + n_share - 1) / n_share,
-                           .ask = slot + 1 < t->n_slots ? slot_at(t, slot + 1, k0) : slot_at(t, 0, k0 + n_k)};
+    struct piece_args m = {.w = slot_at(t, slot, k0), .wide = t->wide, .n_k = n_k, .onto = k0 > 0, .next_lines = (step_lines + n_share - 1) / n_share,
+                           .next = slot + 1 < t->n_slots ? slot_at(t, slot + 1, k0) : slot_at(t, 0, k0 + n_k)};
     enum piece_kind kind = !p->bf16 ? PIECE_F32 : n_blocks >= WIDEN_BLOCKS ? PIECE_WIDEN : PIECE_BF16;
     for (int32_t b = 0; b < n_blocks; b++) {
         const int32_t first = t->block[b], mr = t->block[b + 1] - first;
@@ -304,9 +305,9 @@ static void multiply_piece(struct piece_tile *t, int32_t slot, int32_t k0, int32
             kind = PIECE_F32;
             m.w = (const char *)t->wide;
         }
-        m.ask += (int64_t)m.ask_lines * (n_k / PIECE_STEP) * 64;
+        m.next += (int64_t)m.next_lines * (n_k / PIECE_STEP) * 64;
         if (b + 1 == n_share)
-            m.ask_lines = 0;
+            m.next_lines = 0;
     }
 }
 
@@ -346,19 +347,11 @@ static void finish_tile(const struct piece_tile *t)
     for (int32_t r = 0; r < n_rows; r++) {
         float *row = a->out + (p->row0 + row0 + r) * a->out_stride + t->first_panel * QR_PANEL;
         for (int32_t i = 0; i < t->n_panels; i++) {
-            const int32_t panel = t->first_panel + i;
+            const int32_t panel = t->first_panel + i, left = n_out - panel * QR_PANEL, slot = p->up ? 2 * i : i;
             float *out = row + i * QR_PANEL;
             if (r + OUT_AHEAD < n_rows)
                 _mm_prefetch((const char *)(out + OUT_AHEAD * a->out_stride), _MM_HINT_T0);
-            for (int32_t j = 0; j < QR_PANEL && panel * QR_PANEL + j < n_out; j += VF_LEN) {
-                const int64_t len = vf_min_len(n_out - panel * QR_PANEL - j);
-                vf v = value_at(p, t->sums[p->up ? 2 * i : i][r] + j, panel, j, len);
-                if (p->up)
-                    v = row_glu(v, value_at(p, t->sums[2 * i + 1][r] + j, panel + p->up, j, len), a->act, a->clamp);
-                if (a->add)
-                    v = vf_add(v, vf_load_n(out + j, len));
-                vf_store_n(out + j, v, len);
-            }
+            finish_row(p, out, t->sums[slot][r], t->sums[slot + (p->up > 0)][r], panel, left < QR_PANEL ? left : QR_PANEL);
         }
     }
 }

@@ -32,7 +32,7 @@ VF_FN vi products_of(vi w, vi x, vi size)
     return _mm256_madd_epi16(_mm256_maddubs_epi16(size, _mm256_sign_epi8(w, x)), _mm256_set1_epi16(1));
 }
 
-/* Bytes w + 128 of four k and one panel, and what lies `ahead` of them asked for. */
+/* Bytes w + 128 of four k and one panel, with a prefetch of what lies `ahead` bytes further on. */
 VF_FN void load_bytes(vi v[PANEL_VECTORS], const uint8_t *w, int64_t ahead)
 {
     _mm_prefetch(w + ahead, _MM_HINT_T0);

@@ -1,26 +1,26 @@
-/* pieces.h - many rows times panels of integers at level avx2, where no instruction adds up products of bytes. Included by quant.c for that
- * level alone, behind struct product and finish().
+/* pieces.h - many rows times panels of integers at level avx2, where no instruction adds up products of bytes. Included by quant.c for
+ * that level alone, behind struct product and finish().
  *
- * An item takes two panels (or one of gates and that of its ups) at a time, and of these a piece of k, which becomes what the products want in the
- * worker's scratch and stays in the first-level cache while all rows pass by; sums wait in scratch as integers. The piece behind it is asked for
- * meanwhile. All of it is exact, also modulo 2^32 in between, so the bits are those of any other way.
+ * An item takes two panels (or one of gates and that of its ups) at a time. A piece of k of each becomes what the products want in the
+ * worker's scratch and stays in L1 while all rows pass by; sums wait in scratch as integers. The next piece is prefetched meanwhile.
+ * All of it is exact, also modulo 2^32 in between, so the bits are those of any other way.
  *
- *   int8         x0 w0 + x1 w1 = (x0 + w1) (x1 + w0) - x0 x1 - w0 w1 (Winograd 1968): in 16 bits, two additions, a vpmaddwd and an addition make 32
- *                products, half of the multiplications of any other way. What is subtracted belongs to a row alone or to an output alone.
- *                Weights are left as w + 128, rows of x hold x - 128.
- *   int4         vpmaddubsw of halves 0..15 and x is at most 15 * 127 * 2, so a group's 16 pairs are added in 16 bits, begun at -8 times the sum of
- *                x, where 8 * 16 * 127 is the most; vpmaddwd with the multiple makes 32 bits of them once a group.
+ *   int8    x0 w0 + x1 w1 = (x0 + w1) (x1 + w0) - x0 x1 - w0 w1 (Winograd 1968): in 16 bits, two additions, a vpmaddwd and an addition
+ *           make 32 products, with half of the multiplications of any other way. What is subtracted belongs to a row alone or to an
+ *           output alone. Weights stay w + 128, rows of x hold x - 128.
+ *   int4    vpmaddubsw of halves 0..15 and x is at most 15 * 127 * 2. So a group's 16 pairs are added in 16 bits, begun at -8 times the
+ *           sum of x, where 8 * 16 * 127 is the most; once a group, vpmaddwd with the multiple makes 32 bits of them.
  *
- * Rows of x lie piece of k after piece, in these in blocks of equal height, or one less, up to MOST, in these four of k of each row side by side: read
- * from front to back with every pair of panels.
+ * Rows of x lie piece of k after piece; in a piece in blocks of equal height, or one less, up to MOST; in a block four of k of each row
+ * side by side. So each pair of panels reads them from front to back.
  */
 #ifndef QR_KERNELS_CPU_ISA_QUANT_PIECES_H
 #define QR_KERNELS_CPU_ISA_QUANT_PIECES_H
 
 #define PAIRS_MOST 4       /* rows of a block: int8 */
-#define PAIRS_FEW 16       /* int8, which costs less as it lies, a block at a time: up to so many rows of a launch go another way */
+#define PAIRS_FEW 16       /* int8: launches of at most so many rows cost less as weights lie, a block at a time */
 #define HALVES_MOST 6      /* int4 */
-#define PIECE_BYTES 9216   /* a piece of one panel in scratch: with its neighbour little more than half of a first-level cache of 32 KiB */
+#define PIECE_BYTES 9216   /* a piece of one panel in scratch: with its neighbour little more than half of an L1 of 32 KiB */
 #define OUT_AHEAD 8        /* rows of out */
 #define PIECE_VECTORS 2    /* of a panel's outputs */
 #define PIECE_GROUPS_MAX (PIECE_BYTES / QR_PANEL / QR_QUANT_GROUP)
@@ -289,19 +289,20 @@ static step_fn *step_of(const struct product *p, int32_t mr)
     return p->format.bits == 4 ? halves[mr - 1] : pairs[mr - 1];
 }
 
-/* All rows and n pieces from k0 on, while `ask` [n], n_ask bytes each, is asked for. */
-static void multiply_pieces(const struct product *p, struct pieces_scratch *s, int32_t n, int32_t k0, int32_t n_k, const uint8_t *const *ask, int64_t n_ask)
+/* All rows and n pieces from k0 on, with prefetches of `ahead` [n], n_ahead bytes each. */
+static void multiply_pieces(const struct product *p, struct pieces_scratch *s, int32_t n, int32_t k0, int32_t n_k, const uint8_t *const *ahead,
+                            int64_t n_ahead)
 {
     const int32_t n_blocks = blocks_of(p), low = p->n_rows / n_blocks, more = p->n_rows % n_blocks;
-    const int64_t share = (n_ask / n_blocks + 64) / 64 * 64, row_bytes = n_k / 4 * four_bytes(p), row_groups = n_k / QR_QUANT_GROUP;
+    const int64_t share = (n_ahead / n_blocks + 64) / 64 * 64, row_bytes = n_k / 4 * four_bytes(p), row_groups = n_k / QR_QUANT_GROUP;
     struct step step = {.x = p->x + part_at(p, 0, k0, n_k, 4, four_bytes(p)), .group = p->group + part_at(p, 0, k0, n_k, QR_QUANT_GROUP, 1), .n_k = n_k};
     int32_t row = 0;
     for (int32_t b = 0; b < n_blocks; b++) {
         const int32_t mr = low + (b < more);
         step_fn *fn = step_of(p, mr);
         for (int32_t j = 0; j < n; j++) {
-            for (int64_t i = b * share; i < (b + 1) * share && i < n_ask; i += 64)
-                _mm_prefetch(ask[j] + i, _MM_HINT_T0);
+            for (int64_t i = b * share; i < (b + 1) * share && i < n_ahead; i += 64)
+                _mm_prefetch(ahead[j] + i, _MM_HINT_T0);
             step.c = s->c[row] + j * QR_PANEL;
             step.piece = &s->piece[j];
             fn(&step);
@@ -317,7 +318,7 @@ static size_t pieces_bytes(int64_t n_rows)
     return sizeof(struct pieces_scratch) + (size_t)n_rows * C_STRIDE * sizeof(int32_t);
 }
 
-/* What becomes of all rows' sums of n panels, some rows at a time while the next ones' results are asked for. */
+/* What becomes of all rows' sums of n panels, some rows at a time with prefetches of the next ones' results. */
 static void finish_panels(const struct product *p, const int32_t *c, int32_t panel, int32_t n)
 {
     const struct qr_linear_args *a = p->a;
@@ -331,7 +332,7 @@ static void finish_panels(const struct product *p, const int32_t *c, int32_t pan
     }
 }
 
-/* Panel `panel` and the next, n = 2, or one, or with a unit one of gates and that of its ups; those from panel `next` on are asked for at last. */
+/* Panel `panel` and the next, n = 2, or one, or with a unit one of gates and that of its ups; panels from `next` on are prefetched at last. */
 static void pieces_of_panels(const struct product *p, struct pieces_scratch *s, int32_t panel, int32_t n, int32_t next)
 {
     const int64_t apart = (p->up ? p->up : 1) * p->panel_bytes;
@@ -343,16 +344,16 @@ static void pieces_of_panels(const struct product *p, struct pieces_scratch *s, 
     for (int32_t k0 = 0; k0 < p->n_k; k0 += most) {
         const int32_t n_k = p->n_k - k0 < most ? p->n_k - k0 : most;
         const bool last = k0 + most >= p->n_k;
-        const uint8_t *ask[QR_QUANT_PANELS];
+        const uint8_t *ahead[QR_QUANT_PANELS];
         for (int32_t j = 0; j < n; j++) {
             const struct qr_unpack u = qr_unpack_of(packed + panel * p->panel_bytes + j * apart, p->head_bytes);
             if (p->format.bits == 4)
                 piece_of_4(&s->piece[j], &u, k0, n_k);
             else
                 piece_of_8(&s->piece[j], &u, k0, n_k);
-            ask[j] = last ? packed + next * p->panel_bytes + j * apart : u.w + (int64_t)(k0 + most) * QR_PANEL * p->format.bits / 8;
+            ahead[j] = last ? packed + next * p->panel_bytes + j * apart : u.w + (int64_t)(k0 + most) * QR_PANEL * p->format.bits / 8;
         }
-        multiply_pieces(p, s, n, k0, n_k, ask, (int64_t)n_k * QR_PANEL * p->format.bits / 8 + (last ? p->head_bytes : 0));
+        multiply_pieces(p, s, n, k0, n_k, ahead, (int64_t)n_k * QR_PANEL * p->format.bits / 8 + (last ? p->head_bytes : 0));
     }
     finish_panels(p, s->c[0], panel, p->up ? 1 : n);
 }

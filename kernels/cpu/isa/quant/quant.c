@@ -12,9 +12,9 @@
 #include "kernels/cpu/tuned.h"
 
 #define ITEM_BYTES ((int64_t)256 << 10) /* weights of one item */
-#define CHUNK_BYTES ((int64_t)1536 << 10) /* x of a chunk: most of a second-level cache */
+#define CHUNK_BYTES ((int64_t)1536 << 10) /* x of a chunk: most of L2 */
 #define ROUND_ALONE 32768               /* elements of x that one thread rounds sooner than two would begin */
-#define WORK_ALONE 131072               /* products, likewise */
+#define WORK_ALONE 131072               /* products that one thread computes sooner than two would begin */
 #define ROUND_ROWS 4                    /* rows of an item of rounding */
 #define C_STRIDE (QR_QUANT_PANELS * QR_PANEL)
 _Static_assert((size_t)QR_QUANT_INPUTS_MAX * QR_PANEL <= QR_WORKER_SCRATCH_BYTES, "an unpacked panel fits scratch");
@@ -42,8 +42,34 @@ struct product {
 #endif
 };
 
+/* Whether sums of groups of x are wanted. */
+static bool has_groups(const struct product *p)
+{
 #ifdef QR_ISA_avx2
-/* Row r of the chunk: its scale, bytes to dst, what groups begin with (quant.h) to `group` where weights have 4 bits. Returns the sum. */
+    return p->format.bits == 4;
+#else
+    return p->direct;
+#endif
+}
+
+/* What the sums of a group of x begin with (quant.h). */
+VF_FN int32_t group_begin(const int8_t *x)
+{
+#ifdef QR_ISA_avx2
+    const vi sums = _mm256_maddubs_epi16(_mm256_set1_epi8(1), VI_LOAD(x)); /* pairs, in turns the lower and the upper half's */
+    __m128i v = _mm_add_epi16(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
+    v = _mm_add_epi16(v, _mm_shuffle_epi32(v, 0x4e));
+    v = _mm_add_epi16(v, _mm_shuffle_epi32(v, 0xb1));
+    return _mm_cvtsi128_si32(_mm_mullo_epi16(v, _mm_set1_epi16(-8)));
+#else
+    int32_t sum = 0;
+    for (int32_t k = 0; k < QR_QUANT_GROUP; k++)
+        sum += x[k];
+    return -8 * sum;
+#endif
+}
+
+/* Row r of the chunk: its scale, bytes to dst, what groups begin with to `group`. Returns the sum. */
 static int32_t round_to(const struct product *p, int32_t r, int8_t *dst, int32_t *group, float *scratch)
 {
     const float *x = p->a->x + (p->row0 + r) * p->a->x_stride;
@@ -55,13 +81,8 @@ static int32_t round_to(const struct product *p, int32_t r, int8_t *dst, int32_t
     p->scale[r] = qr_quant_scale(&inverse, qr_quant_max_bits(0, x, p->a->n_in), QR_Q8_LARGEST);
     const int32_t total = qr_quant_int8(dst, x, p->a->n_in, inverse);
     memset(dst + p->a->n_in, 0, (size_t)(p->n_k - p->a->n_in));
-    for (int32_t g = 0; p->format.bits == 4 && g < p->n_groups; g++) {
-        const vi sums = _mm256_maddubs_epi16(_mm256_set1_epi8(1), VI_LOAD(dst + g * QR_QUANT_GROUP)); /* pairs, in turns the lower and the upper half's */
-        __m128i v = _mm_add_epi16(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
-        v = _mm_add_epi16(v, _mm_shuffle_epi32(v, 0x4e));
-        v = _mm_add_epi16(v, _mm_shuffle_epi32(v, 0xb1));
-        group[g] = _mm_cvtsi128_si32(_mm_mullo_epi16(v, _mm_set1_epi16(-8)));
-    }
+    for (int32_t g = 0; has_groups(p) && g < p->n_groups; g++)
+        group[g] = group_begin(dst + g * QR_QUANT_GROUP);
     return total;
 }
 
@@ -69,27 +90,6 @@ static void round_row(const struct product *p, int32_t r, float *scratch)
 {
     p->sum[r] = round_to(p, r, p->x + r * p->x_stride, p->group + r * p->n_groups, scratch);
 }
-#else
-static void round_row(const struct product *p, int32_t r, float *scratch)
-{
-    const float *x = p->a->x + (p->row0 + r) * p->a->x_stride;
-    int8_t *dst = p->x + r * p->x_stride;
-    float inverse;
-    if (p->a->norm_w) {
-        p->norm(scratch, x, p->a->norm_w, p->a->n_in, p->a->eps);
-        x = scratch;
-    }
-    p->scale[r] = qr_quant_scale(&inverse, qr_quant_max_bits(0, x, p->a->n_in), QR_Q8_LARGEST);
-    p->sum[r] = qr_quant_int8(dst, x, p->a->n_in, inverse);
-    memset(dst + p->a->n_in, 0, (size_t)(p->n_k - p->a->n_in));
-    for (int32_t g = 0; p->direct && g < p->n_groups; g++) {
-        int32_t sum = 0;
-        for (int32_t k = 0; k < QR_QUANT_GROUP; k++)
-            sum += dst[g * QR_QUANT_GROUP + k];
-        p->group[r * p->n_groups + g] = -8 * sum;
-    }
-}
-#endif
 
 static void round_item(const void *arg, int32_t item, int32_t worker)
 {
@@ -148,15 +148,10 @@ static void multiply_panels(const struct product *p, const uint8_t *w, int64_t w
 static void multiply_direct(const struct product *p, const uint8_t *packed, int32_t panel)
 {
     int32_t QR_UNINITIALIZED c[QR_QUANT_ROWS * C_STRIDE];
-    struct qr_quant4_args b = {.c = c, .x = p->x, .group = p->group, .multiple = qr_quant_multiples(packed),
-                                     .w = packed + p->head_bytes, .x_stride = p->x_stride, .group_stride = p->n_groups, .ahead = p->ahead, .n_k = p->n_k,
-                                     .n_rows = p->n_rows};
-    p->ways->direct(&b);
-    if (p->up) {
-        packed += p->up * p->panel_bytes;
-        b.c = c + QR_PANEL;
-        b.multiple = qr_quant_multiples(packed);
-        b.w = packed + p->head_bytes;
+    for (int32_t i = 0; i < (p->up ? 2 : 1); i++, packed += p->up * p->panel_bytes) {
+        const struct qr_quant4_args b = {.c = c + i * QR_PANEL, .x = p->x, .group = p->group, .multiple = qr_quant_multiples(packed),
+                                         .w = packed + p->head_bytes, .x_stride = p->x_stride, .group_stride = p->n_groups, .ahead = p->ahead,
+                                         .n_k = p->n_k, .n_rows = p->n_rows};
         p->ways->direct(&b);
     }
     finish(p, c, 0, p->n_rows, panel, false);
@@ -205,15 +200,9 @@ static int64_t x_bytes(const struct product *p, int64_t n)
     return (n + p->block->rows_read - 1) / p->block->rows_read * p->block->rows_read * p->x_stride;
 }
 
-#ifdef QR_ISA_avx2
-#define HAS_GROUPS(p) ((p)->format.bits == 4)
-#else
-#define HAS_GROUPS(p) (p)->direct
-#endif
-
 static int64_t rows_bytes(const struct product *p, int64_t n)
 {
-    return x_bytes(p, n) + n * (int64_t)(sizeof *p->scale + sizeof *p->sum) + (HAS_GROUPS(p) ? n * p->n_groups * (int64_t)sizeof *p->group : 0);
+    return x_bytes(p, n) + n * (int64_t)(sizeof *p->scale + sizeof *p->sum) + (has_groups(p) ? n * p->n_groups * (int64_t)sizeof *p->group : 0);
 }
 
 static int32_t chunk_rows(const struct product *p)

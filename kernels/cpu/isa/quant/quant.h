@@ -20,7 +20,7 @@
 #define QR_QUANT_K 64           /* what k is padded to */
 #define QR_QUANT_ROWS 32        /* rows of the largest block */
 #define QR_QUANT_PANELS 2       /* panels of the largest block */
-#define QR_QUANT_AHEAD 8192     /* bytes: how far ahead weights that stream from memory are asked for; panels follow each other */
+#define QR_QUANT_AHEAD 8192     /* prefetch distance in bytes for weights that stream from memory */
 
 static inline int64_t qr_quant_k(int64_t n_in)
 {
@@ -73,7 +73,7 @@ struct qr_quant_args {
     const int32_t *sum;  /* of each row's x */
     const uint8_t *w;    /* the first panel's weights + 128 */
     int64_t x_stride, w_panel;
-    int64_t ahead;       /* bytes: how far ahead few rows ask for weights */
+    int64_t ahead;       /* prefetch distance of weights for few rows, in bytes */
     int32_t n_k, n_rows, n_panels;
 };
 
@@ -93,7 +93,7 @@ struct qr_quant4_args {
     const int32_t *group; /* [n_rows][group_stride]: -8 * the sum of each group of x; at avx2 in 16 bits each, k % 4 < 2 below the others */
     const uint8_t *multiple, *w;
     int64_t x_stride, group_stride;
-    int64_t ahead;        /* bytes: how far ahead weights are asked for */
+    int64_t ahead;        /* prefetch distance of weights, in bytes */
     int32_t n_k, n_rows;
 };
 

@@ -101,6 +101,9 @@ struct qr_tok_member {
 int qr_tok_members(const struct qr_json *v, const char *section, const struct qr_tok_member *m, int32_t n,
                    struct qr_err *err);
 
+/* A ByteLevel whose settings do not count. */
+int qr_tok_byte_level(const struct qr_json *v, const char *section, struct qr_err *err);
+
 /* v's "type", or an error. */
 int qr_tok_type(const struct qr_json *v, const char *section, const char **type, struct qr_err *err);
 

@@ -123,16 +123,11 @@ static int read_metaspace(struct qr_tokenizer *t, const struct qr_json *v, struc
 
 static int read_byte_level(struct qr_tokenizer *t, const struct qr_json *v, struct qr_err *err)
 {
-    static const struct qr_tok_member members[] = {
-        {"add_prefix_space", QR_TOK_IGNORED, NULL},
-        {"trim_offsets", QR_TOK_IGNORED, NULL},
-        {"use_regex", QR_TOK_IGNORED, NULL},
-    };
     if (t->decoder.place != QR_DECODER_IN_TOKENS || t->decoder.n_ops > 0)
         return out_of_order(err, "ByteLevel");
     t->decoder.kind = QR_DECODER_BYTES;
     t->decoder.place = QR_DECODER_ALONE;
-    return qr_tok_members(v, section, members, QR_COUNT(members), err);
+    return qr_tok_byte_level(v, section, err);
 }
 
 int qr_tok_read_decoder(struct qr_tokenizer *t, const struct qr_tok_span *text, struct qr_err *err)

@@ -116,6 +116,16 @@ int qr_tok_members(const struct qr_json *v, const char *section, const struct qr
     return rc;
 }
 
+int qr_tok_byte_level(const struct qr_json *v, const char *section, struct qr_err *err)
+{
+    static const struct qr_tok_member members[] = {
+        {"add_prefix_space", QR_TOK_IGNORED, NULL},
+        {"trim_offsets", QR_TOK_IGNORED, NULL},
+        {"use_regex", QR_TOK_IGNORED, NULL},
+    };
+    return qr_tok_members(v, section, members, QR_COUNT(members), err);
+}
+
 /* Finds v's type among the parts and reads it; a Sequence goes through its members. */
 static int read_part(struct qr_tokenizer *t, const struct qr_json *v, const struct qr_tok_section *s, int32_t depth,
                      struct qr_err *err)

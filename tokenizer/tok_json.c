@@ -49,6 +49,21 @@ static int expect(struct reader *r, struct qr_json_token *t, enum qr_json_event 
     return rc == 0 && t->event != event ? damaged(r, t, what) : rc;
 }
 
+/* An object of the text, member by member; each reads over its value. */
+static int read_object(struct reader *r, const char *what, int (*member)(struct reader *r, const struct qr_json_token *key))
+{
+    struct qr_json_token t;
+    int rc = expect(r, &t, QR_JSON_OBJECT_BEGIN, what);
+    if (rc == 0)
+        rc = next(r, &t);
+    while (rc == 0 && t.event == QR_JSON_KEY) {
+        rc = member(r, &t);
+        if (rc == 0)
+            rc = next(r, &t);
+    }
+    return rc;
+}
+
 /* A string token's characters; they live until `scratch` is used again or the text goes. */
 static void string_of(const struct qr_json_token *t, struct qr_buf *scratch, const char **s, size_t *n)
 {
@@ -118,17 +133,8 @@ static int vocab_entry(struct reader *r, const struct qr_json_token *key)
 
 static int read_vocab(struct reader *r)
 {
-    struct qr_json_token t;
-    int rc = expect(r, &t, QR_JSON_OBJECT_BEGIN, "model.vocab: expected an object of tokens and ids");
-    if (rc != 0)
-        return rc;
-    while ((rc = next(r, &t)) == 0 && t.event == QR_JSON_KEY) {
-        rc = vocab_entry(r, &t);
-        if (rc != 0)
-            return rc;
-    }
     r->has_vocab = true;
-    return rc;
+    return read_object(r, "model.vocab: expected an object of tokens and ids", vocab_entry);
 }
 
 /* ---- merges ---- */
@@ -335,16 +341,8 @@ static int model_member(struct reader *r, const struct qr_json_token *key)
 
 static int read_model(struct reader *r)
 {
-    struct qr_json_token t;
-    int rc = expect(r, &t, QR_JSON_OBJECT_BEGIN, "model: expected an object");
-    if (rc != 0)
-        return rc;
     r->has_model = true;
-    while ((rc = next(r, &t)) == 0 && t.event == QR_JSON_KEY) {
-        rc = model_member(r, &t);
-        if (rc != 0)
-            return rc;
-    }
+    int rc = read_object(r, "model: expected an object", model_member);
     if (rc != 0)
         return rc;
     if (!r->has_vocab || !r->has_merges)
@@ -378,19 +376,12 @@ static int file_member(struct reader *r, const struct qr_json_token *key)
     return qr_tok_unsupported(r->err, "tokenizer", "the member \"%.*s\"", key->len > 64 ? 64 : (int)key->len, key->text);
 }
 
-static int read_members(struct reader *r)
+static int read_file(struct reader *r)
 {
-    struct qr_json_token t;
-    int rc = expect(r, &t, QR_JSON_OBJECT_BEGIN, "expected an object");
-    if (rc != 0)
-        return rc;
-    while ((rc = next(r, &t)) == 0 && t.event == QR_JSON_KEY) {
-        rc = file_member(r, &t);
-        if (rc != 0)
-            return rc;
-    }
+    struct qr_json_token end;
+    int rc = read_object(r, "expected an object", file_member);
     if (rc == 0)
-        rc = next(r, &t);
+        rc = next(r, &end);
     if (rc == 0 && !r->has_model)
         rc = qr_err_set(r->err, QR_E_DAMAGED, "there is no \"model\"");
     return rc;
@@ -402,7 +393,7 @@ int qr_tok_read_file(struct qr_tokenizer *t, struct qr_tok_file *f, const char *
     QR_ASSERT(json != NULL || len == 0);
     struct reader r = {.t = t, .f = f, .text = json, .last_merged = -1, .err = err};
     r.scan = qr_json_scan_new(json, len, &qr_json_limits_file);
-    int rc = read_members(&r);
+    int rc = read_file(&r);
     qr_json_scan_free(r.scan);
     qr_buf_release(&r.a);
     qr_buf_release(&r.b);

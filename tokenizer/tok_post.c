@@ -211,12 +211,7 @@ static int read_template(struct qr_tokenizer *t, const struct qr_json *v, struct
 /* It only moves offsets. */
 static int read_byte_level(struct qr_tokenizer *t, const struct qr_json *v, struct qr_err *err)
 {
-    static const struct qr_tok_member members[] = {
-        {"add_prefix_space", QR_TOK_IGNORED, NULL},
-        {"trim_offsets", QR_TOK_IGNORED, NULL},
-        {"use_regex", QR_TOK_IGNORED, NULL},
-    };
-    return qr_tok_members(v, post, members, QR_COUNT(members), err);
+    return qr_tok_byte_level(v, post, err);
 }
 
 int qr_tok_read_post(struct qr_tokenizer *t, const struct qr_tok_span *text, struct qr_err *err)

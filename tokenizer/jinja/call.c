@@ -47,14 +47,20 @@ static void bind(struct qr_jctx *c, const struct qr_jbuiltin *b, const struct qr
     }
 }
 
+/* Apart from qr_jcall_builtin, so that a frame of variadic ones, which may nest (map of map of map), stays small. */
+static __attribute__((noinline)) struct qr_jval call_bound(struct qr_jctx *c, const struct qr_jbuiltin *b,
+                                                           const struct qr_jval *self, const struct qr_jargs *a)
+{
+    struct qr_jval arg[QR_JPARAMS];
+    bind(c, b, a, arg);
+    return b->fn(c, b->how, self, arg, a);
+}
+
 struct qr_jval qr_jcall_builtin(struct qr_jctx *c, const struct qr_jbuiltin *b, const struct qr_jval *self,
                                 const struct qr_jargs *a)
 {
     QR_ASSERT(b != NULL && b->fn != NULL);
-    struct qr_jval arg[QR_JPARAMS];
-    if (!b->variadic)
-        bind(c, b, a, arg);
-    return b->fn(c, b->how, self, b->variadic ? NULL : arg, a);
+    return b->variadic ? b->fn(c, b->how, self, NULL, a) : call_bound(c, b, self, a);
 }
 
 /* ---- macros ---- */

@@ -491,22 +491,14 @@ static struct qr_jnode *negation(struct qr_jparser *p)
     return n;
 }
 
-static struct qr_jnode *conjunction(struct qr_jparser *p)
+/* `or`, any, or `and`, which binds tighter. */
+static struct qr_jnode *logic(struct qr_jparser *p, bool any)
 {
-    struct qr_jnode *left = negation(p);
-    while (qr_jis_name(p, "and")) {
+    struct qr_jnode *left = any ? logic(p, false) : negation(p);
+    while (qr_jis_name(p, any ? "or" : "and")) {
         int32_t line = qr_jnext(p)->line;
-        left = make(p, QR_JN_AND, 0, line, left, negation(p));
-    }
-    return left;
-}
-
-static struct qr_jnode *disjunction(struct qr_jparser *p)
-{
-    struct qr_jnode *left = conjunction(p);
-    while (qr_jis_name(p, "or")) {
-        int32_t line = qr_jnext(p)->line;
-        left = make(p, QR_JN_OR, 0, line, left, conjunction(p));
+        struct qr_jnode *right = any ? logic(p, false) : negation(p);
+        left = make(p, any ? QR_JN_OR : QR_JN_AND, 0, line, left, right);
     }
     return left;
 }
@@ -514,7 +506,7 @@ static struct qr_jnode *disjunction(struct qr_jparser *p)
 /* What stands behind "x" in "x if test else other". */
 static struct qr_jnode *condition(struct qr_jparser *p, struct qr_jnode *value, int32_t line)
 {
-    struct qr_jnode *n = make(p, QR_JN_COND, 0, line, value, disjunction(p));
+    struct qr_jnode *n = make(p, QR_JN_COND, 0, line, value, logic(p, true));
     if (qr_jskip_name(p, "else"))
         n->c = qr_jparse_expr(p, true);
     return above(p, n, n->c);
@@ -548,7 +540,7 @@ struct qr_jnode *qr_jparse_expr(struct qr_jparser *p, bool with_cond)
     int32_t line = qr_jpeek(p)->line;
     if (with_cond && !soft)
         p->soft = condition_follows(p);
-    struct qr_jnode *n = disjunction(p);
+    struct qr_jnode *n = logic(p, true);
     while (with_cond && qr_jskip_name(p, "if")) {
         p->soft = true;
         n = condition(p, n, line);

@@ -254,6 +254,13 @@ void qr_copy(void *to, const void *from, size_t n_bytes)
         copy_piece((char *)to + at, (const char *)from + at, n_bytes - at);
 }
 
+bool qr_ends_with(const char *s, const char *tail)
+{
+    QR_ASSERT(s != NULL && tail != NULL);
+    const size_t n = strlen(s), n_tail = strlen(tail);
+    return n > n_tail && memcmp(s + n - n_tail, tail, n_tail) == 0;
+}
+
 char *qr_strdup(const char *s)
 {
     QR_ASSERT(s != NULL);

@@ -79,6 +79,8 @@ void qr_copy(void *to, const void *from, size_t n_bytes);
 char *qr_strdup(const char *s);         /* like these, by qr_alloc */
 char *qr_strndup(const char *s, size_t n);
 
+bool qr_ends_with(const char *s, const char *tail); /* and begins with something else */
+
 /* *out = a * b or a + b; false (and *out untouched) when it does not fit. For sizes computed from a file. */
 static inline bool qr_mul_size(size_t a, size_t b, size_t *out)
 {

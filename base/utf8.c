@@ -131,14 +131,6 @@ size_t qr_utf8_lossy(char *out, const char *s, size_t n)
     return o;
 }
 
-bool qr_ends_with(const char *name, const char *tail)
-{
-    QR_ASSERT(name != NULL);
-    QR_ASSERT(tail != NULL);
-    const size_t n = strlen(name), n_tail = strlen(tail);
-    return n > n_tail && strcmp(name + n - n_tail, tail) == 0;
-}
-
 int32_t qr_hex_digit(char c)
 {
     if (c >= '0' && c <= '9')

@@ -1,5 +1,4 @@
-/* utf8.h - strict UTF-8 (RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF), and small questions
- * about text. */
+/* utf8.h - strict UTF-8 (RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF). */
 #ifndef QR_BASE_UTF8_H
 #define QR_BASE_UTF8_H
 
@@ -15,9 +14,6 @@ static inline bool qr_utf8_is_valid(const char *s, size_t n)
 {
     return qr_utf8_valid_prefix(s, n) == n;
 }
-
-/* Whether a name ends with `tail`, and something stands before it. */
-bool qr_ends_with(const char *name, const char *tail);
 
 /* The value of a hexadecimal digit, or -1. */
 int32_t qr_hex_digit(char c);

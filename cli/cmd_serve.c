@@ -17,7 +17,6 @@
 #include "base/mem.h"
 #include "base/size.h"
 #include "base/thread.h"
-#include "base/utf8.h"
 #include "cli/cli.h"
 #include "engine/adapters.h"
 #include "server/server.h"

@@ -5,7 +5,6 @@
 
 #include "base/assert.h"
 #include "base/mem.h"
-#include "base/utf8.h"
 #include "loader/stores/quantized_tensors.h"
 #include "loader/stores/tensor_files_parts.h"
 #include "loader/weight_table.h"
@@ -59,6 +58,12 @@ static void release(struct found *f)
     qr_free(f->naming);
 }
 
+static bool ends_with(const char *name, const char *tail)
+{
+    const size_t n = strlen(name), n_tail = strlen(tail);
+    return n > n_tail && strcmp(name + n - n_tail, tail) == 0;
+}
+
 /* Tensors that say what the configuration says already: rotary frequencies, and GPT-2's masks. In a quantized checkpoint also what activations and cached keys
  * and values would be rounded by, which is not done here. */
 static bool is_known(const char *name, const struct qr_model_config *c)
@@ -71,10 +76,10 @@ static bool is_known(const char *name, const struct qr_model_config *c)
         if (strstr(name, parts[i]))
             return true;
     for (int i = 0; i < QR_COUNT(tails); i++)
-        if (qr_ends_with(name, tails[i]))
+        if (ends_with(name, tails[i]))
             return true;
     for (int i = 0; i < QR_COUNT(rounding) && c->quant.method != QR_QUANT_NONE; i++)
-        if (qr_ends_with(name, rounding[i]))
+        if (ends_with(name, rounding[i]))
             return true;
     return false;
 }
@@ -230,7 +235,7 @@ static int check_tensor(const struct qr_weight_walk *k, const struct qr_tensor_f
 static bool is_bias_of_zeros(const struct qr_tensor_files *st, const struct qr_stored_tensor *t)
 {
     float some[256];
-    bool zeros = qr_ends_with(t->name, ".bias") && t->n_dims == 1 && qr_stored_is_plain(t) && t->type->computable &&
+    bool zeros = ends_with(t->name, ".bias") && t->n_dims == 1 && qr_stored_is_plain(t) && t->type->computable &&
                  qr_tensor_files_there(st, t);
     for (int64_t at = 0; zeros && at < t->shape[0]; at += QR_COUNT(some)) {
         const int64_t n_some = t->shape[0] - at < QR_COUNT(some) ? t->shape[0] - at : QR_COUNT(some);

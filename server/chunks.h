@@ -23,7 +23,8 @@ struct qr_chunks {
     const char *why;      /* borrowed, static */
 };
 
-/* c is zeroed before the first call. Appends the data in bytes[0..n) to `body`, which holds body_max bytes at most. *used: bytes from the front that are not to be given again. */
+/* c is zeroed before the first call. Appends the data in bytes[0..n) to `body`, which holds body_max bytes at most.
+ * *used: bytes from the front that are not to be given again. */
 enum qr_chunks_step qr_chunks_read(struct qr_chunks *c, struct qr_buf *body, size_t *used, const char *bytes, size_t n, size_t body_max);
 
 #endif

@@ -10,11 +10,11 @@
 #include <sys/stat.h>
 
 #include "base/assert.h"
+#include "base/mem.h"
 #include "base/files/gguf_file.h"
 #include "base/json.h"
 #include "base/option.h"
 #include "base/files/source.h"
-#include "base/utf8.h"
 
 #define EXPECTED "expected config.json, tokenizer.json and model.safetensors, or a *.gguf file"
 #define CONFIG_BYTES_MAX ((size_t)1 << 20)

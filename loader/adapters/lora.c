@@ -17,7 +17,6 @@
 #include "base/files/gguf_file.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "base/utf8.h"
 #include "loader/adapters/lora_gguf.h"
 
 #define CONFIG_BYTES_MAX ((size_t)1 << 20)
@@ -419,6 +418,12 @@ int qr_lora_file_fit(struct qr_lora_file *f, const struct qr_model_config *c, bo
     return turned || !f->turned ? 0 : qr_err_set(err, QR_E_UNSUPPORTED, "%s: fan_in_fan_out is set, expected false for this model", f->config);
 }
 
+static bool ends_with(const char *name, const char *end)
+{
+    const size_t n = strlen(name), m = strlen(end);
+    return n >= m && strcmp(name + n - m, end) == 0;
+}
+
 int32_t qr_lora_file_rank(const struct qr_lora_file *f)
 {
     QR_ASSERT(f != NULL);
@@ -426,8 +431,7 @@ int32_t qr_lora_file_rank(const struct qr_lora_file *f)
     int64_t rank = f->any_rank ? 1 : f->rank;
     for (int32_t i = 0; i < qr_tensor_files_count(f->st); i++) {
         const struct qr_stored_tensor *t = qr_tensor_files_at(f->st, i);
-        if (qr_ends_with(t->name, f->is_gguf ? ".lora_a" : QR_LORA_A) && t->n_dims == 2 && t->shape[0] > rank &&
-            t->shape[0] <= QR_LORA_RANK_MAX)
+        if (ends_with(t->name, f->is_gguf ? ".lora_a" : QR_LORA_A) && t->n_dims == 2 && t->shape[0] > rank && t->shape[0] <= QR_LORA_RANK_MAX)
             rank = t->shape[0];
     }
     return (int32_t)rank;
@@ -442,7 +446,7 @@ struct qr_lora_about qr_lora_file_about(const struct qr_lora_file *f)
     for (int32_t i = 0; i < qr_tensor_files_count(f->st); i++) {
         const struct qr_stored_tensor *t = qr_tensor_files_at(f->st, i);
         const int64_t rank = t->n_dims >= 2 ? t->shape[t->n_dims - 2] : INT64_MAX;
-        if (!qr_ends_with(t->name, f->is_gguf ? ".lora_a" : QR_LORA_A) || rank > INT32_MAX)
+        if (!ends_with(t->name, f->is_gguf ? ".lora_a" : QR_LORA_A) || rank > INT32_MAX)
             continue;
         about.rank_min = about.n_matrices == 0 || rank < about.rank_min ? (int32_t)rank : about.rank_min;
         about.rank_max = rank > about.rank_max ? (int32_t)rank : about.rank_max;
@@ -587,10 +591,10 @@ int qr_lora_file_check_used(const struct qr_lora_file *f, const char *base, stru
 /* One tensor of a directory's file, and that the other half of the pair is there. */
 static int check_half(const struct qr_lora_file *f, const struct qr_stored_tensor *t, struct qr_err *err)
 {
-    const bool a = qr_ends_with(t->name, QR_LORA_A);
+    const bool a = ends_with(t->name, QR_LORA_A);
     const size_t n = strlen(t->name), n_end = strlen(QR_LORA_A);
     char name[QR_STORED_NAME_MAX], found[160];
-    if ((!a && !qr_ends_with(t->name, QR_LORA_B)) || strncmp(t->name, QR_LORA_BEFORE, strlen(QR_LORA_BEFORE)) != 0)
+    if ((!a && !ends_with(t->name, QR_LORA_B)) || strncmp(t->name, QR_LORA_BEFORE, strlen(QR_LORA_BEFORE)) != 0)
         return qr_err_set(err, QR_E_DAMAGED, "%s: tensor %s, expected names as " QR_LORA_BEFORE "NAME" QR_LORA_A " and " QR_LORA_B, f->weights, t->name);
     snprintf(name, sizeof name, "%.*s%s", (int)(n - n_end), t->name, a ? QR_LORA_B : QR_LORA_A);
     const struct qr_stored_tensor *other = qr_tensor_files_find(f->st, name);

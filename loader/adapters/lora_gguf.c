@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "base/utf8.h"
 #include "loader/config/hf_config.h"
 #include "loader/adapters/lora.h"
 
@@ -17,6 +16,12 @@
 static bool is(struct qr_gguf_text t, const char *s)
 {
     return t.n == strlen(s) && memcmp(t.at, s, (size_t)t.n) == 0;
+}
+
+static bool ends_with(const char *name, const char *end)
+{
+    const size_t n = strlen(name), m = strlen(end);
+    return n > m && strcmp(name + n - m, end) == 0;
 }
 
 /* ---- keys ---- */
@@ -67,7 +72,7 @@ static int read_keys(struct qr_lora_gguf *out, const struct qr_gguf *g, struct q
 static bool matrix_of(char out[QR_STORED_NAME_MAX], const char *name)
 {
     out[0] = 0;
-    if (!qr_ends_with(name, A) && !qr_ends_with(name, B))
+    if (!ends_with(name, A) && !ends_with(name, B))
         return false;
     snprintf(out, QR_STORED_NAME_MAX, "%.*s", (int)(strlen(name) - strlen(A)), name);
     return true;
@@ -78,10 +83,10 @@ static void key_of(char out[QR_STORED_NAME_MAX], const char *name, const char *a
 {
     char matrix[QR_STORED_NAME_MAX], known[QR_STORED_NAME_MAX];
     known[0] = 0;
-    if (matrix_of(matrix, name) && qr_ends_with(matrix, WEIGHT))
+    if (matrix_of(matrix, name) && ends_with(matrix, WEIGHT))
         qr_gguf_tensor_name(known, matrix, qr_family_in_gguf(arch));
     if (known[0])
-        qr_lora_name(out, known, qr_ends_with(name, A) ? QR_LORA_A : QR_LORA_B);
+        qr_lora_name(out, known, ends_with(name, A) ? QR_LORA_A : QR_LORA_B);
     else
         snprintf(out, QR_STORED_NAME_MAX, "%s", name);
 }
@@ -106,13 +111,13 @@ static int add_tensor(struct qr_tensor_files *st, const struct qr_gguf_tensor *f
 /* A stack of experts' has three dimensions, the rank in the same places. */
 static int64_t rank_of(const struct qr_stored_tensor *t)
 {
-    return qr_ends_with(t->name, A) ? t->shape[t->n_dims - 2] : t->shape[t->n_dims - 1];
+    return ends_with(t->name, A) ? t->shape[t->n_dims - 2] : t->shape[t->n_dims - 1];
 }
 
 static int check_half(const struct qr_tensor_files *st, const struct qr_stored_tensor *t, const char *arch, struct qr_err *err)
 {
     char other[QR_STORED_NAME_MAX], key[QR_STORED_NAME_MAX];
-    const bool a = qr_ends_with(t->name, A);
+    const bool a = ends_with(t->name, A);
     snprintf(other, sizeof other, "%.*s%s", (int)(strlen(t->name) - strlen(A)), t->name, a ? B : A);
     key_of(key, other, arch);
     const struct qr_stored_tensor *o = qr_tensor_files_find(st, key);
@@ -149,7 +154,7 @@ int qr_lora_gguf_fit(const struct qr_lora_gguf *a, struct qr_tensor_files *st, c
                           a->arch, arch);
     for (int32_t i = 0; i < st->list.n; i++) {
         struct qr_stored_tensor *t = &st->list.item[i];
-        const bool b = qr_ends_with(t->name, B) && matrix_of(matrix, t->name) && qr_ends_with(matrix, WEIGHT);
+        const bool b = ends_with(t->name, B) && matrix_of(matrix, t->name) && ends_with(matrix, WEIGHT);
         const char which = b ? qr_gguf_tensor_name(name, matrix, qr_family_of(c->arch)) : 0;
         const int32_t heads = which == 'q' ? c->n_heads : which == 'k' ? c->n_kv_heads : 0;
         t->heads = heads > 0 && t->n_dims == 2 && t->shape[0] > 0 && t->shape[0] % ((int64_t)2 * heads) == 0 ? heads : 0; /* else its shape is refused */

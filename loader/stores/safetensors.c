@@ -11,7 +11,6 @@
 #include "base/assert.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "base/utf8.h"
 #include "loader/stores/safetensors_header.h"
 
 #define SINGLE_NAME "model.safetensors"
@@ -214,6 +213,12 @@ static int open_indexed(struct qr_tensor_files *st, const char *dir, const char 
 
 /* ---- opening ---- */
 
+static bool ends_with(const char *s, const char *tail)
+{
+    size_t n = strlen(s), k = strlen(tail);
+    return n >= k && strcmp(s + n - k, tail) == 0;
+}
+
 /* Neither file is there: says what is, because pickle, a GGUF file and a link into a cache that has been emptied are the usual reasons. */
 static int fail_no_weights(const char *dir, struct qr_err *err)
 {
@@ -230,11 +235,11 @@ static int fail_no_weights(const char *dir, struct qr_err *err)
     DIR *d = opendir(dir);
     for (struct dirent *e; d && (e = readdir(d));) {
         for (int i = 0; i < QR_COUNT(pickled); i++)
-            if (qr_ends_with(e->d_name, pickled[i]))
+            if (ends_with(e->d_name, pickled[i]))
                 snprintf(found, sizeof found, "%.100s", e->d_name);
-        if (qr_ends_with(e->d_name, ".safetensors"))
+        if (ends_with(e->d_name, ".safetensors"))
             snprintf(other, sizeof other, "%.100s", e->d_name);
-        if (qr_ends_with(e->d_name, ".gguf") && (!gguf[0] || strcmp(e->d_name, gguf) < 0))
+        if (ends_with(e->d_name, ".gguf") && (!gguf[0] || strcmp(e->d_name, gguf) < 0))
             snprintf(gguf, sizeof gguf, "%.100s", e->d_name);
     }
     if (d)

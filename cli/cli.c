@@ -96,13 +96,21 @@ int qr_cli_follow(struct qr_comm_team *t, const struct qr_cli_model *m, const st
 #define PROGRESS_AFTER_US 1000000
 #define PROGRESS_EVERY_US 100000
 
+bool qr_cli_progress_due(struct qr_cli_progress *p)
+{
+    QR_ASSERT(p != NULL);
+    QR_ASSERT(p->began_us > 0);
+    const int64_t now = qr_clock_us();
+    const bool due = p->terminal && now - p->began_us >= PROGRESS_AFTER_US && now - p->shown_us >= PROGRESS_EVERY_US;
+    p->shown_us = due ? now : p->shown_us;
+    return due;
+}
+
 /* total_text: what `total` is, in words; NULL: it is not said. */
 static void show(struct qr_cli_progress *p, uint64_t done, uint64_t total, const char *total_text)
 {
-    const int64_t now = qr_clock_us();
-    if (now - p->began_us < PROGRESS_AFTER_US || now - p->shown_us < PROGRESS_EVERY_US || total == 0)
+    if (total == 0 || !qr_cli_progress_due(p))
         return;
-    p->shown_us = now;
     fprintf(stderr, "\r%s %3d %%%s%s", p->what, (int)(100.0 * (double)done / (double)total), total_text ? " of " : "",
             total_text ? total_text : "");
     fflush(stderr);
@@ -119,8 +127,7 @@ void qr_cli_progress_show(void *progress, uint64_t done, uint64_t total)
     struct qr_cli_progress *p = progress;
     QR_ASSERT(p != NULL);
     QR_ASSERT(done <= total);
-    if (p->terminal)
-        show(p, done, total, NULL);
+    show(p, done, total, NULL);
 }
 
 void qr_cli_progress_open(struct qr_cli_progress *p, const char *what)
@@ -142,7 +149,7 @@ void qr_cli_progress_end(struct qr_cli_progress *p)
 {
     QR_ASSERT(p != NULL);
     if (p->shown_us)
-        fputs("\r                              \r", stderr);
+        fputs("\r\033[K", stderr);
 }
 
 void qr_cli_model_options(struct qr_model_options *mo, struct qr_backend_options *bo, const struct qr_cli_model *m)

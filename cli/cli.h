@@ -147,6 +147,7 @@ struct qr_cli_progress {
     bool terminal;
 };
 void qr_cli_progress_open(struct qr_cli_progress *p, const char *what);
+bool qr_cli_progress_due(struct qr_cli_progress *p); /* a new line should be shown, by the caller */
 void qr_cli_progress_show(void *progress, uint64_t done, uint64_t total); /* nothing where stderr is no terminal */
 void qr_cli_progress_begin(struct qr_cli_progress *p, struct qr_model_options *mo); /* of a model's loading, in bytes */
 void qr_cli_progress_end(struct qr_cli_progress *p); /* the line is taken away */

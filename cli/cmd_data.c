@@ -6,11 +6,34 @@
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "base/clock.h"
 #include "base/mem.h"
 #include "cli/cli.h"
 #include "cli/data_screen.h"
 #include "train/data/prepare.h"
 #include "train/data/shards.h"
+
+/* ---- screen ---- */
+
+void qr_data_screen_open(struct qr_data_screen *s)
+{
+    QR_ASSERT(s != NULL);
+    qr_cli_progress_open(&s->line, "");
+    qr_train_stop_open(&s->stop, "\nstopping; once more ends at once\n");
+}
+
+int qr_data_screen_close(struct qr_data_screen *s)
+{
+    QR_ASSERT(s != NULL);
+    qr_cli_progress_end(&s->line);
+    return qr_train_stop_close(&s->stop);
+}
+
+double qr_data_screen_seconds(const struct qr_data_screen *s)
+{
+    QR_ASSERT(s != NULL);
+    return (double)(qr_clock_us() - s->line.began_us) * 1e-6;
+}
 
 /* ---- prepare ---- */
 
@@ -24,7 +47,7 @@ struct prepare_options {
 static bool show_progress(void *user, const struct qr_data_progress *p)
 {
     struct qr_data_screen *s = user;
-    if (qr_data_screen_due(s)) {
+    if (qr_cli_progress_due(&s->line)) {
         const double seconds = qr_data_screen_seconds(s);
         char share[64] = "";
         if (p->n_bytes_total > 0)
@@ -33,7 +56,7 @@ static bool show_progress(void *user, const struct qr_data_progress *p)
         fprintf(stderr, "\r\033[K%s  %lld documents, %lld tokens, %.1f MB/s", share, (long long)p->n_docs, (long long)p->n_tokens,
                 (double)p->n_bytes * 1e-6 / seconds);
     }
-    return !qr_data_screen_stopped(s);
+    return !s->stop.asked;
 }
 
 static void print_part(const char *name, const struct qr_data_part *p)
@@ -78,7 +101,7 @@ static int prepare(struct qr_command_run *r, struct qr_err *err)
                                       .progress = show_progress, .user = &screen};
     qr_data_screen_open(&screen);
     const int rc = qr_data_prepare(&p, &sum, err);
-    qr_data_screen_close(&screen, &r->status);
+    r->status = qr_data_screen_close(&screen);
     if (rc == 0)
         print_summary(o, &sum, qr_data_screen_seconds(&screen));
     return rc;

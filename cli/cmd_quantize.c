@@ -293,12 +293,10 @@ static int run(struct qr_command_run *r, struct qr_err *err)
     if (o->group != 0 && o->group != 32 && o->group != 64 && o->group != 128)
         return qr_err_set(err, QR_E_USAGE, "--group %lld: expected 32, 64 or 128", (long long)o->group);
     struct quantizer q = {.o = o, .in = r->args[0], .out = r->args[1], .began_us = qr_clock_us()};
-    qr_quantize_files_init(&q.files);
     qr_train_stop_open(&q.stop, "quire quantize: interrupted; nothing is left behind\n");
-    const int rc = quantize(&q, err), asked = atomic_load(&q.stop.asked);
-    qr_train_stop_close(&q.stop);
+    const int rc = quantize(&q, err), stopped = qr_train_stop_close(&q.stop);
     qr_quantize_files_release(&q.files);
-    r->status = rc == QR_E_CLOSED && asked ? 128 + asked : 0;
+    r->status = rc == QR_E_CLOSED ? stopped : 0;
     return r->status ? 0 : rc;
 }
 

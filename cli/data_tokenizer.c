@@ -26,12 +26,12 @@ struct tokenizer_options {
 static bool show_progress(void *user, const struct qr_tokenizer_train_progress *p)
 {
     struct qr_data_screen *s = user;
-    const bool due = qr_data_screen_due(s);
+    const bool due = qr_cli_progress_due(&s->line);
     if (due && p->file)
         fprintf(stderr, "\r\033[Kreading %s: %.1f MB", p->file, (double)p->n_bytes * 1e-6);
     else if (due)
         fprintf(stderr, "\r\033[K%d tokens", p->n_tokens);
-    return !qr_data_screen_stopped(s);
+    return !s->stop.asked;
 }
 
 /* The template's text, and that it is one. */
@@ -95,7 +95,7 @@ static int train(struct qr_command_run *r, struct qr_err *err)
     if (rc == 0) {
         qr_data_screen_open(&screen);
         rc = qr_tokenizer_train(&p, &sum, err);
-        qr_data_screen_close(&screen, &r->status);
+        r->status = qr_data_screen_close(&screen);
     }
     if (rc == 0)
         printf("%s: %d tokens (%d special, 256 bytes, %d merges) from %.1f MB, %lld different words, in %.1f s\n", o->out, sum.n_tokens, n_special,

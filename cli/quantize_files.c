@@ -35,12 +35,6 @@ static const char *const of_stage[] = {"config.json", "model.safetensors"};
 static const char *const others[] = {"modules.json", "config_sentence_transformers.json", "sentence_bert_config.json", "preprocessor_config.json",
                                      "processor_config.json", "LICENSE", "LICENSE.txt", "NOTICE"};
 
-void qr_quantize_files_init(struct qr_quantize_files *f)
-{
-    QR_ASSERT(f != NULL);
-    *f = (struct qr_quantize_files){0};
-}
-
 void qr_quantize_files_release(struct qr_quantize_files *f)
 {
     QR_ASSERT(f != NULL);

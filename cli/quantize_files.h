@@ -12,7 +12,6 @@ struct qr_quantize_files {
     struct qr_buf names; /* ", "-separated: what was written */
     const char *dir;     /* borrowed while writing */
 };
-void qr_quantize_files_init(struct qr_quantize_files *f);
 void qr_quantize_files_release(struct qr_quantize_files *f);
 
 /* Whether all of it can be written, before anything is computed: a GGUF file's vocabulary has to be one that a tokenizer.json can say. */

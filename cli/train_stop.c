@@ -68,7 +68,7 @@ void qr_train_stop_open(struct qr_train_stop *s, const char *text)
     qr_thread_start(&s->thread, wait_for_signals, s, "signals");
 }
 
-void qr_train_stop_close(struct qr_train_stop *s)
+int qr_train_stop_close(struct qr_train_stop *s)
 {
     QR_ASSERT(s != NULL);
     QR_ASSERT(!atomic_load(&s->over));
@@ -76,4 +76,5 @@ void qr_train_stop_close(struct qr_train_stop *s)
     pthread_kill(s->thread, WAKE);
     pthread_join(s->thread, NULL);
     pthread_sigmask(SIG_SETMASK, &s->before, NULL);
+    return s->asked ? 128 + s->asked : 0;
 }

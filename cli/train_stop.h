@@ -22,6 +22,6 @@ struct qr_train_stop {
  * what the mask was. */
 void qr_train_stop_hold(sigset_t *before);
 void qr_train_stop_open(struct qr_train_stop *s, const char *text);
-void qr_train_stop_close(struct qr_train_stop *s);
+int qr_train_stop_close(struct qr_train_stop *s); /* returns the exit status of what a signal ended: 128 + signal; 0: none came */
 
 #endif

@@ -213,51 +213,47 @@ static int check_contradictions(const struct qr_tensor_files *st, const struct q
     return 0;
 }
 
-/* owned [qr_tensor_files_count]: which tensors have a place in the model. */
-static bool *find_used(const struct qr_tensor_files *st, const struct qr_model_config *c)
+/* The first of *n tensors without a place in the model; NULL: there is none. images: also those of what sees images. */
+static const struct qr_stored_tensor *find_unplaced(int32_t *n, const struct qr_tensor_files *st, const struct qr_model_config *c, bool images)
 {
+    const struct qr_stored_tensor *first = NULL;
     bool *used = qr_alloc((size_t)qr_tensor_files_count(st) + 1, sizeof *used);
     char name[QR_WEIGHT_NAME_MAX];
     struct qr_weight_walk k = qr_weight_walk_begin(c);
     for (k.all = true; qr_weight_walk_next(&k);)
         mark(used, st, qr_weights_find(&k, st, name));
-    return used;
+    *n = 0;
+    for (int32_t i = 0; i < qr_tensor_files_count(st); i++) {
+        const struct qr_stored_tensor *t = qr_tensor_files_at(st, i);
+        if (used[i] || is_known(t->name, c) || (!images && (strncmp(t->name, "v.", 2) == 0 || strncmp(t->name, "mm.", 3) == 0)))
+            continue;
+        first = first ? first : t;
+        ++*n;
+    }
+    qr_free(used);
+    return first;
 }
 
 int32_t qr_weights_unused(const struct qr_tensor_files *st, const struct qr_model_config *c, const char **first)
 {
     QR_ASSERT(st != NULL && c != NULL);
     QR_ASSERT(first != NULL);
-    int32_t n_unused = 0;
-    *first = NULL;
-    bool *used = find_used(st, c);
-    for (int32_t i = 0; i < qr_tensor_files_count(st); i++) {
-        const char *s = qr_tensor_files_at(st, i)->name;
-        if (used[i] || is_known(s, c))
-            continue;
-        if (n_unused++ == 0)
-            *first = s;
-    }
-    qr_free(used);
-    return n_unused;
+    int32_t n;
+    const struct qr_stored_tensor *t = find_unplaced(&n, st, c, true);
+    *first = t ? t->name : NULL;
+    return n;
 }
 
 /* Converters to GGUF write nothing that is not computed with, and what a tensor without a place would change goes unseen: a head's bias, scales beside a
  * matrix, sinks. Only what sees images, which some files have beside the text's, changes nothing. */
 static int check_places(const struct qr_tensor_files *st, const struct qr_model_config *c, struct qr_err *err)
 {
-    int rc = 0;
-    if (!qr_tensor_files_are_gguf(st))
+    int32_t n;
+    const struct qr_stored_tensor *t = qr_tensor_files_are_gguf(st) ? find_unplaced(&n, st, c, false) : NULL;
+    if (!t)
         return 0;
-    bool *used = find_used(st, c);
-    for (int32_t i = 0; i < qr_tensor_files_count(st) && !rc; i++) {
-        const struct qr_stored_tensor *t = qr_tensor_files_at(st, i);
-        if (!used[i] && !is_known(t->name, c) && strncmp(t->name, "v.", 2) != 0 && strncmp(t->name, "mm.", 3) != 0)
-            rc = qr_err_set(err, QR_E_UNSUPPORTED, "%s: byte %" PRIu64 ": tensor %s has no place in what is computed for %s here, and without it the model "
-                            "would say something else", qr_tensor_files_shard_name(st, t->shard), t->offset, t->name, c->arch_name);
-    }
-    qr_free(used);
-    return rc;
+    return qr_err_set(err, QR_E_UNSUPPORTED, "%s: byte %" PRIu64 ": tensor %s has no place in what is computed for %s here, and without it the model "
+                      "would say something else", qr_tensor_files_shard_name(st, t->shard), t->offset, t->name, c->arch_name);
 }
 
 int qr_weights_check(const struct qr_tensor_files *st, const struct qr_model_config *c, struct qr_err *err)

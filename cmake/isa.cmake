@@ -97,11 +97,11 @@ function(quire_isa_kernels)
     # multiply-adds: half of what a training run takes there. What stays an access of memory is looked at as before, and ubsan's questions are put in before either.
     # Packing is most of what is left to compile, and runs when a model is opened: there a function of asan's looks, instead of code at each access.
     if(QUIRE_SANITIZE MATCHES "address" AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
-        set_source_files_properties(${PROJECT_SOURCE_DIR}/kernels/cpu/isa/micro.c ${PROJECT_SOURCE_DIR}/kernels/cpu/isa/linear.c
+        set_source_files_properties(${PROJECT_SOURCE_DIR}/kernels/cpu/isa/linear/micro.c ${PROJECT_SOURCE_DIR}/kernels/cpu/isa/linear/linear.c
             ${PROJECT_SOURCE_DIR}/kernels/ref/ref_linear.c
             PROPERTIES COMPILE_OPTIONS "-O2;-Wno-array-bounds;-Wno-stringop-overflow;-Wno-stringop-overread"
                        SKIP_PRECOMPILE_HEADERS ON) # made at -O1, which gcc 12 takes and then falls over
-        set_source_files_properties(${PROJECT_SOURCE_DIR}/kernels/cpu/isa/coded_pack.c ${PROJECT_SOURCE_DIR}/kernels/cpu/isa/quant_pack.c
+        set_source_files_properties(${PROJECT_SOURCE_DIR}/kernels/cpu/isa/coded/pack.c ${PROJECT_SOURCE_DIR}/kernels/cpu/isa/quant/pack.c
             PROPERTIES COMPILE_OPTIONS "--param=asan-instrumentation-with-call-threshold=0")
     endif()
     foreach(isa avx2 avx512 amx)

@@ -1,12 +1,11 @@
 /* pairs.h - decode over a bf16 cache at level avx2: register blocks that read keys and values as they lie. Included by vectors.h only.
  *
- * Eight positions' keys, eight numbers of each, become four registers of pairs (32 bits of all positions in each), and these meet the queries
- * at once: nothing is stored in between. What a lane adds is one position's products in the order of K, as where keys are staged, so the bits
- * are the same. A product takes its number of the query from memory, eight times side by side: that is an operation less than a broadcast
- * for each, and the queries of an item's heads stay in L1. 16 or 32 positions at a time keep sums enough going for two multipliers.
+ * Eight positions' keys, eight numbers of each, become four registers of pairs (32 bits of all positions in each), and these meet the
+ * queries at once: nothing is stored in between. A lane adds one position's products in the order of K, as where keys are staged, so
+ * the bits are the same. A product takes its number of the query from memory, eight times side by side, which is an operation less
+ * than a broadcast for each. 16 or 32 positions at a time keep sums enough in flight for two multipliers.
  *
- * Neighbouring kv heads are tiles of one item, which take turns every PAIR_STEP keys and VALUES_STEP values: so memory is read in its order.
- * What is prefetched meanwhile comes with the rows that are read, a line for a line (find_later).
+ * Prefetches go with the rows that are read, a line for a line (find_later).
  */
 #ifndef QR_KERNELS_CPU_ISA_ATTENTION_PAIRS_H
 #define QR_KERNELS_CPU_ISA_ATTENTION_PAIRS_H
@@ -16,12 +15,10 @@
 #define FEW 12         /* queries of a tile, at most: two blocks widen its values twice */
 #define ROWS_MAX 6     /* queries of a block of values */
 #define AHEAD 64         /* positions that are prefetched ahead */
-#define PAIR_STEP 32   /* positions whose keys the heads of an item take in turns */
-#define VALUES_STEP 64 /* positions whose values they do */
 #define PAIR_ROWS 4   /* queries of a block of scores */
 #define PAIR_GROUPS 4 /* times 8 positions at once, at most */
 
-#define WIDE_BYTES (FEW * K_MAX * VF_LEN * sizeof(float)) /* of an item's queries in the scratch for values */
+#define WIDE_BYTES (FEW * K_MAX * VF_LEN * sizeof(float)) /* of a tile's queries in the scratch for values */
 
 _Static_assert(WIDE_BYTES <= sizeof(((struct scratch *)0)->values), "wide queries");
 
@@ -38,10 +35,10 @@ VF_FN void add_product_of(vf *sum, const float *x, vf w)
     __asm__("vfmadd231ps %2, %1, %0" : "+x"(*sum) : "x"(w), "m"(*(const float (*)[VF_LEN])(const void *)x));
 }
 
-/* Where the item keeps the tile's queries: blocks [K][queries of the block][8 times the number], the block's first query `i` of the tile's. */
+/* The tile's queries: blocks [K][queries of the block][8 times the number], the block's first query `i` of the tile's. */
 static float *wide_queries(const struct tile *t, int32_t i)
 {
-    return (float *)(void *)t->s->values + ((int64_t)t->q0 / QR_PANEL * FEW + i) * t->k * VF_LEN;
+    return (float *)(void *)t->s->values + (int64_t)i * t->k * VF_LEN;
 }
 
 /* Blocks of scores have nearly equal heights: how many, and the first query of block b. */
@@ -55,23 +52,10 @@ static int32_t pair_block(const struct tile *t, int32_t b)
     return t->n_queries * b / pair_blocks(t);
 }
 
-static bool cache_has_pairs(const struct qr_kv_view *kv)
-{
-    return kv->dtype == QR_BF16 && kv->block_tokens >= VF_LEN;
-}
-
 /* Whether a tile goes this way: one row, so that all its queries see the same. */
 static bool takes_pairs(const struct tile *t)
 {
-    return cache_has_pairs(t->a->kv) && t->n_rows == 1 && t->n_queries <= FEW;
-}
-
-/* Tiles of few queries share an item where their keys and values lie side by side: 8 KiB of bf16 together. */
-static void pairs_room(struct qr_attn_room *room, const struct qr_kv_view *kv)
-{
-    const int32_t together = K_MAX / ((kv->head_dim + 31) / 32 * 32);
-    room->few_queries = cache_has_pairs(kv) ? FEW : 0;
-    room->few_tiles = together < TILES_MAX ? together : TILES_MAX;
+    return t->a->kv->dtype == QR_BF16 && t->a->kv->block_tokens >= VF_LEN && t->n_rows == 1 && t->n_queries <= FEW;
 }
 
 static void begin_pairs(const struct tile *t)
@@ -79,7 +63,7 @@ static void begin_pairs(const struct tile *t)
     for (int32_t b = 0; b < pair_blocks(t); b++) {
         const int32_t first = pair_block(t, b), mr = pair_block(t, b + 1) - first;
         for (int32_t i = 0; i < mr; i++) {
-            const float *q = query(t, place_of(t, t->q0 + first + i));
+            const float *q = query(t, place_of(t, first + i));
             float *wide = wide_queries(t, first) + i * VF_LEN, number[VF_LEN] QR_UNINITIALIZED;
             for (int32_t k = 0; k < t->k; k += VF_LEN) {
                 vf_store(number, vf_round_bf16(vf_load(q + k)));
@@ -180,8 +164,8 @@ VF_FN void pair_scores_of(const struct pair_scores *a, const int mr, const int g
 FOR_PAIR_SCORES(PAIR_SCORES)
 static pair_scores_fn *const pair_scores[PAIR_ROWS + 1][PAIR_GROUPS + 1] = {FOR_PAIR_SCORES(PAIR_SCORES_ROW)};
 
-/* Scores of one tile for the groups of 8 positions [from, end), offset: from the keys that s->run names to its own. */
-static void score_tile_pairs(const struct tile *t, size_t offset, int32_t from, int32_t end, int32_t shift)
+/* Scores for the groups of 8 positions [from, end) of the piece. */
+static void score_pairs(const struct tile *t, int32_t from, int32_t end, int32_t shift)
 {
     struct scratch *s = t->s;
     const int32_t mask = (1 << shift) - 1;
@@ -192,10 +176,10 @@ static void score_tile_pairs(const struct tile *t, size_t offset, int32_t from, 
         for (int32_t at = from, n = widest[mr]; at < end; at += n * VF_LEN) {
             while (at + n * VF_LEN > end)
                 n /= 2;
-            a.c = s->p + (t->q0 + first) * QR_X_ROW + at;
+            a.c = s->p + first * QR_X_ROW + at;
             for (int32_t g = 0; g < n; g++) {
                 const int32_t pos = at + g * VF_LEN;
-                const size_t in = offset + (size_t)(pos & mask) * t->row_bytes;
+                const size_t in = (size_t)(pos & mask) * t->row_bytes;
                 const char *later = b == 0 ? s->later[0][pos >> shift] : NULL;
                 a.row[g] = s->run[0][pos >> shift] + in;
                 if (g % 2 == 0)
@@ -206,27 +190,9 @@ static void score_tile_pairs(const struct tile *t, size_t offset, int32_t from, 
     }
 }
 
-/* From the keys and values of an item's first tile to another's. */
-static size_t plane_offset(const struct tile *first, const struct tile *t)
-{
-    return (size_t)(t->plane[0] - first->plane[0]);
-}
-
-/* Scores of an item's tiles for positions [begin, end) of the piece, the tiles in turns. */
-static void score_pairs(const struct tile *t, int32_t n_tiles, int32_t begin, int32_t end, int32_t shift)
-{
-    const int32_t last = (end + VF_LEN - 1) / VF_LEN * VF_LEN;
-    for (int32_t from = begin / VF_LEN * VF_LEN, to; from < last; from = to) {
-        to = from / PAIR_STEP * PAIR_STEP + PAIR_STEP;
-        to = to < last ? to : last;
-        for (int32_t i = 0; i < n_tiles; i++)
-            score_tile_pairs(t + i, plane_offset(t, t + i), from, to, shift);
-    }
-}
-
 /* ---- values ---- */
 
-/* A block's sums over positions [from, end): c[r][j] (+)= x[r][at] w[at][j], at in this order. */
+/* A block's sums over positions [from, end): c[r][j] = x[r][at] w[at][j], at in this order. */
 struct pair_values {
     float *c;
     const float *x;         /* rows QR_X_ROW apart */
@@ -235,7 +201,6 @@ struct pair_values {
     int64_t c_stride;
     size_t row_bytes, column; /* column: bytes, where the columns begin in a row */
     int32_t shift, from, end;
-    bool onto;
 };
 typedef void pair_values_fn(const struct pair_values *a);
 
@@ -285,20 +250,7 @@ VF_FN void add_value(vf *acc, const float *x, const char *w, ptrdiff_t later, co
     }
 }
 
-/* nv vectors of sums in the order of add_value from columns as they are; and back. */
-VF_FN void load_sums(vf *acc, const float *c, const int nv)
-{
-    if (nv == 1)
-        acc[0] = vf_load(c);
-#pragma GCC unroll 4
-    for (int j = 0; j + 1 < nv; j += 2) {
-        const vf a = vf_load(c + j * VF_LEN), b = vf_load(c + (j + 1) * VF_LEN);
-        const vf low = _mm256_permute2f128_ps(a, b, 0x20), high = _mm256_permute2f128_ps(a, b, 0x31);
-        acc[j] = _mm256_shuffle_ps(low, high, 0x88);
-        acc[j + 1] = _mm256_shuffle_ps(low, high, 0xdd);
-    }
-}
-
+/* nv vectors of sums in the order of add_value, as columns in their order. */
 VF_FN void store_sums(float *c, const vf *acc, const int nv)
 {
     if (nv == 1)
@@ -321,11 +273,6 @@ VF_FN void pair_values_of(const struct pair_values *a, const int mr, const int n
 #pragma GCC unroll 12
     for (int i = 0; i < mr * nv; i++)
         acc[i] = vf_zero();
-    if (a->onto) {
-#pragma GCC unroll 6
-        for (int r = 0; r < mr; r++)
-            load_sums(acc + r * nv, c + r * c_stride, nv);
-    }
     for (int32_t at = a->from; at < end;) {
         const int32_t rest = (at | mask) + 1 - at, run = at >> a->shift;
         const char *w = a->run[run] + (size_t)(at & mask) * row_bytes + a->column;
@@ -358,7 +305,7 @@ FOR_PAIR_VALUES(PAIR_VALUES)
 static pair_values_fn *const pair_values[ROWS_MAX + 1][9] = {FOR_PAIR_VALUES(PAIR_VALUES_ROW)};
 
 /* All of n vectors of columns from a->column on. */
-static void weigh_pairs(struct pair_values *a, int32_t mr, int32_t n)
+static void weigh_columns(struct pair_values *a, int32_t mr, int32_t n)
 {
     static const uint8_t widest[ROWS_MAX + 1] = {0, 8, 4, 4, 2, 2, 2};
     for (int32_t nv = widest[mr]; n > 0; n -= nv) {
@@ -370,29 +317,19 @@ static void weigh_pairs(struct pair_values *a, int32_t mr, int32_t n)
     }
 }
 
-/* piece_out (+)= p v for one tile over positions [from, end), which lie `column` bytes behind those that s->run names. */
-static void weigh_tile(const struct tile *t, size_t column, int32_t from, int32_t end, int32_t shift, bool onto)
+/* piece_out = p v over positions [begin, end) of the piece. */
+static void weigh_pairs(const struct tile *t, int32_t begin, int32_t end, int32_t shift)
 {
     struct scratch *s = t->s;
     const int32_t n_blocks = (t->n_queries + ROWS_MAX - 1) / ROWS_MAX;
+    if (t->k_pad != t->k)
+        memset(s->piece_out, 0, (size_t)t->n_queries * (size_t)t->k_pad * sizeof(float));
     for (int32_t b = 0; b < n_blocks; b++) {
-        const int32_t first = t->n_queries * b / n_blocks, mr = t->n_queries * (b + 1) / n_blocks - first, q0 = t->q0 + first;
-        struct pair_values a = {.c = s->piece_out + q0 * t->k_pad, .x = s->p + q0 * QR_X_ROW, .run = s->run[1], .later = b == 0 ? s->later[1] : NULL,
-                                .c_stride = t->k_pad, .row_bytes = t->row_bytes, .column = column, .shift = shift, .from = from, .end = end, .onto = onto};
-        weigh_pairs(&a, mr, t->k / VF_LEN);
-    }
-}
-
-/* piece_out = p v for an item's tiles, in turns. */
-static void weigh_item(const struct tile *t, int32_t n_tiles, int32_t begin, int32_t end, int32_t shift)
-{
-    for (const struct tile *one = t; t->k_pad != t->k && one < t + n_tiles; one++)
-        memset(t->s->piece_out + one->q0 * t->k_pad, 0, (size_t)one->n_queries * (size_t)t->k_pad * sizeof(float));
-    for (int32_t from = begin, to; from < end; from = to) {
-        to = from / VALUES_STEP * VALUES_STEP + VALUES_STEP;
-        to = to < end ? to : end;
-        for (const struct tile *one = t; one < t + n_tiles; one++)
-            weigh_tile(one, plane_offset(t, one), from, to, shift, from > begin);
+        const int32_t first = t->n_queries * b / n_blocks, mr = t->n_queries * (b + 1) / n_blocks - first;
+        struct pair_values a = {.c = s->piece_out + first * t->k_pad, .x = s->p + first * QR_X_ROW, .run = s->run[1],
+                                .later = b == 0 ? s->later[1] : NULL, .c_stride = t->k_pad, .row_bytes = t->row_bytes, .shift = shift,
+                                .from = begin, .end = end};
+        weigh_columns(&a, mr, t->k / VF_LEN);
     }
 }
 
@@ -425,20 +362,18 @@ static void find_later(const struct tile *t, int32_t which, const struct after *
     }
 }
 
-/* attend_piece of an item's tiles: the results are left in piece_out. */
-static void attend_pairs(const struct tile *t, int32_t n_tiles, int32_t base, int32_t begin, int32_t end, const struct after *after)
+/* attend_piece of a tile: the results are left in piece_out. */
+static void attend_pairs(const struct tile *t, int32_t base, int32_t begin, int32_t end, const struct after *after)
 {
-    struct scratch *s = t->s;
     const int32_t shift = run_shift(t);
     for (int32_t which = 0; which < 2; which++)
-        find_runs(s->run[which], t, which, base, begin, end, shift);
+        find_runs(t->s->run[which], t, which, base, begin, end, shift);
     for (int32_t which = 0; which < 2; which++)
         find_later(t, which, after, begin, end, shift);
-    score_pairs(t, n_tiles, begin, end, shift);
-    for (const struct tile *one = t; one < t + n_tiles; one++)
-        for (int32_t i = one->q0; i < query_end(one); i++)
-            softmax(one, i);
-    weigh_item(t, n_tiles, begin, end, shift);
+    score_pairs(t, begin / VF_LEN * VF_LEN, (end + VF_LEN - 1) / VF_LEN * VF_LEN, shift);
+    for (int32_t i = 0; i < t->n_queries; i++)
+        softmax(t, i);
+    weigh_pairs(t, begin, end, shift);
 }
 
 #endif

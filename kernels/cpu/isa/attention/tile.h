@@ -30,11 +30,7 @@
 #define STEP 64 /* with K = 64 they stay in L1 */
 #define BLOCK QUERIES
 #define KV_BYTES 4
-#ifdef QR_ISA_avx2
-#define TILES_MAX (QUERIES / QR_PANEL) /* of few queries each, see pairs.h */
-#else
 #define TILES_MAX 1
-#endif
 #endif
 #define LOG2_E 1.4426950408889634
 

@@ -284,33 +284,22 @@ static void begin_products(const struct tile *t)
 
 static struct qr_attn_room room_of(const struct qr_kv_view *kv)
 {
-    struct qr_attn_room room = {.queries = QUERIES, .few_tiles = TILES_MAX};
-#ifdef QR_ISA_avx2
-    pairs_room(&room, kv);
-#else
     (void)kv;
-#endif
-    return room;
+    return (struct qr_attn_room){.queries = QUERIES, .few_tiles = TILES_MAX};
 }
 
-/* All queries' results for the piece, of which some query sees [begin, end). An item is one tile, or several of few queries. */
+/* All queries' results for the piece, of which some query sees [begin, end). An item is one tile. */
 static void attend_piece(struct tile *t, int32_t n_tiles, int32_t piece, int32_t begin, int32_t end, const struct after *after)
 {
-    const int32_t base = piece * PIECE;
-    QR_ASSERT(n_tiles >= 1 && n_tiles <= TILES_MAX && t->q0 == 0);
+    QR_ASSERT(n_tiles == 1 && t->q0 == 0);
 #ifdef QR_ISA_avx2
-    const bool pairs = takes_pairs(t);
-    if (pairs)
-        attend_pairs(t, n_tiles, base, begin, end, after);
-#else
-    const bool pairs = false;
-    (void)after; /* it prefetches its own next piece */
+    if (takes_pairs(t))
+        attend_pairs(t, piece * PIECE, begin, end, after);
+    else
 #endif
-    for (const struct tile *one = t; one < t + n_tiles; one++) {
-        if (!pairs)
-            attend_tile(one, base, begin, end);
-        take_piece(one, piece, one->q0, one->n_queries, one->s->piece_out + one->q0 * one->k_pad);
-    }
+        attend_tile(t, piece * PIECE, begin, end);
+    (void)after; /* a tile that stages its keys prefetches its own next piece */
+    take_piece(t, piece, 0, t->n_queries, t->s->piece_out);
 }
 
 #endif

@@ -12,12 +12,6 @@
 
 #define CONFIG_BYTES_MAX ((size_t)16 << 20)
 
-static bool ends_with(const char *s, const char *tail)
-{
-    const size_t n = strlen(s), k = strlen(tail);
-    return n > k && strcmp(s + n - k, tail) == 0;
-}
-
 /* The first names in order stay. */
 static void keep(struct qr_other_files *o, enum qr_other kind, const char *name)
 {
@@ -62,15 +56,15 @@ void qr_other_files_find(struct qr_other_files *out, const char *model)
     DIR *d = opendir(model); /* a file is a model by itself: what lies beside it, in a folder of downloads, is no part of it */
     bool has_config = false;
     for (struct dirent *e; d && (e = readdir(d));) {
-        if (ends_with(e->d_name, ".py"))
+        if (qr_ends_with(e->d_name, ".py"))
             keep(out, QR_OTHER_CODE, e->d_name);
-        if (ends_with(e->d_name, ".gguf"))
+        if (qr_ends_with(e->d_name, ".gguf"))
             keep(out, QR_OTHER_GGUF, e->d_name);
         if (qr_ends_with(e->d_name, ".safetensors"))
             keep(out, QR_OTHER_SAFETENSORS, e->d_name);
         has_config |= strcmp(e->d_name, "config.json") == 0;
         for (int i = 0; i < QR_COUNT(pickled); i++)
-            if (ends_with(e->d_name, pickled[i]))
+            if (qr_ends_with(e->d_name, pickled[i]))
                 keep(out, QR_OTHER_PICKLE, e->d_name);
     }
     if (!d)

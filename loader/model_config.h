@@ -78,7 +78,7 @@ struct qr_model_config {
     bool layer_norm;                 /* norms are LayerNorm, with biases */
     bool post_norms;                 /* what each half of a layer adds has a norm of its own */
     bool ungated;                    /* the feed-forward has no gates: act(x up^T + bias) down^T + bias */
-    bool turned;                     /* matrices of layers are stored [in, out] (GPT-2's files) */
+    bool transposed;                     /* matrices of layers are stored [in, out] (GPT-2's files) */
     int32_t n_positions;             /* rows of the table of learned positions, 0: there is none */
     float attn_softcap, logits_softcap; /* scores and logits become cap tanh(x / cap); 0: as they are */
     bool norm_plus_one;              /* Gemma: 1 + w is what a norm multiplies by; the loader adds the 1 */

@@ -52,11 +52,11 @@ bool qr_weight_row_is_norm(const struct qr_weight_row *row)
     return row->kind == QR_KIND_VECTOR && strcmp(tail, ".weight") == 0;
 }
 
-bool qr_weight_row_turned(const struct qr_weight_row *row, const struct qr_model_config *c)
+bool qr_weight_row_transposed(const struct qr_weight_row *row, const struct qr_model_config *c)
 {
     QR_ASSERT(row != NULL);
     QR_ASSERT(c != NULL);
-    return c->turned && row->kind == QR_KIND_MATRIX && row->per_layer;
+    return c->transposed && row->kind == QR_KIND_MATRIX && row->per_layer;
 }
 
 bool qr_weight_row_holds(const struct qr_weight_row *row, const struct qr_model_config *c, int32_t layer)
@@ -178,8 +178,8 @@ int32_t qr_weight_walk_shape(int64_t shape[2], const struct qr_weight_walk *k)
 {
     QR_ASSERT(shape != NULL && k != NULL);
     QR_ASSERT(k->row != NULL);
-    const bool turned = qr_weight_row_turned(k->row, k->c);
-    shape[turned] = qr_dim_value(k->c, k->row->n_out);
-    shape[!turned] = qr_dim_value(k->c, k->row->n_in);
+    const bool transposed = qr_weight_row_transposed(k->row, k->c);
+    shape[transposed] = qr_dim_value(k->c, k->row->n_out);
+    shape[!transposed] = qr_dim_value(k->c, k->row->n_in);
     return k->row->kind == QR_KIND_VECTOR ? 1 : 2;
 }

@@ -77,7 +77,7 @@ float qr_weight_row_factor(const struct qr_weight_row *row, const struct qr_mode
 bool qr_weight_row_is_norm(const struct qr_weight_row *row);
 
 /* Whether the file has the matrix as [n_in, n_out]. */
-bool qr_weight_row_turned(const struct qr_weight_row *row, const struct qr_model_config *c);
+bool qr_weight_row_transposed(const struct qr_weight_row *row, const struct qr_model_config *c);
 
 /* And then added to it: 1 for every norm where norm_plus_one, else 0. */
 float qr_weight_row_offset(const struct qr_weight_row *row, const struct qr_model_config *c);

@@ -407,7 +407,7 @@ static void fill_one(const struct qr_weights *w, const struct qr_weight_walk *k,
         if (vector)
             qr_packer_vector(packer, (float *)dst->t.data + first, t, &rows[i], &change);
         else
-            qr_packer_matrix(packer, &one, first, t, &(struct qr_cut){rows[i], cols[0], qr_weight_row_turned(k->row, k->c) && !t->quantized,
+            qr_packer_matrix(packer, &one, first, t, &(struct qr_cut){rows[i], cols[0], qr_weight_row_transposed(k->row, k->c) && !t->quantized,
                                                                             w->matrix_dtype == QR_CODED && qr_dtype_is_coded(one.packed_dtype)});
 }
 

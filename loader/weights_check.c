@@ -162,7 +162,7 @@ static int check_tensor(const struct qr_weight_walk *k, const struct qr_tensor_f
     const char *file = qr_tensor_files_shard_name(st, t->shard);
     int64_t want[2];
     int32_t n_dims = qr_weight_walk_shape(want, k);
-    if (t->quantized && qr_weight_row_turned(k->row, k->c)) { /* which is a row of codes for each output, in any model */
+    if (t->quantized && qr_weight_row_transposed(k->row, k->c)) { /* which is a row of codes for each output, in any model */
         const int64_t n_in = want[0];
         want[0] = want[1];
         want[1] = n_in;

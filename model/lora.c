@@ -268,7 +268,7 @@ int qr_lora_check(const struct qr_model_config *c, struct qr_lora_file *f, int32
     QR_ASSERT(rank_max >= 1 && err != NULL);
     struct qr_lora_pair pair;
     int64_t shape[2];
-    int rc = qr_lora_file_fit(f, c, c->turned, err);
+    int rc = qr_lora_file_fit(f, c, c->transposed, err);
     for (struct qr_weight_walk k = qr_weight_walk_begin(c); rc == 0 && qr_weight_walk_next(&k);)
         if (k.row->per_layer && k.row->kind == QR_KIND_MATRIX)
             rc = find_pair(&pair, shape, c, f, &k, rank_max, err);

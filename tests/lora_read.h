@@ -19,7 +19,7 @@ static inline void lora_read_matrix(const struct qr_lora_file *f, const struct q
 /* The pairs of every matrix of the layers, and that nothing is left. */
 static inline int lora_read_all(struct qr_lora_file *f, const struct qr_model_config *c, struct qr_err *err)
 {
-    int rc = qr_lora_file_fit(f, c, c->turned, err);
+    int rc = qr_lora_file_fit(f, c, c->transposed, err);
     for (struct qr_weight_walk k = qr_weight_walk_begin(c); rc == 0 && qr_weight_walk_next(&k);) {
         char name[QR_WEIGHT_NAME_MAX];
         struct qr_lora_pair pair;

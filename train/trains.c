@@ -25,7 +25,7 @@ int qr_train_takes(const struct qr_model_config *c, struct qr_err *err)
                 {c->layer_norm, VERB(layer_norm), "which has LayerNorms"},
                 {c->n_positions > 0, VERB(add_positions), "which adds a table of positions"},
                 {c->ungated, VERB(unit), "whose MLP has no gates"},
-                {c->turned, false, "whose file has transposed matrices"},
+                {c->transposed, false, "whose file has transposed matrices"},
                 {c->post_norms, false, "which has norms behind its halves"},
                 {c->logits_softcap > 0, VERB(softcap), "which caps logits"},
                 {c->local_theta > 0, false, "whose layers rotate by two tables"},

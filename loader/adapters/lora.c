@@ -50,7 +50,7 @@ struct qr_lora_file {
     char *base;                   /* owned: base_model_name_or_path; NULL: not said */
     int64_t rank;
     double alpha;
-    bool any_rank, rslora, turned; /* any_rank: a rank_pattern; the tensors say it */
+    bool any_rank, rslora, transposed; /* any_rank: a rank_pattern; the tensors say it */
     struct pattern *pattern;     /* owned [n_patterns] */
     int32_t n_patterns;
     struct qr_tensor_files *st;   /* owned */
@@ -198,7 +198,7 @@ static int read_values(struct qr_lora_file *f, const struct qr_json *v, struct q
     if (rc == 0 && (!alpha || qr_json_type(alpha) != QR_JSON_T_NUMBER))
         return qr_err_set(err, QR_E_DAMAGED, "%s: lora_alpha, expected a number", f->config);
     rc = rc ? rc : qr_hf_bool(&o, "use_rslora", &f->rslora);
-    rc = rc ? rc : qr_hf_bool(&o, "fan_in_fan_out", &f->turned);
+    rc = rc ? rc : qr_hf_bool(&o, "fan_in_fan_out", &f->transposed);
     if (rc)
         return rc;
     f->rank = rank;
@@ -360,13 +360,13 @@ void qr_lora_file_close(struct qr_lora_file *f)
     qr_free(f);
 }
 
-int qr_lora_file_fit(struct qr_lora_file *f, const struct qr_model_config *c, bool turned, struct qr_err *err)
+int qr_lora_file_fit(struct qr_lora_file *f, const struct qr_model_config *c, bool transposed, struct qr_err *err)
 {
     QR_ASSERT(f != NULL && c != NULL);
     QR_ASSERT(err != NULL);
     if (f->is_gguf)
         return qr_lora_gguf_fit(&f->gguf, f->st, c, err);
-    return turned || !f->turned ? 0 : qr_err_set(err, QR_E_UNSUPPORTED, "%s: fan_in_fan_out is set, expected false for this model", f->config);
+    return transposed || !f->transposed ? 0 : qr_err_set(err, QR_E_UNSUPPORTED, "%s: fan_in_fan_out is set, expected false for this model", f->config);
 }
 
 struct qr_lora_about qr_lora_file_about(const struct qr_lora_file *f)

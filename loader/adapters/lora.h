@@ -36,10 +36,10 @@ int qr_lora_file_open(struct qr_lora_file **out, const char *path, const char *r
 int qr_lora_file_open_memory(struct qr_lora_file **out, const void *config, size_t n_config, const void *weights, size_t n_weights, struct qr_err *err);
 void qr_lora_file_close(struct qr_lora_file *f); /* NULL is fine */
 
-/* Whether it can be for a model of c, once, before anything is looked for; rows of B are in the model's order from then on. turned: its own matrices lie turned
- * in its file, as fan_in_fan_out says. Errors: QR_E_UNSUPPORTED where that is set and they do not; QR_E_DAMAGED where a GGUF file is for another
- * architecture. */
-int qr_lora_file_fit(struct qr_lora_file *f, const struct qr_model_config *c, bool turned, struct qr_err *err);
+/* Whether it can be for a model of c, once, before a pair is looked up; rows of B are in the model's order from then on.
+ * transposed: the caller's matrices lie as [in, out], as fan_in_fan_out says. Errors: QR_E_UNSUPPORTED where that is set and they
+ * do not; QR_E_DAMAGED where a GGUF file is for another architecture. */
+int qr_lora_file_fit(struct qr_lora_file *f, const struct qr_model_config *c, bool transposed, struct qr_err *err);
 
 /* The largest rank. */
 int32_t qr_lora_file_rank(const struct qr_lora_file *f);

@@ -187,7 +187,7 @@ static int read_flags(const struct qr_hf_obj *o, struct qr_model_config *c, cons
                   {f->mlp_bias_field, &c->mlp_bias}};
     qr_family_flags(c, f);
     c->norm_plus_one = f->norm_plus_one;
-    c->turned = f->transposed;
+    c->transposed = f->transposed;
     c->qk_norm = f->qk_norm;
     c->qkv_bias = f->qkv_bias;
     c->tied_head = f->usual.tied;

@@ -84,7 +84,7 @@ static void copy_rows(uint8_t *to, const uint8_t *src, const struct piece *p, in
 /* Columns of the cut's tensor as they come out of it, before those that are not wanted are left out. */
 static int64_t decoded_width(const struct piece *p)
 {
-    return p->t->shape[!p->cut.turned];
+    return p->t->shape[!p->cut.transposed];
 }
 
 /* Rows of the cut as f32, one after the other. */
@@ -92,8 +92,8 @@ static void decode_rows(const struct qr_tensor_files *files, const struct piece 
 {
     const struct qr_cut *cut = &p->cut;
     const int64_t width = decoded_width(p), n_in = cut->cols.n;
-    QR_ASSERT(!cut->turned || !p->t->quantized);
-    if (cut->turned)
+    QR_ASSERT(!cut->transposed || !p->t->quantized);
+    if (cut->transposed)
         qr_tensor_files_decode_columns(files, p->t, x, cut->rows.first + row, n);
     else
         qr_tensor_files_decode(files, p->t, x, cut->rows.first + row, n);
@@ -104,7 +104,7 @@ static void decode_rows(const struct qr_tensor_files *files, const struct piece 
 /* Rows that must be decoded, or stand in another order. */
 static bool must_decode(const struct piece *p)
 {
-    return p->cut.turned || !qr_stored_is_plain(p->t);
+    return p->cut.transposed || !qr_stored_is_plain(p->t);
 }
 
 /* ---- to a device ---- */
@@ -183,7 +183,7 @@ static bool read_whole(const struct piece *p)
 {
     const int64_t head = p->t->heads ? p->t->shape[0] / p->t->heads : 1;
     const bool cuts_head = p->cut.rows.first % head != 0 || p->cut.rows.n % head != 0 || p->first % head != 0;
-    return p->t->quantized || p->t->part_of || p->cut.turned || cuts_head;
+    return p->t->quantized || p->t->part_of || p->cut.transposed || cuts_head;
 }
 
 static void pack_coded(const struct qr_packer *a, const struct qr_tensor_files *files, const struct piece *p, struct qr_queue *q, int64_t row, int64_t n)
@@ -401,8 +401,8 @@ static void add_matrix(struct qr_packer *p, struct piece *piece)
 void qr_packer_matrix(struct qr_packer *p, const struct qr_weight *dst, int64_t first, const struct qr_stored_tensor *t, const struct qr_cut *cut)
 {
     QR_ASSERT(p != NULL && dst != NULL && t != NULL);
-    QR_ASSERT(cut->cols.n == dst->t.shape[1] && cut->rows.first + cut->rows.n <= t->shape[cut->turned]);
-    QR_ASSERT(!cut->turned || qr_stored_is_plain(t));
+    QR_ASSERT(cut->cols.n == dst->t.shape[1] && cut->rows.first + cut->rows.n <= t->shape[cut->transposed]);
+    QR_ASSERT(!cut->transposed || qr_stored_is_plain(t));
     struct piece piece = {.dst = *dst, .t = t, .cut = *cut, .first = first};
     if (cut->rows.n == 0)
         return;

@@ -19,7 +19,7 @@ void qr_packer_free(struct qr_packer *p); /* what was not run is not packed */
 /* A rectangle of a matrix in the file. */
 struct qr_cut {
     struct qr_span rows, cols;
-    bool turned; /* they are the stored matrix's columns, and all its rows */
+    bool transposed; /* they are the stored matrix's columns, and all its rows */
     bool coded;  /* codes stay as the file has them; else dst is made from numbers */
 };
 

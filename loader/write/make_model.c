@@ -234,7 +234,7 @@ struct qr_model_config qr_model_config_small(enum qr_arch arch)
         .arch = arch,
         .n_layers = 2, .n_embd = 64, .n_heads = 4, .n_kv_heads = 2, .head_dim = 16, .n_ffn = 96, .n_vocab = 256, .ctx_max = 512,
         .norm_eps = 1e-5f,
-        .qkv_bias = f->qkv_bias, .qk_norm = f->qk_norm, .norm_plus_one = f->norm_plus_one, .turned = f->transposed,
+        .qkv_bias = f->qkv_bias, .qk_norm = f->qk_norm, .norm_plus_one = f->norm_plus_one, .transposed = f->transposed,
         .moe = {.n_experts = e ? 8 : 0, .n_used = e ? 2 : 0, .n_ffn = e ? 32 : 0, .normalize = e &&
                 e->normalized_in_gguf},
         .stored = QR_F32,

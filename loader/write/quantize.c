@@ -156,8 +156,8 @@ static int search_rows(struct writer *w, float *largest, double *error, const fl
         char name[QR_WEIGHT_NAME_MAX];
         if (k.layer != layer || k.row->at != at || !is_rounded(k.row))
             continue;
-        const struct qr_round_matrix m = {.st = w->st, .t = qr_weights_find(&k, w->st, name), .turned = qr_weight_row_turned(k.row, w->c), .factor = factor,
-                                          .importance = importance};
+        const struct qr_round_matrix m = {.st = w->st, .t = qr_weights_find(&k, w->st, name), .transposed = qr_weight_row_transposed(k.row, w->c),
+                                          .factor = factor, .importance = importance};
         if (largest)
             qr_round_rows_largest(&w->rows, &m, largest);
         else
@@ -321,7 +321,7 @@ static void add_all(struct writer *w)
                 item.m.factor = w->factor[k.layer * FOLDS + f];
         if (is_rounded(k.row) && w->o->inputs)
             item.m.importance = w->o->inputs(w->o->user, k.layer, k.row->at);
-        item.m.turned = qr_weight_row_turned(k.row, w->c);
+        item.m.transposed = qr_weight_row_transposed(k.row, w->c);
         item.offset = w->o->rename ? qr_weight_row_offset(k.row, w->c) : 0;
         if (is_rounded(k.row))
             add_matrix(w, item);

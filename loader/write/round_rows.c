@@ -75,14 +75,14 @@ int64_t qr_round_matrix_outputs(const struct qr_round_matrix *m)
 {
     QR_ASSERT(m != NULL && m->t != NULL);
     QR_ASSERT(m->t->n_dims == 2);
-    return m->t->shape[m->turned];
+    return m->t->shape[m->transposed];
 }
 
 int64_t qr_round_matrix_inputs(const struct qr_round_matrix *m)
 {
     QR_ASSERT(m != NULL && m->t != NULL);
     QR_ASSERT(m->t->n_dims == 2);
-    return m->t->shape[!m->turned];
+    return m->t->shape[!m->transposed];
 }
 
 static struct job job_of(struct qr_round_rows *r, const struct qr_round_matrix *m, int64_t first)
@@ -97,7 +97,7 @@ static int64_t read_rows(const struct job *j, float **rows, int64_t first, int64
 {
     const int64_t n = end - first < ROWS ? end - first : ROWS;
     *rows = j->r->rows + (int64_t)worker * ROWS * j->r->in_max;
-    if (j->m->turned)
+    if (j->m->transposed)
         qr_tensor_files_decode_columns(j->m->st, j->m->t, *rows, first, n);
     else
         qr_tensor_files_decode(j->m->st, j->m->t, *rows, first, n);

@@ -29,11 +29,11 @@ void qr_round_rows_init(struct qr_round_rows *r, struct qr_backend *be, enum qr_
                         int64_t groups_max);
 void qr_round_rows_release(struct qr_round_rows *r); /* also of a zeroed one */
 
-/* A matrix [n_out, n_in] as the file has it; turned: as [n_in, n_out]. */
+/* A matrix [n_out, n_in] as the file has it; transposed: as [n_in, n_out]. */
 struct qr_round_matrix {
     const struct qr_tensor_files *st;
     const struct qr_stored_tensor *t;
-    bool turned;
+    bool transposed;
     const float *factor;     /* columns are multiplied by it; or NULL */
     const float *importance; /* of inputs as the rows are stored; or NULL */
 };

@@ -114,7 +114,7 @@ static void round_trip(const struct qr_model_config *c)
     cr_expect_eq(back.window, c->window);
     cr_expect(c->embed_scale == 0 || (back.embed_scale == c->embed_scale && back.residual_scale == c->residual_scale));
     cr_expect(back.attn_softcap == c->attn_softcap && back.logits_softcap == c->logits_softcap && back.local_theta == c->local_theta);
-    cr_expect(back.layer_norm == c->layer_norm && back.post_norms == c->post_norms && back.ungated == c->ungated && back.turned == c->turned);
+    cr_expect(back.layer_norm == c->layer_norm && back.post_norms == c->post_norms && back.ungated == c->ungated && back.transposed == c->transposed);
     cr_expect_eq(back.n_positions, c->n_positions);
     cr_expect(c->embed_scale == 0 || (back.attn_scale == c->attn_scale && back.logits_divisor == c->logits_divisor));
     qr_buf_release(&a);

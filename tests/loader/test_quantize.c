@@ -27,13 +27,13 @@ static const float *inputs(void *user, int32_t layer, size_t at)
 
 /* Rows of a matrix as they should be read. */
 static void expect_matrix(const struct qr_tensor_files *from, const struct qr_tensor_files *to, const char *name, const struct qr_quantize_options *o,
-                          const float *weight, bool turned)
+                          const float *weight, bool transposed)
 {
     const struct qr_stored_tensor *a = qr_tensor_files_find(from, name), *b = qr_tensor_files_find(to, name);
-    cr_assert(a && b && b->quantized && b->shape[0] == a->shape[turned] && b->shape[1] == a->shape[!turned], "%s", name);
+    cr_assert(a && b && b->quantized && b->shape[0] == a->shape[transposed] && b->shape[1] == a->shape[!transposed], "%s", name);
     const int64_t n_out = b->shape[0], n = b->shape[1], group = qr_rounding_is_int4(o->type) ? o->group : n;
     float *was = qr_alloc((size_t)(n_out * n), sizeof *was), *is = qr_alloc((size_t)(n_out * n), sizeof *is);
-    if (turned)
+    if (transposed)
         qr_tensor_files_decode_columns(from, a, was, 0, n_out);
     else
         qr_tensor_files_decode(from, a, was, 0, n_out);

@@ -22,7 +22,7 @@ struct made {
     char gguf[64], name[QR_WEIGHT_NAME_MAX];
     int64_t n_rows, n_cols;
     int32_t n_dims, heads, n_stacked;
-    bool turned;    /* the safetensors file has it as [in, out] */
+    bool transposed;    /* the safetensors file has it as [in, out] */
     float offset;   /* what the GGUF file's number is more */
     enum qr_gguf_type type;
     uint8_t *blocks;
@@ -120,9 +120,9 @@ static void draw_plain(struct made *t, struct qr_rng *rng)
 static void unmix(struct made *t, const float *stored)
 {
     const int64_t per_head = t->heads ? t->n_rows / t->heads : 1;
-    for (int64_t i = 0; t->turned && i < t->n_rows * t->n_cols; i++)
+    for (int64_t i = 0; t->transposed && i < t->n_rows * t->n_cols; i++)
         t->value[i % t->n_cols * t->n_rows + i / t->n_cols] = stored[i];
-    if (t->turned)
+    if (t->transposed)
         return;
     for (int64_t i = 0; i < t->n_rows; i++) {
         const int64_t r = i % per_head, to = !t->heads ? i : i - r + (r % 2 == 0 ? r / 2 : per_head / 2 + r / 2);
@@ -161,9 +161,9 @@ static void make_tensors(struct pair *p, const enum qr_gguf_type *types, int n_t
         struct made *t = &p->t[p->n++];
         cr_assert(p->n <= TENSORS_MAX);
         t->n_dims = qr_weight_walk_shape(shape, &k);
-        t->turned = qr_weight_row_turned(k.row, &p->c);
-        t->n_rows = shape[t->turned];
-        t->n_cols = t->n_dims == 1 ? 1 : shape[!t->turned];
+        t->transposed = qr_weight_row_transposed(k.row, &p->c);
+        t->n_rows = shape[t->transposed];
+        t->n_cols = t->n_dims == 1 ? 1 : shape[!t->transposed];
         t->offset = qr_weight_row_offset(k.row, &p->c);
         qr_weight_walk_name(t->name, &k);
         gguf_name(t->gguf, &k, t->name);
@@ -240,7 +240,7 @@ static void write_directory(const struct pair *p)
     char path[128];
     for (int i = 0; i < p->n; i++)
         e[i] = (struct qr_st_entry){.name = p->t[i].name, .dtype = is_block_table(&p->t[i]) ? QR_BF16 : QR_F32, .n_dims = p->t[i].n_dims,
-                                    .shape = {p->t[i].turned ? p->t[i].n_cols : p->t[i].n_rows, p->t[i].turned ? p->t[i].n_rows : p->t[i].n_cols}};
+                                    .shape = {p->t[i].transposed ? p->t[i].n_cols : p->t[i].n_rows, p->t[i].transposed ? p->t[i].n_rows : p->t[i].n_cols}};
     qr_hf_config_write(&config, &p->c);
     snprintf(path, sizeof path, "%s/config.json", p->dir);
     FILE *f = fopen(path, "w");

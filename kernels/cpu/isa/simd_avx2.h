@@ -232,15 +232,6 @@ VF_FN __m256i vf_to_bf16_bits(vf x)
     return _mm256_and_si256(r, _mm256_set1_epi32((int)0xffff0000));
 }
 
-/* vf_round_bf16 where a NaN may become any number. */
-VF_FN vf vf_round_bf16_number(vf x)
-{
-    __m256i u = _mm256_castps_si256(x);
-    __m256i odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
-    __m256i r = _mm256_add_epi32(_mm256_add_epi32(u, _mm256_set1_epi32(0x7fff)), odd);
-    return _mm256_castsi256_ps(_mm256_and_si256(r, _mm256_set1_epi32((int)0xffff0000)));
-}
-
 VF_FN vf vf_round_bf16(vf x)
 {
     return _mm256_castsi256_ps(vf_to_bf16_bits(x));

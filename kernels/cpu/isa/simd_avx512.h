@@ -211,15 +211,6 @@ VF_FN __m512i vf_to_bf16_bits(vf x)
     return _mm512_and_si512(r, _mm512_set1_epi32((int)0xffff0000));
 }
 
-/* vf_round_bf16 where a NaN may become any number. */
-VF_FN vf vf_round_bf16_number(vf x)
-{
-    __m512i u = _mm512_castps_si512(x);
-    __m512i odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
-    __m512i r = _mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7fff)), odd);
-    return _mm512_castsi512_ps(_mm512_and_si512(r, _mm512_set1_epi32((int)0xffff0000)));
-}
-
 VF_FN vf vf_round_bf16(vf x)
 {
     return _mm512_castsi512_ps(vf_to_bf16_bits(x));

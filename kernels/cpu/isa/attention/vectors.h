@@ -229,7 +229,7 @@ VF_FN void softmax_of(const struct tile *t, int32_t i, const bool rounded, const
         sum = vf_add(sum, e);
         if (int8)
             e = vf_mul(e, vf_load(s->value_scale + at)); /* NaN for a value that was not finite */
-        vf_store(p + at, rounded ? vf_round_bf16_number(e) : e); /* a NaN stays in the sum and comes out by the division */
+        vf_store(p + at, rounded ? vf_round_bf16(e) : e);
     }
     s->piece_sum[i] = vf_sum(sum);
 }

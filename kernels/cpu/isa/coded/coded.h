@@ -83,7 +83,8 @@ static inline int64_t qr_coded_codes_at(const struct qr_coded_shape *s, int32_t 
 }
 
 /* Prefetches the scales that lie `ahead` bytes behind a block's. */
-static inline void qr_coded_prefetch_scales(const struct qr_coded_shape *s, const uint8_t *block, int64_t ahead)
+static inline __attribute__((always_inline)) void qr_coded_prefetch_scales(const struct qr_coded_shape *s,
+                                                                           const uint8_t *block, int64_t ahead)
 {
     for (int32_t at = 0; at < s->codes_at; at += 64)
         __builtin_prefetch(block + at + ahead);

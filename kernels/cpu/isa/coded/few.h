@@ -186,16 +186,17 @@ VF_FN void few_vectors(const int bits, const bool even, const bool steps, const 
         }
 }
 
-/* Blocks of n_units units from `first` on of panel j. next: where what is read behind them lies. */
-VF_FN void few_blocks(const int bits, const bool even, const bool steps, const bool offset, const bool zero, const bool shifted,
-                      const int run, const int rows, const struct few_args *a, const struct whole_levels *l, int32_t j, int32_t first, int32_t n_units,
-                      const uint8_t *next)
+/* Panel j. next: where what is read behind it lies. */
+VF_FN void few_blocks(const int bits, const bool even, const bool steps, const bool offset, const bool zero,
+                      const bool shifted, const int run, const int rows, const struct few_args *a,
+                      const struct whole_levels *l, int32_t j, const uint8_t *next)
 {
     const struct qr_coded_shape *s = a->s;
     const int n_v = rows == 1 ? 2 : 1;
-    const int32_t per_block = 1 << s->block_shift >> 5, n_blocks = (n_units + per_block - 1) / per_block;
-    struct few_block b = {.s = s, .x = a->x + first, .bytes = a->bytes + first, .x_row = a->n_units, .panel = a->panel[j]};
-    b.block = b.panel + s->head_bytes + first / per_block * (int64_t)s->block_bytes;
+    const int32_t n_units = a->n_units, per_block = 1 << s->block_shift >> 5;
+    const int32_t n_blocks = (n_units + per_block - 1) / per_block;
+    struct few_block b = {.s = s, .x = a->x, .bytes = a->bytes, .x_row = a->n_units, .panel = a->panel[j]};
+    b.block = b.panel + s->head_bytes;
     const uint8_t *const end = b.block + n_blocks * (int64_t)s->block_bytes;
     for (int32_t left = n_units; left > 0; left -= per_block, b.block += s->block_bytes, b.x += per_block, b.bytes += per_block) {
         b.n_units = left < per_block ? left : per_block;
@@ -216,29 +217,15 @@ VF_FN void few_blocks(const int bits, const bool even, const bool steps, const b
     }
 }
 
-/* Panel by panel: one stream that is prefetched comes faster than four that take turns where codes are multiplied
- * about as fast as they are read. One row and 8 bits, which wait for memory alone, go block by block. */
-VF_FN void few_panels(const int bits, const bool even, const bool steps, const bool offset, const bool zero, const bool shifted,
-                      const int run, const int rows, const struct few_args *a, const struct whole_levels l[FEW_PANELS])
+/* Panel by panel: one stream that is prefetched comes faster than four that take turns. */
+VF_FN void few_panels(const int bits, const bool even, const bool steps, const bool offset, const bool zero,
+                      const bool shifted, const int run, const int rows, const struct few_args *a,
+                      const struct whole_levels l[FEW_PANELS])
 {
-    const struct qr_coded_shape *s = a->s;
-    const uint8_t *behind = a->panel[0] + (a->n_skip + 1) * s->panel_bytes;
-    if (rows > 1 || bits != 8) {
-        for (int32_t j = 0; j < a->n_panels; j++)
-            few_blocks(bits, even, steps, offset, zero, shifted, run, rows, a, &l[j], j, 0, a->n_units, j + 1 < a->n_panels ? a->panel[j + 1] : behind);
-        return;
-    }
-    const int32_t per_block = 1 << s->block_shift >> 5;
-    const int64_t near = s->panel_bytes - QR_QUANT_AHEAD;
-    for (int32_t first = 0; first < a->n_units; first += per_block) {
-        const int32_t n_units = per_block < a->n_units - first ? per_block : a->n_units - first;
-        for (int32_t j = 0; j < a->n_panels; j++) {
-            const uint8_t *end = a->panel[j] + s->head_bytes + (first / per_block + 1) * (int64_t)s->block_bytes;
-            const bool last = end - a->panel[j] > near; /* what comes behind a panel is at hand already */
-            few_blocks(bits, even, steps, offset, zero, shifted, run, rows, a, &l[j], j, first, n_units,
-                       end + (last ? a->n_skip * s->panel_bytes : 0));
-        }
-    }
+    const uint8_t *behind = a->panel[0] + (a->n_skip + 1) * a->s->panel_bytes;
+    for (int32_t j = 0; j < a->n_panels; j++)
+        few_blocks(bits, even, steps, offset, zero, shifted, run, rows, a, &l[j], j,
+                   j + 1 < a->n_panels ? a->panel[j + 1] : behind);
 }
 
 /* Returns whether all of them are even, as codes have to be for products that look up nothing. */

@@ -9,9 +9,9 @@
 VF_FN void many_pairs(const int bits, const bool even, int16_t *to, const uint8_t *codes, const int n_lines, vi less,
                       const struct whole_levels *l)
 {
-    const bool levels = bits == 8 || bits == 2; /* are what codes are */
+    const bool levels = bits == 8 || bits == 6 || bits == 2; /* are what codes are */
 #pragma GCC unroll 4
-    for (int i = 0; i < n_lines; i++, codes += whole_lines_share(bits) ? 0 : QR_CODED_LINE) {
+    for (int i = 0; i < n_lines; i++, codes += whole_lines_share(bits) ? 0 : whole_line_bytes(bits)) {
         vi pairs[4] QR_UNINITIALIZED;
         whole_line(bits, even, pairs, codes, i, l);
 #pragma GCC unroll 4
@@ -37,7 +37,7 @@ VF_FN void many_unpack(const int bits, const bool even, struct many_piece *to, c
             const vi both = VI_OR(VI(slli_epi32)(zero, 16), VI_AND(zero, VI(set1_epi32)(0xffff)));
             if (k % WHOLE_K == 0)
                 many_pairs(bits, even, to->w + (i * run / 2 * QR_PANEL + o) * 2,
-                           block + qr_coded_codes_at(s, k) + o * 4, WHOLE_K / whole_line_inputs(bits), both, l);
+                           block + qr_coded_codes_at(s, k) + o * whole_line_bytes(bits) / QR_PANEL, WHOLE_K / whole_line_inputs(bits), both, l);
         }
     }
 }

@@ -8,7 +8,8 @@
  *              of offsets, or zeros, of the same form; padded to 64 bytes; then codes
  *              8 bits: [k / 4] lines of 64 codes [16][4], each a level in two's complement
  *              4 bits: [k / 8][16][4] bytes: low half the index of k = 8 i + t, high half that of k = 8 i + 4 + t
- *              2, 3, 5 and 6 bits: 32 inputs are as many lines, made of what they would be with 4 bits (lines.h)
+ *              6 bits: [k / 4] lines of 48 bytes: levels [16][4], code c from bit 6 c on
+ *              2, 3 and 5 bits: 32 inputs are as many lines, made of what they would be with 4 bits (lines.h)
  *              E4M3 codes: [k / 4] lines [2][16][2]: k % 4 / 2; output, k % 2
  * On tiles (amx) codes lie otherwise, 64 to a line; code c of a line of 5 or 6 bits begins at bit `bits` c of it:
  *              6 and 8 bits, where two vectors of 8 outputs by two inputs become a row of pairs at once: levels,

@@ -98,7 +98,7 @@ VF_FN void few_line(const int bits, const bool even, const int rows, const int n
 #pragma GCC unroll 2
     for (int v = 0; v < n_v; v++) {
         vi pairs[4] QR_UNINITIALIZED;
-        whole_line(bits, even, pairs, codes + v * VI_BYTES, i, l);
+        whole_line(bits, even, pairs, codes + v * whole_line_bytes(bits) / 2, i, l);
 #pragma GCC unroll 4
         for (int j = 0; j < whole_line_inputs(bits) / 2; j++)
 #pragma GCC unroll 4
@@ -121,7 +121,7 @@ VF_FN void few_vectors(const int bits, const bool even, const bool steps, const 
     const int line_k = whole_line_inputs(bits), n_lines = run / line_k, n_runs = WHOLE_K / run;
     const bool as_bytes = FEW_BYTES(bits, even, rows), share = whole_lines_share(bits);
     const vi shift = VI(set1_epi32)(l->shift);
-    const uint8_t *codes = b->block + s->codes_at + o * 4, *bytes = (const uint8_t *)b->bytes;
+    const uint8_t *codes = b->block + s->codes_at + o * whole_line_bytes(bits) / QR_PANEL, *bytes = (const uint8_t *)b->bytes;
     const uint16_t *unit = (const uint16_t *)(const void *)b->block + o;
     const int8_t *step = (const int8_t *)b->block + s->step_at + o;
     const int64_t offset_step = s->offset_step_at - s->step_at;
@@ -142,7 +142,7 @@ VF_FN void few_vectors(const int bits, const bool even, const bool steps, const 
                 if (!as_bytes)
                     sum[i] = VI(setzero_si256)();
 #pragma GCC unroll 8
-            for (int i = 0; i < n_lines; i++, codes += share ? 0 : QR_CODED_LINE, bytes += as_bytes ? line_k : 0) {
+            for (int i = 0; i < n_lines; i++, codes += share ? 0 : whole_line_bytes(bits), bytes += as_bytes ? line_k : 0) {
                 const int line = share ? h * n_lines + i : 0; /* of the 32 inputs */
                 for (int at = line; o == 0 && at < (share ? bits : 1); at += LINES_32)
                     _mm_prefetch((const char *)codes + at * QR_CODED_LINE + b->ahead, _MM_HINT_T0);
@@ -247,7 +247,7 @@ VF_FN void few_formats(const int bits, const bool plain5, const bool even, const
                        const struct whole_levels l[FEW_PANELS])
 {
     const struct qr_coded_format f = a->s->f;
-    const bool may_shift = (bits == 4 && even) || bits == 3 || bits == 6 || (bits == 5 && !plain5), zero = bits == 4 && f.zero;
+    const bool may_shift = (bits == 4 && even) || bits == 3 || (bits == 5 && !plain5), zero = bits == 4 && f.zero;
     const bool offset = bits == 2 || plain5 || (bits == 4 && f.offset);
 #if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__
     const bool always = may_shift && bits != 4;

@@ -1,11 +1,10 @@
-/* lines.h - codes of 2, 3, 5 and 6 bits as parts of the lines that 4 bits have (coded.h). Included by files that are
+/* lines.h - codes of 2, 3 and 5 bits as parts of the lines that 4 bits have (coded.h). Included by files that are
  * compiled for a level.
  *
  * 32 inputs of a panel are four lines L[0] to L[3] of 64 bytes, with a code in each half of a byte:
  *     2 bits   two lines: line i is L[2 i] | L[2 i + 1] << 2
  *     3 bits   three lines: line i is L[i] | (L[3] & 1 << i, in each half of a byte) << (3 - i)
  *     5 bits   (avx2) four lines of the lower four bits, and one of the fifth bits: that of line i is bit i of the same half of the same byte
- *     6 bits   (avx2) four lines of the lower four bits, and two of the upper two: those of line i begin at bit i % 2 * 2 of line i / 2 of these
  * So a few operations on registers make of them what 4 bits are, and all else is common. Codes are levels less the
  * least. */
 #ifndef QR_KERNELS_CPU_ISA_CODED_LINES_H
@@ -59,33 +58,27 @@ VF_FN vi lines_low(const int bits, const uint8_t *codes, const int i)
 
 #define LINES_UPPER (LINES_32 * QR_CODED_LINE) /* where the bits above the lower four begin, of 32 inputs */
 
-/* Codes of 5 or 6 bits of line i, known to the compiler, a byte each: of the lower halves, and of the upper ones.
+/* Codes of 5 bits of line i, known to the compiler, a byte each: of the lower halves, and of the upper ones.
  * codes: as above. */
-VF_FN void lines_high(const int bits, vi code[2], const uint8_t *codes, const int i)
+VF_FN void lines_five(vi code[2], const uint8_t *codes, const int i)
 {
-    const int more = bits - 4, from = i * more % 4;
-    const vi v = VI_LOAD(codes + i * QR_CODED_LINE),
-             upper = VI_LOAD(codes + LINES_UPPER + i * more / 4 * QR_CODED_LINE);
-    const vi four = VI(set1_epi8)(15), mask = VI(set1_epi8)((char)(((1 << more) - 1) << 4));
-    code[0] = VI_OR(VI_AND(v, four), VI_AND(VI(slli_epi16)(upper, 4 - from), mask));
-    code[1] = VI_OR(VI_AND(VI(srli_epi16)(v, 4), four), VI_AND(from > 0 ? VI(srli_epi16)(upper, from) : upper, mask));
+    const vi v = VI_LOAD(codes + i * QR_CODED_LINE), upper = VI_LOAD(codes + LINES_UPPER);
+    const vi four = VI(set1_epi8)(15), mask = VI(set1_epi8)(16);
+    code[0] = VI_OR(VI_AND(v, four), VI_AND(VI(slli_epi16)(upper, 4 - i), mask));
+    code[1] = VI_OR(VI_AND(VI(srli_epi16)(v, 4), four), VI_AND(i > 0 ? VI(srli_epi16)(upper, i) : upper, mask));
 }
 
-/* 32 inputs of eight outputs, of 5 or 6 bits: t[i] has the codes of inputs 4 i to 4 i + 3, a byte each. */
-VF_FN void lines_store_high(uint8_t *to, const vi t[2 * LINES_32], const int bits)
+/* 32 inputs of eight outputs, of 5 bits: t[i] has the codes of inputs 4 i to 4 i + 3, a byte each. */
+VF_FN void lines_store_five(uint8_t *to, const vi t[2 * LINES_32])
 {
-    const int more = bits - 4;
-    const vi low = VI(set1_epi8)((char)((1 << more) - 1)), high = VI(slli_epi16)(low, 4), four = VI(set1_epi8)(15);
-    vi v[LINES_32 + 2] QR_UNINITIALIZED;
-    v[LINES_32] = v[LINES_32 + 1] = VI(setzero_si256)();
+    const vi low = VI(set1_epi8)(1), high = VI(set1_epi8)(16), four = VI(set1_epi8)(15);
+    vi up = VI(setzero_si256)();
     for (int i = 0; i < LINES_32; i++) {
         const vi upper = VI_OR(VI_AND(VI(srli_epi16)(t[2 * i], 4), low), VI_AND(t[2 * i + 1], high));
-        vi *up = &v[LINES_32 + i * more / 4];
-        v[i] = VI_OR(VI_AND(t[2 * i], four), VI(slli_epi16)(VI_AND(t[2 * i + 1], four), 4));
-        *up = VI_OR(*up, VI(slli_epi16)(upper, i * more % 4));
+        VI_STORE(to + i * QR_CODED_LINE, VI_OR(VI_AND(t[2 * i], four), VI(slli_epi16)(VI_AND(t[2 * i + 1], four), 4)));
+        up = VI_OR(up, VI(slli_epi16)(upper, i));
     }
-    for (int i = 0; i < bits; i++)
-        VI_STORE(to + i * QR_CODED_LINE, v[i]);
+    VI_STORE(to + LINES_UPPER, up);
 }
 #endif
 

@@ -104,7 +104,7 @@ struct whole_levels {
 
 VF_FN struct whole_levels whole_levels_of(const struct qr_coded_format f, const uint8_t *panel)
 {
-    struct whole_levels l = {.table = VI(setzero_si256)(), .shift = f.bits < 8 ? qr_coded_least(f) : 0, .even = true};
+    struct whole_levels l = {.table = VI(setzero_si256)(), .shift = f.bits == 6 || f.bits == 8 ? 0 : qr_coded_least(f), .even = true};
     if (f.bits != 4)
         return l;
     const __m128i table = _mm_loadu_si128((const __m128i *)(const void *)(panel + QR_CODED_LEVELS_AT));
@@ -120,12 +120,17 @@ VF_FN struct whole_levels whole_levels_of(const struct qr_coded_format f, const 
  * */
 VF_FN int whole_line_inputs(const int bits)
 {
-    return bits == 8 ? 4 : 8;
+    return bits == 8 || bits == 6 ? 4 : 8;
 }
 
 VF_FN bool whole_lines_share(const int bits)
 {
-    return bits != 4 && bits != 8;
+    return bits != 4 && bits != 6 && bits != 8;
+}
+
+VF_FN int whole_line_bytes(const int bits)
+{
+    return bits == 6 ? QR_CODED_LINE / 8 * 6 : QR_CODED_LINE;
 }
 
 /* Bytes of both halves to pairs, the sign kept: inputs 0 and 2 of the four, 1 and 3. */
@@ -135,7 +140,18 @@ VF_FN void whole_byte_pairs(vi pairs[2], vi bytes)
     pairs[1] = VI(srai_epi16)(bytes, 8);
 }
 
-/* Levels with 8 bits or a table, else codes, of a vector of 8 outputs, as pairs of inputs: [0] 0 and 2, [1] 1 and 3,
+/* Half a line of 6 bits, so that in each 16 bits the odd input's code is at the top and the even one's below it. */
+VF_FN vi whole_widened(const uint8_t *codes)
+{
+    const __m128i low = _mm_loadu_si128((const __m128i *)(const void *)codes);
+    const __m128i high = _mm_loadu_si128((const __m128i *)(const void *)(codes + 8));
+    const __m128i first = _mm_setr_epi8(0, 1, 1, 2, 3, 4, 4, 5, 6, 7, 7, 8, 9, 10, 10, 11);
+    const __m128i second = _mm_add_epi8(first, _mm_set1_epi8(4));
+    const vi v = VI(shuffle_epi8)(_mm256_set_m128i(high, low), _mm256_set_m128i(second, first));
+    return VI(mullo_epi16)(v, VI(set1_epi32)(1 << 16 | 16));
+}
+
+/* Levels with 6 and 8 bits or a table, else codes, of a vector of 8 outputs, as pairs of inputs: [0] 0 and 2, [1] 1 and 3,
  * in lines of eight [2] 4 and 6, [3] 5 and 7. codes: this vector's half of the line, or, where lines share it, of the
  * first of the 32 inputs that line i, known to the compiler, is of. */
 VF_FN void whole_line(const int bits, const bool even, vi pairs[4], const uint8_t *codes, const int i, const struct whole_levels *l)
@@ -144,9 +160,15 @@ VF_FN void whole_line(const int bits, const bool even, vi pairs[4], const uint8_
         whole_byte_pairs(pairs, VI_LOAD(codes));
         return;
     }
+    if (bits == 6) {
+        const vi v = whole_widened(codes);
+        pairs[0] = VI(srai_epi16)(VI(slli_epi16)(v, 6), 10);
+        pairs[1] = VI(srai_epi16)(v, 10);
+        return;
+    }
     if (bits > 4) {
         vi code[2] QR_UNINITIALIZED;
-        lines_high(bits, code, codes, i);
+        lines_five(code, codes, i);
 #pragma GCC unroll 2
         for (int j = 0; j < 2; j++) {
             pairs[2 * j] = VI_AND(code[j], VI(set1_epi16)(255));

@@ -75,7 +75,7 @@ static inline int64_t qr_row_tile_at(int64_t n_rows, int64_t n_cols, int64_t row
  *           y = (sum_i p q) * (b[n] * a[o]), the sum bf16 linear's of these numbers, in its order. On GPUs, and in ref, only.
  *           Coded (linear_pack_coded; of numbers: kernels/code_numbers.h): w[o,i] = bf16(scale level + offset), one rounding of the sum to f32 and one to
  *           bf16, and the product is bf16 linear's with these weights, bit for bit. c8-e4m3: the level is an E4M3 number. avx2, avx512, but for it:
- *           integers (cpu/isa/coded/whole.h).
+ *           integers (cpu/isa/coded/q16.h).
  * Cost      N <= ~32: I*O weight elements read once (1 byte or half of one, and 1/32 for m); more: 2*N*I*O FLOP.
  * Sources   int8 by rows and outputs: Dettmers et al. 2022 (arXiv:2208.07339), Xiao et al. 2022 (arXiv:2211.10438). Integer multiples below
  *           the output's scale: Lin et al. 2024 (arXiv:2405.04532). */

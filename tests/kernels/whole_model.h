@@ -39,7 +39,7 @@ static inline void whole_scale(float *scale, float *offset, int32_t *zero, const
 }
 
 /* One output's sum. *exact is that of weights which are rounded to nothing, in double; *most how far from it the sum may be: a unit for each weight
- * (coded/whole.h), and of what is added up 2^-24 for an integer that becomes a float and for each addition. */
+ * (coded/q16.h), and of what is added up 2^-24 for an integer that becomes a float and for each addition. */
 static inline float whole_sum(double *exact, double *most, const struct coded_source *s, int64_t o, const float *x)
 {
     const struct qr_coded_format f = s->f;

@@ -1,6 +1,6 @@
 /* e4m3.h - E4M3 codes of one panel (coded.h) as floats, a vector of outputs at a time, and what scales make of them:
  * exact but for the roundings that a weight has (kernels.h, linear_pack_coded), so the bits are ref's. Included by
- * files that are compiled for avx2 or avx512. Other codes are multiplied as they are (whole.h).
+ * files that are compiled for avx2 or avx512. Other codes are multiplied as they are (q16.h).
  *
  * Rounding to bf16 takes two operations. Scales are 2^16 times what they are meant to be, and so is what comes of
  * them, X = 2^16 x. Say x is from p, a power of two, up to 2 p. T, the float nearest to x - X = -X (1 - 2^-16), lies

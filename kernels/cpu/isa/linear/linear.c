@@ -5,11 +5,11 @@
 #include "base/assert.h"
 #include "kernels/cpu/isa/coded/e4m3.h"
 #include "kernels/cpu/isa/isa.h"
-#include "kernels/cpu/isa/coded/many_parts.h"
+#include "kernels/cpu/isa/coded/gemm_parts.h"
 #include "kernels/cpu/isa/linear/micro.h"
 #ifdef QR_ISA_avx2
-#include "kernels/cpu/isa/coded/few.h"
-#include "kernels/cpu/isa/coded/many.h"
+#include "kernels/cpu/isa/coded/gemv.h"
+#include "kernels/cpu/isa/coded/gemm.h"
 #endif
 #include "kernels/cpu/isa/quant/vectors.h"
 #include "kernels/cpu/isa/row.h"
@@ -22,10 +22,10 @@
 #define ITEM_BYTES ((size_t)512 << 10)   /* weights of one item: a share of L2 */
 #ifdef QR_ISA_avx2
 #define PACK_ALONE 8192                  /* elements of x that one thread copies sooner than two would begin */
-#define MORE_WAYS NULL                   /* of many rows of coded weights (coded/many_parts.h) */
+#define MORE_WAYS NULL                   /* of many rows of coded weights (coded/gemm_parts.h) */
 #else
 #define PACK_ALONE 32768
-#define MORE_WAYS qr_avx512_many_ways()
+#define MORE_WAYS qr_avx512_gemm_ways()
 #endif
 #define WORK_ALONE 65536                 /* products that one thread computes sooner than two would begin: about 3 us */
 
@@ -44,7 +44,7 @@ struct product {
     bool direct;          /* one row: coded weights become floats in registers */
     bool is_coded;
     struct qr_coded_shape coded;
-    const struct whole_way *whole; /* coded weights by integers: `packed` holds rows of struct whole_x (coded/few.h); else NULL */
+    const struct q16_way *q16; /* coded weights by integers: `packed` holds rows of struct q16_x (coded/gemv.h); else NULL */
 #ifdef QR_ISA_avx2
     int32_t n_even;       /* items of nearly one size, as many for each thread; 0: items of panels_per_item */
 #endif
@@ -220,10 +220,10 @@ static void multiply(const void *arg, int32_t item, int32_t worker)
 #endif
     end = end < p->n_panels ? end : p->n_panels;
 #ifdef QR_ISA_avx2
-    if (p->whole && p->n_rows >= WHOLE_ROWS_MIN)
+    if (p->q16 && p->n_rows >= Q16_ROWS_MIN)
         multiply_panels(p, panel_at(p, first), (p->up ? (size_t)p->up : 1) * p->panel_bytes, p->panel_bytes, first, end);
-    else if (p->whole)
-        multiply_whole(p, first, end);
+    else if (p->q16)
+        multiply_q16(p, first, end);
     else
 #endif
     if (p->direct)
@@ -268,7 +268,7 @@ static void plan_weights(struct product *p)
     p->is_coded = qr_dtype_is_coded(type);
     p->bf16 = p->is_coded || type == QR_BF16;
 #ifdef QR_ISA_avx2
-    p->bf16 = p->bf16 && !p->whole;
+    p->bf16 = p->bf16 && !p->q16;
 #endif
     p->n_in = p->bf16 ? (a->n_in + 1) / 2 * 2 : a->n_in;
     p->up = a->glu ? a->n_out / 2 / QR_PANEL : 0;
@@ -284,16 +284,16 @@ static void plan_weights(struct product *p)
 static inline size_t row_bytes(const struct product *p)
 {
 #ifdef QR_ISA_avx2
-    if (p->whole)
-        return (size_t)whole_units(p->a->n_in) * (sizeof(struct whole_x) + sizeof(struct whole_bytes));
+    if (p->q16)
+        return (size_t)q16_units(p->a->n_in) * (sizeof(struct q16_x) + sizeof(struct q16_bytes));
 #endif
     return (size_t)p->n_in * sizeof(float);
 }
 
 /* way: of coded weights that are multiplied by integers. */
-static void multiply_chunks(struct qr_queue *q, const struct qr_linear_args *a, const struct whole_way *way)
+static void multiply_chunks(struct qr_queue *q, const struct qr_linear_args *a, const struct q16_way *way)
 {
-    struct product p = {.a = a, .q = q, .packed = (float *)q->shared, .whole = way};
+    struct product p = {.a = a, .q = q, .packed = (float *)q->shared, .q16 = way};
     plan_weights(&p);
     const int32_t measured = qr_tuned_linear(q, a);
     p.panels_per_item = item_panels(q, &p, measured);
@@ -306,7 +306,7 @@ static void multiply_chunks(struct qr_queue *q, const struct qr_linear_args *a, 
         p.n_blocks = (p.n_rows + ROWS_MAX - 1) / ROWS_MAX;
         p.direct = p.is_coded && p.n_rows == 1;
 #ifdef QR_ISA_avx2
-        p.direct = p.direct && !p.whole;
+        p.direct = p.direct && !p.q16;
 #endif
         qr_queue_run_if(q, (int64_t)p.n_rows * p.n_in >= PACK_ALONE, pack_block, &p, p.n_blocks);
         if (p.direct) /* whole groups are multiplied */
@@ -321,7 +321,7 @@ static void multiply_chunks(struct qr_queue *q, const struct qr_linear_args *a, 
 }
 
 #ifdef QR_ISA_avx2
-void qr_avx2_linear_whole(struct qr_queue *q, const struct qr_linear_args *a, const struct whole_way *way)
+void qr_avx2_linear_q16(struct qr_queue *q, const struct qr_linear_args *a, const struct q16_way *way)
 {
     QR_ASSERT(qr_dtype_is_coded(a->w->packed_dtype) && !qr_dtype_coded(a->w->packed_dtype).e4m3);
     QR_ASSERT(!a->glu || qr_linear_pairs(a));
@@ -350,9 +350,9 @@ void QR_ISA_NAME(linear)(struct qr_queue *q, const struct qr_linear_args *a)
         return;
     }
     if (qr_dtype_is_coded(a->w->packed_dtype) && !qr_dtype_coded(a->w->packed_dtype).e4m3) {
-        const struct many_ways *more = MORE_WAYS;
-        const struct whole_way way = {.many = more ? more : qr_avx2_many_ways(), .sum_of_squares = sum_of_squares};
-        qr_avx2_linear_whole(q, a, &way);
+        const struct gemm_ways *more = MORE_WAYS;
+        const struct q16_way way = {.gemm = more ? more : qr_avx2_gemm_ways(), .sum_of_squares = sum_of_squares};
+        qr_avx2_linear_q16(q, a, &way);
         return;
     }
     multiply_chunks(q, a, NULL);

@@ -15,7 +15,7 @@ enum qr_panel_kind { QR_PANEL_LINEAR_F32, QR_PANEL_LINEAR_BF16, QR_PANEL_ROWS_F3
 _Static_assert(QR_PANEL == QR_LINEAR_PACKED_TOGETHER, "a panel is a packed matrix");
 #define QR_X_ROW 272  /* floats from row to row of x for the QR_PANEL_ROWS kinds: a piece of 256 and a shift against cache aliasing */
 
-/* Whether this processor has AVX-VNNI, which level avx2 then takes for many rows' integers (avx2/many_vnni.c); asked once. */
+/* Whether this processor has AVX-VNNI, which level avx2 then takes for many rows' integers (avx2/gemm_vnni.c); asked once. */
 bool qr_avx2_has_vnni(void);
 
 /* Panels of an item that would have n: whole stretches where something is asked of each. */

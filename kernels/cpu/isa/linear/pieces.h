@@ -20,8 +20,8 @@
 /* Inputs of a piece: all but the last have as many. */
 static int32_t piece_inputs(const struct product *p)
 {
-    if (p->whole)
-        return MANY_INPUTS;
+    if (p->q16)
+        return GEMM_INPUTS;
     const int32_t n = (p->n_in + PIECE_INPUTS - 1) / PIECE_INPUTS;
     return ((p->n_in + n - 1) / n + 15) / 16 * 16;
 }
@@ -59,79 +59,79 @@ static void pack_piece(const struct product *p, float *dst, int64_t row, int32_t
 }
 
 /* Few rows: row r of the chunk as integers, 32 inputs and more of these; behind all rows a single one's bytes. */
-static struct whole_x *whole_row(const struct product *p, int32_t r)
+static struct q16_x *q16_row(const struct product *p, int32_t r)
 {
-    return (struct whole_x *)(void *)p->packed + (int64_t)r * whole_units(p->a->n_in);
+    return (struct q16_x *)(void *)p->packed + (int64_t)r * q16_units(p->a->n_in);
 }
 
-static struct whole_bytes *whole_row_bytes(const struct product *p)
+static struct q16_bytes *q16_row_bytes(const struct product *p)
 {
-    return (struct whole_bytes *)(void *)whole_row(p, 1);
+    return (struct q16_bytes *)(void *)q16_row(p, 1);
 }
 
 /* What row `row` of x is multiplied by before the norm's weights: as the level has it that asked. */
-static vf whole_inverse(const struct product *p, int64_t row)
+static vf q16_inverse(const struct product *p, int64_t row)
 {
     const struct qr_linear_args *a = p->a;
-    return a->norm_w ? vf_set1(1.0f / sqrtf(p->whole->sum_of_squares(a->x + row * a->x_stride, a->n_in) / (float)a->n_in + a->eps)) : vf_zero();
+    return a->norm_w ? vf_set1(1.0f / sqrtf(p->q16->sum_of_squares(a->x + row * a->x_stride, a->n_in) / (float)a->n_in + a->eps)) : vf_zero();
 }
 
-static void whole_pack_rows(const struct product *p, int32_t first, int32_t n)
+static void q16_pack_rows(const struct product *p, int32_t first, int32_t n)
 {
-    const int32_t n_units = whole_units(p->a->n_in);
+    const int32_t n_units = q16_units(p->a->n_in);
     for (int32_t r = first; r < first + n; r++) {
         const int64_t row = p->row0 + r;
-        struct whole_x *to = whole_row(p, r);
-        const vf inverse = whole_inverse(p, row);
+        struct q16_x *to = q16_row(p, r);
+        const vf inverse = q16_inverse(p, row);
         for (int32_t u = 0; u < n_units; u++) {
             vf v[4] QR_UNINITIALIZED;
 #pragma GCC unroll 4
             for (int32_t i = 0; i < 4; i++) {
-                const int32_t k = u * WHOLE_K + i * VF_LEN;
+                const int32_t k = u * Q16_K + i * VF_LEN;
                 v[i] = k < p->a->n_in ? x_at(p, row, k, inverse) : vf_zero();
             }
-            whole_x_make(&to[u], v);
+            q16_x_make(&to[u], v);
             if (p->n_rows == 1)
-                whole_bytes_make(&whole_row_bytes(p)[u], &to[u]);
+                q16_bytes_make(&q16_row_bytes(p)[u], &to[u]);
         }
     }
 }
 
 /* Where many rows' x begins from row `first` on, in the piece of n_units that begins with `unit`. */
-static int32_t *many_rows(const struct product *p, int32_t first, int32_t unit, int32_t n_units)
+static int32_t *gemm_rows(const struct product *p, int32_t first, int32_t unit, int32_t n_units)
 {
-    return (int32_t *)(void *)p->packed + ((int64_t)unit * p->n_rows + (int64_t)first * n_units) * MANY_X;
+    return (int32_t *)(void *)p->packed + ((int64_t)unit * p->n_rows + (int64_t)first * n_units) * GEMM_X;
 }
 
 /* Units of the piece that begins with `unit`. */
-static int32_t many_units(const struct product *p, int32_t unit)
+static int32_t gemm_units(const struct product *p, int32_t unit)
 {
-    const int32_t left = whole_units(p->a->n_in) - unit, most = MANY_INPUTS / WHOLE_K;
+    const int32_t left = q16_units(p->a->n_in) - unit, most = GEMM_INPUTS / Q16_K;
     return left < most ? left : most;
 }
 
-static void many_pack_rows(const struct product *p, int32_t first, int32_t mr)
+static void gemm_pack_rows(const struct product *p, int32_t first, int32_t mr)
 {
-    const int32_t n_units = whole_units(p->a->n_in);
-    const bool short_run = whole_run(&p->coded) < WHOLE_K;
-    vf inverse[MANY_ROWS];
+    const int32_t n_units = q16_units(p->a->n_in);
+    const bool short_run = q16_run(&p->coded) < Q16_K;
+    vf inverse[GEMM_ROWS];
     for (int32_t r = 0; r < mr; r++)
-        inverse[r] = whole_inverse(p, p->row0 + first + r);
+        inverse[r] = q16_inverse(p, p->row0 + first + r);
     for (int32_t u0 = 0, n; u0 < n_units; u0 += n) {
-        n = many_units(p, u0);
-        int32_t *to = many_rows(p, first, u0, n);
-        for (int32_t u = u0; u < u0 + n; u++, to += MANY_X * mr) {
-            struct whole_x units[MANY_ROWS] QR_UNINITIALIZED;
+        n = gemm_units(p, u0);
+        int32_t *to = gemm_rows(p, first, u0, n);
+        for (int32_t u = u0; u < u0 + n; u++, to += GEMM_X * mr) {
+            struct q16_x units[GEMM_ROWS] QR_UNINITIALIZED;
             for (int32_t r = 0; r < mr; r++) {
                 vf v[4] QR_UNINITIALIZED;
 #pragma GCC unroll 4
                 for (int32_t i = 0; i < 4; i++) {
-                    const int32_t k = u * WHOLE_K + i * VF_LEN;
+                    const int32_t k = u * Q16_K + i * VF_LEN;
                     v[i] = k < p->a->n_in ? x_at(p, p->row0 + first + r, k, inverse[r]) : vf_zero();
                 }
-                whole_x_make(&units[r], v);
+                q16_x_make(&units[r], v);
             }
-            many_x_make(to, units, mr, short_run);
+            gemm_x_make(to, units, mr, short_run);
         }
     }
 }
@@ -142,12 +142,12 @@ static void pack_block(const void *arg, int32_t b, int32_t worker)
     const struct product *p = arg;
     const int32_t first = block_first(p, b), mr = block_first(p, b + 1) - first, most = piece_inputs(p);
     const int64_t row = p->row0 + first;
-    if (p->whole && p->n_rows >= WHOLE_ROWS_MIN) {
-        many_pack_rows(p, first, mr);
+    if (p->q16 && p->n_rows >= Q16_ROWS_MIN) {
+        gemm_pack_rows(p, first, mr);
         return;
     }
-    if (p->whole) {
-        whole_pack_rows(p, first, mr);
+    if (p->q16) {
+        q16_pack_rows(p, first, mr);
         return;
     }
     vf inverse[VF_LEN];
@@ -277,7 +277,7 @@ struct piece_tile {
     _Alignas(64) float sums[TILE_SLOTS][TILE_ROWS_MAX][QR_PANEL];
     union {
         _Alignas(64) float wide[PIECE_INPUTS * QR_PANEL];
-        struct many_piece codes; /* of coded weights */
+        struct gemm_piece codes; /* of coded weights */
     };
 };
 
@@ -316,20 +316,20 @@ static void multiply_codes(struct piece_tile *t, int32_t slot, int32_t k0)
 {
     const struct product *p = t->p;
     const struct qr_coded_shape *s = &p->coded;
-    const int32_t unit = k0 / WHOLE_K, n = many_units(p, unit), n_share = t->n_blocks < SHARE_AHEAD ? t->n_blocks : SHARE_AHEAD;
-    const bool last = slot + 1 == t->n_slots, end = last && unit + n == whole_units(p->a->n_in);
+    const int32_t unit = k0 / Q16_K, n = gemm_units(p, unit), n_share = t->n_blocks < SHARE_AHEAD ? t->n_blocks : SHARE_AHEAD;
+    const bool last = slot + 1 == t->n_slots, end = last && unit + n == q16_units(p->a->n_in);
     const uint8_t *next = (const uint8_t *)(end ? t->w + (size_t)t->n_panels * t->w_next : slot_at(t, last ? 0 : slot + 1, 0));
-    const int64_t bytes = ((int64_t)n * WHOLE_K >> s->block_shift) * s->block_bytes;
-    struct many_args m = {.piece = &t->codes, .n_units = n, .ahead_lines = (int32_t)(bytes / 64 / (n * n_share)) + 1,
-                          .ahead = (const char *)qr_coded_block(s, next, end ? 0 : last ? k0 + MANY_INPUTS : k0)};
-    many_fn *const *blocks = p->whole->many->block[whole_run(s) < WHOLE_K][s->f.offset];
-    qr_avx2_many_piece(&t->codes, s, (const uint8_t *)slot_at(t, slot, 0), unit, n);
+    const int64_t bytes = ((int64_t)n * Q16_K >> s->block_shift) * s->block_bytes;
+    struct gemm_args m = {.piece = &t->codes, .n_units = n, .ahead_lines = (int32_t)(bytes / 64 / (n * n_share)) + 1,
+                          .ahead = (const char *)qr_coded_block(s, next, end ? 0 : last ? k0 + GEMM_INPUTS : k0)};
+    gemm_fn *const *blocks = p->q16->gemm->block[q16_run(s) < Q16_K][s->f.offset];
+    qr_avx2_gemm_piece(&t->codes, s, (const uint8_t *)slot_at(t, slot, 0), unit, n);
     if (k0 == 0)
         memset(t->sums[slot], 0, (size_t)(t->block[t->n_blocks] - t->block[0]) * sizeof t->sums[0][0]);
     for (int32_t b = 0; b < t->n_blocks; b++) {
         const int32_t first = t->block[b], mr = t->block[b + 1] - first;
         m.c = t->sums[slot][first - t->block[0]];
-        m.x = many_rows(p, first, unit, n);
+        m.x = gemm_rows(p, first, unit, n);
         blocks[mr - 1](&m);
         m.ahead += (int64_t)m.ahead_lines * n * 64;
         if (b + 1 == n_share)
@@ -362,7 +362,7 @@ static void multiply_tile(struct piece_tile *t)
     for (int32_t k0 = 0, n_k; k0 < t->p->n_in; k0 += n_k) {
         n_k = t->p->n_in - k0 < most ? t->p->n_in - k0 : most;
         for (int32_t slot = 0; slot < t->n_slots; slot++)
-            if (t->p->whole)
+            if (t->p->q16)
                 multiply_codes(t, slot, k0);
             else
                 multiply_piece(t, slot, k0, n_k);
@@ -394,25 +394,25 @@ static void multiply_pieces(const struct product *p, const void *w, size_t w_up,
     }
 }
 
-_Static_assert(TILE_PANELS == FEW_PANELS, "both tiles have as many panels");
+_Static_assert(TILE_PANELS == GEMV_PANELS, "both tiles have as many panels");
 
 /* Panels [first, end) of coded weights with all rows, which are few. */
-static void multiply_whole(const struct product *p, int32_t first, int32_t end)
+static void multiply_q16(const struct product *p, int32_t first, int32_t end)
 {
-    static void (*const ways[FEW_ROWS])(const struct few_args *) = {qr_avx2_few_1, qr_avx2_few_2, qr_avx2_few_3, qr_avx2_few_4};
+    static void (*const ways[GEMV_ROWS])(const struct gemv_args *) = {qr_avx2_gemv_1, qr_avx2_gemv_2, qr_avx2_gemv_3, qr_avx2_gemv_4};
     const int32_t unit = p->up ? 2 : 1;
-    float tile[FEW_ROWS * TILE_PANELS * QR_PANEL];
+    float tile[GEMV_ROWS * TILE_PANELS * QR_PANEL];
     for (int32_t panel = first, n; panel < end; panel += n) {
         n = TILE_PANELS / unit < end - panel ? TILE_PANELS / unit : end - panel;
-        struct few_args few = {.s = &p->coded, .bytes = whole_row_bytes(p), .sums = tile, .n_units = whole_units(p->a->n_in), .n_panels = n * unit,
+        struct gemv_args few = {.s = &p->coded, .bytes = q16_row_bytes(p), .sums = tile, .n_units = q16_units(p->a->n_in), .n_panels = n * unit,
                                .n_skip = n - 1};
         for (int32_t j = 0; j < n * unit; j++)
             few.panel[j] = panel_at(p, panel + j / unit + j % unit * p->up);
         for (int32_t row = 0, mr; row < p->n_rows; row += mr) {
             const int32_t left = p->n_rows - row;
-            mr = left <= FEW_ROWS ? left : left == FEW_ROWS + 1 ? FEW_ROWS - 1 : FEW_ROWS; /* only a single row has bytes, so none is left alone */
+            mr = left <= GEMV_ROWS ? left : left == GEMV_ROWS + 1 ? GEMV_ROWS - 1 : GEMV_ROWS; /* only a single row has bytes, so none is left alone */
             memset(tile, 0, sizeof tile);
-            few.x = whole_row(p, row);
+            few.x = q16_row(p, row);
             ways[mr - 1](&few);
             for (int32_t j = 0; j < n; j += p->up ? 1 : n) {
                 const int32_t n_out = p->up ? p->a->n_out / 2 : p->a->n_out, rest = n_out - (panel + j) * QR_PANEL, whole = (p->up ? 1 : n) * QR_PANEL;

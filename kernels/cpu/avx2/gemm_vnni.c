@@ -1,17 +1,17 @@
-/* many_vnni.c - blocks of many rows of coded weights where the processor has AVX-VNNI: vpdpwssd multiplies a pair and adds it, which are two of three
- * instructions otherwise. Sums are exact, so the bits are those of many_plain.c. */
+/* gemm_vnni.c - blocks of many rows of coded weights where the processor has AVX-VNNI: vpdpwssd multiplies a pair and adds it, which are two of three
+ * instructions otherwise. Sums are exact, so the bits are those of gemm_plain.c. */
 #include <stdatomic.h>
 
 #include "kernels/cpu/detect.h"
-#include "kernels/cpu/isa/coded/many.h"
+#include "kernels/cpu/isa/coded/gemm.h"
 
 #ifdef QUIRE_EMULATE_LEVELS
-#define MANY_TARGET
+#define GEMM_TARGET
 #else
-#define MANY_TARGET __attribute__((target("avxvnni")))
+#define GEMM_TARGET __attribute__((target("avxvnni")))
 #endif
 
-MANY_TARGET VF_FN void many_add(const bool first, vi *sum, vi w, vi x)
+GEMM_TARGET VF_FN void gemm_add(const bool first, vi *sum, vi w, vi x)
 {
 #ifdef QUIRE_EMULATE_LEVELS
     *sum = first ? VI(madd_epi16)(w, x) : VI(add_epi32)(*sum, VI(madd_epi16)(w, x));
@@ -20,9 +20,9 @@ MANY_TARGET VF_FN void many_add(const bool first, vi *sum, vi w, vi x)
 #endif
 }
 
-#include "kernels/cpu/isa/coded/many_blocks.h"
+#include "kernels/cpu/isa/coded/gemm_blocks.h"
 
-const struct many_ways qr_avx2_many_vnni = MANY_TABLE;
+const struct gemm_ways qr_avx2_gemm_vnni = GEMM_TABLE;
 
 bool qr_avx2_has_vnni(void)
 {
@@ -35,7 +35,7 @@ bool qr_avx2_has_vnni(void)
     return has == 2;
 }
 
-const struct many_ways *qr_avx2_many_ways(void)
+const struct gemm_ways *qr_avx2_gemm_ways(void)
 {
-    return qr_avx2_has_vnni() ? &qr_avx2_many_vnni : &qr_avx2_many_plain;
+    return qr_avx2_has_vnni() ? &qr_avx2_gemm_vnni : &qr_avx2_gemm_plain;
 }

@@ -1,4 +1,4 @@
-/* whole.h - products with coded weights (coded.h) by integers, for avx2: the arithmetic, which few rows (few.h) and
+/* q16.h - products with coded weights (coded.h) by integers, for avx2: the arithmetic, which few rows (gemv.h) and
  * many have in common. All codes but E4M3 numbers. Included by files that are compiled for avx2.
  *
  * A weight is level times scale plus offset and not rounded to anything. x becomes integers of 16 bits, 32 inputs at a
@@ -21,17 +21,17 @@
  * In memory each four inputs are in the order 0 2 1 3, as pairs of 16 bits: so a lane of 32 bits that holds the codes
  * of four inputs of an output becomes two pairs by a shift and a mask, and vpmaddwd multiplies and adds a pair.
  */
-#ifndef QR_KERNELS_CPU_ISA_CODED_WHOLE_H
-#define QR_KERNELS_CPU_ISA_CODED_WHOLE_H
+#ifndef QR_KERNELS_CPU_ISA_CODED_Q16_H
+#define QR_KERNELS_CPU_ISA_CODED_Q16_H
 
 #include "kernels/cpu/isa/coded/lines.h"
-#include "kernels/cpu/isa/coded/many_parts.h"
+#include "kernels/cpu/isa/coded/gemm_parts.h"
 
 /* ---- x ---- */
 
 /* 32 inputs of a row. Halves: of 16 inputs. */
-struct whole_x {
-    _Alignas(32) int16_t x[WHOLE_K]; /* in the order of whole.h */
+struct q16_x {
+    _Alignas(32) int16_t x[Q16_K]; /* in the order of q16.h */
     int32_t sum[2];                  /* of each half */
     float half_ones[2];              /* float(sum) unit; NaN where the unit is */
     float unit, ones;                /* ones: of all 32 */
@@ -39,13 +39,13 @@ struct whole_x {
 };
 
 /* Units of a row. */
-static inline int32_t whole_units(int64_t n_in)
+static inline int32_t q16_units(int64_t n_in)
 {
-    return (int32_t)((n_in + WHOLE_K - 1) / WHOLE_K);
+    return (int32_t)((n_in + Q16_K - 1) / Q16_K);
 }
 
 /* Numbers 8 j to 8 j + 7 are v[j]. */
-VF_FN void whole_x_make(struct whole_x *to, const vf v[4])
+VF_FN void q16_x_make(struct q16_x *to, const vf v[4])
 {
     const vi size = VI(set1_epi32)(0x7fffffff);
     const vi most8 = VI(max_epi32)(VI(max_epi32)(VI_AND(VI_OF_FLOATS(v[0]), size), VI_AND(VI_OF_FLOATS(v[1]), size)),
@@ -78,12 +78,12 @@ VF_FN void whole_x_make(struct whole_x *to, const vf v[4])
 }
 
 /* The same as bytes, in the order of the inputs: x = 256 high + low. */
-struct whole_bytes {
-    int8_t high[WHOLE_K];
-    uint8_t low[WHOLE_K];
+struct q16_bytes {
+    int8_t high[Q16_K];
+    uint8_t low[Q16_K];
 };
 
-VF_FN void whole_bytes_make(struct whole_bytes *to, const struct whole_x *x)
+VF_FN void q16_bytes_make(struct q16_bytes *to, const struct q16_x *x)
 {
     const vi order = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15));
     const vi first = VI_LOAD(x->x), second = VI_LOAD(x->x + 16), low = VI(set1_epi16)(255);
@@ -96,15 +96,15 @@ VF_FN void whole_bytes_make(struct whole_bytes *to, const struct whole_x *x)
 
 /* What codes of less than 8 bits stand for: themselves plus `shift`, or, where that is not so for all of them (4
  * bits), what the table says, in both halves. */
-struct whole_levels {
+struct q16_levels {
     vi table;
     int32_t shift;
     bool even;
 };
 
-VF_FN struct whole_levels whole_levels_of(const struct qr_coded_format f, const uint8_t *panel)
+VF_FN struct q16_levels q16_levels_of(const struct qr_coded_format f, const uint8_t *panel)
 {
-    struct whole_levels l = {.table = VI(setzero_si256)(), .shift = f.bits == 6 || f.bits == 8 ? 0 : qr_coded_least(f), .even = true};
+    struct q16_levels l = {.table = VI(setzero_si256)(), .shift = f.bits == 6 || f.bits == 8 ? 0 : qr_coded_least(f), .even = true};
     if (f.bits != 4)
         return l;
     const __m128i table = _mm_loadu_si128((const __m128i *)(const void *)(panel + QR_CODED_LEVELS_AT));
@@ -118,30 +118,30 @@ VF_FN struct whole_levels whole_levels_of(const struct qr_coded_format f, const 
 
 /* Inputs of a line; whether lines of 32 inputs share what they are of, and `bits` is how many they then are in memory.
  * */
-VF_FN int whole_line_inputs(const int bits)
+VF_FN int q16_line_inputs(const int bits)
 {
     return bits == 8 || bits == 6 ? 4 : 8;
 }
 
-VF_FN bool whole_lines_share(const int bits)
+VF_FN bool q16_lines_share(const int bits)
 {
     return bits != 4 && bits != 6 && bits != 8;
 }
 
-VF_FN int whole_line_bytes(const int bits)
+VF_FN int q16_line_bytes(const int bits)
 {
     return bits == 6 ? QR_CODED_LINE / 8 * 6 : QR_CODED_LINE;
 }
 
 /* Bytes of both halves to pairs, the sign kept: inputs 0 and 2 of the four, 1 and 3. */
-VF_FN void whole_byte_pairs(vi pairs[2], vi bytes)
+VF_FN void q16_byte_pairs(vi pairs[2], vi bytes)
 {
     pairs[0] = VI(srai_epi16)(VI(slli_epi16)(bytes, 8), 8);
     pairs[1] = VI(srai_epi16)(bytes, 8);
 }
 
 /* Half a line of 6 bits, so that in each 16 bits the odd input's code is at the top and the even one's below it. */
-VF_FN vi whole_widened(const uint8_t *codes)
+VF_FN vi q16_widened(const uint8_t *codes)
 {
     const __m128i low = _mm_loadu_si128((const __m128i *)(const void *)codes);
     const __m128i high = _mm_loadu_si128((const __m128i *)(const void *)(codes + 8));
@@ -154,14 +154,14 @@ VF_FN vi whole_widened(const uint8_t *codes)
 /* Levels with 6 and 8 bits or a table, else codes, of a vector of 8 outputs, as pairs of inputs: [0] 0 and 2, [1] 1 and 3,
  * in lines of eight [2] 4 and 6, [3] 5 and 7. codes: this vector's half of the line, or, where lines share it, of the
  * first of the 32 inputs that line i, known to the compiler, is of. */
-VF_FN void whole_line(const int bits, const bool even, vi pairs[4], const uint8_t *codes, const int i, const struct whole_levels *l)
+VF_FN void q16_line(const int bits, const bool even, vi pairs[4], const uint8_t *codes, const int i, const struct q16_levels *l)
 {
     if (bits == 8) {
-        whole_byte_pairs(pairs, VI_LOAD(codes));
+        q16_byte_pairs(pairs, VI_LOAD(codes));
         return;
     }
     if (bits == 6) {
-        const vi v = whole_widened(codes);
+        const vi v = q16_widened(codes);
         pairs[0] = VI(srai_epi16)(VI(slli_epi16)(v, 6), 10);
         pairs[1] = VI(srai_epi16)(v, 10);
         return;
@@ -184,25 +184,25 @@ VF_FN void whole_line(const int bits, const bool even, vi pairs[4], const uint8_
         pairs[3] = VI(srli_epi16)(v, 12);
         return;
     }
-    whole_byte_pairs(pairs, VI(shuffle_epi8)(l->table, VI_AND(v, low)));
-    whole_byte_pairs(pairs + 2, VI(shuffle_epi8)(l->table, VI_AND(VI(srli_epi16)(v, 4), low)));
+    q16_byte_pairs(pairs, VI(shuffle_epi8)(l->table, VI_AND(v, low)));
+    q16_byte_pairs(pairs + 2, VI(shuffle_epi8)(l->table, VI_AND(VI(srli_epi16)(v, 4), low)));
 }
 
 /* ---- scales ---- */
 
 /* Of the eight outputs from o on in a block; in: input of the block. zero: what is taken from levels; with shift, so
  * that codes and it give levels. */
-struct whole_scales {
+struct q16_scales {
     vf scale, offset;
     vi zero;
 };
 
-VF_FN struct whole_scales whole_scales_at(const struct qr_coded_shape *s, const uint8_t *panel, const uint8_t *block, int32_t in, int32_t o, int32_t shift)
+VF_FN struct q16_scales q16_scales_at(const struct qr_coded_shape *s, const uint8_t *panel, const uint8_t *block, int32_t in, int32_t o, int32_t shift)
 {
     const vf factor = vf_load((const float *)(const void *)panel + o);
     const uint16_t *unit = (const uint16_t *)(const void *)block + (in >> s->unit_shift) * QR_PANEL + o;
     const int8_t *step = (const int8_t *)block + (in >> s->group_shift) * QR_PANEL + o;
-    struct whole_scales c = {vf_mul(vf_load_f16_n(unit, VF_LEN), factor), vf_zero(), VI(setzero_si256)()};
+    struct q16_scales c = {vf_mul(vf_load_f16_n(unit, VF_LEN), factor), vf_zero(), VI(setzero_si256)()};
     if (s->f.offset)
         c.offset = vf_mul(vf_load_f16_n(unit + s->offset_at / 2, VF_LEN), factor);
     if (s->f.steps)
@@ -217,30 +217,30 @@ VF_FN struct whole_scales whole_scales_at(const struct qr_coded_shape *s, const 
 /* ---- the chain ---- */
 
 /* I, the sum of levels (less zeros) times X. */
-VF_FN vf whole_add(vf acc, vi sum, vf unit, vf scale)
+VF_FN vf q16_add(vf acc, vi sum, vf unit, vf scale)
 {
     return vf_fma(vf_mul(_mm256_cvtepi32_ps(sum), unit), scale, acc);
 }
 
 /* ones: float(S) unit. */
-VF_FN vf whole_add_offset(vf acc, vf ones, vf offset)
+VF_FN vf q16_add_offset(vf acc, vf ones, vf offset)
 {
     return vf_fma(ones, offset, acc);
 }
 
 /* Inputs of a run. */
-VF_FN int32_t whole_run(const struct qr_coded_shape *s)
+VF_FN int32_t q16_run(const struct qr_coded_shape *s)
 {
-    return s->group_shift == 4 ? 16 : WHOLE_K;
+    return s->group_shift == 4 ? 16 : Q16_K;
 }
 
 /* DO with the bits of format f, whether codes of 5 bits are levels, and whether all codes of 4 bits are even, all
  * known when compiling; not where a sanitizer takes apart whatever the compiler makes of it, which is then made once.
  * */
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
-#define WHOLE_BY_FORMAT(f, even, DO) DO((f).bits, (f).bits == 5 && (f).offset, (f).bits != 4 || (even))
+#define Q16_BY_FORMAT(f, even, DO) DO((f).bits, (f).bits == 5 && (f).offset, (f).bits != 4 || (even))
 #else
-#define WHOLE_BY_FORMAT(f, even, DO)            \
+#define Q16_BY_FORMAT(f, even, DO)            \
     do {                                        \
         if ((f).bits == 2)                      \
             DO(2, false, true);                 \

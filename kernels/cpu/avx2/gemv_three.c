@@ -1,0 +1,4 @@
+/* gemv_three.c - three rows times coded weights (isa/coded/gemv.h). A file of its own, since the compiler takes seconds over its 18 formats. */
+#include "kernels/cpu/isa/coded/gemv.h"
+
+GEMV_OF(3)

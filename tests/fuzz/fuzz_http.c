@@ -28,7 +28,7 @@ static void mix_span(struct seen *s, struct qr_span span)
 
 static void mix_head(struct seen *s, const struct qr_http_head *h)
 {
-    struct qr_span spans[] = {h->method, h->path, h->query, h->host, h->authorization, h->content_type, h->request_id, h->origin};
+    struct qr_span spans[] = {h->method, h->path, h->host, h->authorization, h->content_type, h->request_id, h->origin};
     for (int i = 0; i < QR_COUNT(spans); i++)
         mix_span(s, spans[i]);
     uint8_t flags[] = {h->http10, h->keep_alive, h->expect_continue, h->expect_other, h->chunked};

@@ -1,0 +1,24 @@
+/* schema.h - JSON Schema (drafts 4 to 2020-12) to an expression: the JSON texts that are valid, each object's members in the schema's order.
+ *
+ * What is accepted is enforced: a keyword that cannot be is refused with its path, whether `strict` or not. Annotations, unknown
+ * keywords and unknown formats are not refused. Texts are those that Python's json.dumps writes, compact or with its usual separators or
+ * indented (bounded), with or without ensure_ascii; numbers to 20 digits on each side and 3 of exponent; 1.0 is an integer.
+ * Pure.
+ */
+#ifndef QR_ANSWERS_SCHEMA_SCHEMA_H
+#define QR_ANSWERS_SCHEMA_SCHEMA_H
+
+#include "answers/grammar/expr.h"
+#include "base/json.h"
+
+struct qr_schema_options {
+    bool strict;       /* OpenAI's rules for strict schemas are checked as well */
+    bool compact;      /* no blanks between tokens */
+    bool object_only;  /* the root is an object: response_format json_object */
+};
+
+/* *out: the value, without blanks around it. schema: true, false or an object. Errors: QR_E_UNSUPPORTED, QR_E_INVALID or QR_E_TOO_LARGE; err's
+ * param is the path in the schema ("$.properties.a.not"). */
+int qr_schema_build(int32_t *out, struct qr_exprs *x, const struct qr_json *schema, const struct qr_schema_options *options, struct qr_err *err);
+
+#endif

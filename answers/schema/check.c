@@ -6,7 +6,7 @@
 #include "base/assert.h"
 
 
-static bool decimal_of(struct qr_sc *sc, const struct qr_json *v, struct qr_decimal *out)
+bool qr_sc_decimal_of(struct qr_sc *sc, const struct qr_json *v, struct qr_decimal *out)
 {
     struct qr_buf text = {0};
     qr_json_print(&text, v);
@@ -25,7 +25,7 @@ uint32_t qr_sc_type_of(struct qr_sc *sc, const struct qr_json *v)
     case QR_JSON_T_BOOL:
         return qr_json_bool(v) ? QR_SC_TRUE : QR_SC_FALSE;
     case QR_JSON_T_NUMBER:
-        return decimal_of(sc, v, &d) && qr_decimal_is_integer(&d) ? QR_SC_INTEGER : QR_SC_FRACTION;
+        return qr_sc_decimal_of(sc, v, &d) && qr_decimal_is_integer(&d) ? QR_SC_INTEGER : QR_SC_FRACTION;
     case QR_JSON_T_STRING:
         return QR_SC_STRING;
     case QR_JSON_T_ARRAY:
@@ -60,7 +60,7 @@ bool qr_sc_same(struct qr_sc *sc, const struct qr_json *a, const struct qr_json 
     case QR_JSON_T_BOOL:
         return qr_json_bool(a) == qr_json_bool(b);
     case QR_JSON_T_NUMBER:
-        return decimal_of(sc, a, &x) && decimal_of(sc, b, &y) && qr_decimal_compare(&x, &y) == 0;
+        return qr_sc_decimal_of(sc, a, &x) && qr_sc_decimal_of(sc, b, &y) && qr_decimal_compare(&x, &y) == 0;
     case QR_JSON_T_STRING: {
         const char *text_a = qr_json_str(a, &len_a), *text_b = qr_json_str(b, &len_b);
         return len_a == len_b && memcmp(text_a, text_b, len_a) == 0;
@@ -82,7 +82,7 @@ bool qr_sc_same(struct qr_sc *sc, const struct qr_json *a, const struct qr_json 
 static bool number_takes(struct qr_sc *sc, const struct qr_sc_shape *s, const struct qr_json *v)
 {
     struct qr_decimal d;
-    if (!decimal_of(sc, v, &d))
+    if (!qr_sc_decimal_of(sc, v, &d))
         return true;
     if (s->low.value) {
         const int order = qr_decimal_compare(&d, s->low.value);
@@ -176,6 +176,18 @@ static bool object_takes(struct qr_sc *sc, const struct qr_sc_shape *s, const st
             return false;
     }
     return true;
+}
+
+bool qr_sc_string_excluded(const struct qr_sc_shape *s, const char *text)
+{
+    QR_ASSERT(s != NULL && text != NULL);
+    for (const struct qr_sc_values *e = s->excluded; e; e = e->next) {
+        for (const struct qr_json *x = e->is_list ? qr_json_first(e->json) : e->json; x; x = e->is_list ? qr_json_after(x) : NULL) {
+            if (qr_json_says(x, text))
+                return true;
+        }
+    }
+    return false;
 }
 
 static bool is_excluded(struct qr_sc *sc, const struct qr_sc_shape *s, const struct qr_json *v)

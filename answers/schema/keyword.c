@@ -19,17 +19,13 @@ bool qr_sc_read_count(struct qr_sc *sc, const struct qr_json *member, int32_t *o
 
 bool qr_sc_read_decimal(struct qr_sc *sc, const struct qr_json *member, const struct qr_decimal **out)
 {
-    struct qr_buf text = {0};
     struct qr_decimal *d = qr_sc_alloc(sc, 1, sizeof *d);
+    *out = d;
     if (!d)
         return false;
     if (qr_json_type(member) != QR_JSON_T_NUMBER)
         return qr_sc_fail(sc, QR_E_INVALID, member, "%s must be a number", qr_json_key(member));
-    qr_json_print(&text, member);
-    const bool ok = text.data && qr_decimal_parse(d, text.data, text.len);
-    qr_buf_release(&text);
-    *out = d;
-    return ok || qr_sc_fail(sc, QR_E_TOO_LARGE, member, "the number has more than %d digits, or an exponent beyond 9999", QR_DECIMAL_DIGITS);
+    return qr_sc_decimal_of(sc, member, d);
 }
 
 static uint32_t type_of_name(const struct qr_json *v)
@@ -80,10 +76,6 @@ void qr_sc_add_items(struct qr_sc *sc, struct qr_sc_work *w, const struct qr_sc_
 
 void qr_sc_add_required(struct qr_sc *sc, struct qr_sc_work *w, const char *name)
 {
-    for (const struct qr_sc_name *r = w->shape.required; r; r = r->next) {
-        if (r->text == name)
-            return;
-    }
     struct qr_sc_name *r = qr_sc_alloc(sc, 1, sizeof *r);
     if (!r)
         return;

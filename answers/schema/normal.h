@@ -213,7 +213,8 @@ struct qr_sc {
     int32_t n_anchors, anchors_cap;
     struct qr_sc_resource *resource; /* [0]: the document */
     int32_t n_resources, resources_cap;
-    struct qr_sc_regex *regex; /* a list */
+    struct qr_sc_regex **regexes;
+    int32_t n_regexes, regexes_cap;
     struct qr_map regex_map, index_map;
     struct qr_sc_index **indices; /* of large objects' members */
     int32_t n_indices, indices_cap;
@@ -266,6 +267,8 @@ bool qr_sc_shape_takes(struct qr_sc *sc, const struct qr_sc_shape *s, const stru
 bool qr_sc_goal_takes(struct qr_sc *sc, int32_t goal, const struct qr_json *v);
 bool qr_sc_same(struct qr_sc *sc, const struct qr_json *a, const struct qr_json *b);
 bool qr_sc_string_takes(struct qr_sc *sc, const struct qr_sc_shape *s, const char *text, size_t len);
+bool qr_sc_decimal_of(struct qr_sc *sc, const struct qr_json *v, struct qr_decimal *out); /* false: an error */
+bool qr_sc_string_excluded(const struct qr_sc_shape *s, const char *text);
 uint32_t qr_sc_type_of(struct qr_sc *sc, const struct qr_json *v);
 
 /* resolve.c: what a shape says of objects and arrays; NULL after an error. */
@@ -276,7 +279,8 @@ bool qr_sc_is_some(struct qr_sc *sc, const struct qr_sc_some *some, const char *
 /* text.c: patterns and formats. */
 bool qr_sc_matches(struct qr_sc *sc, const struct qr_json *at, const char *pattern, size_t pattern_len, bool is_format, const char *text, size_t len);
 bool qr_sc_patterns_meet(struct qr_sc *sc, const struct qr_json *a, const struct qr_json *b); /* some name matches both; true also when unknown */
-int32_t qr_sc_pattern_expr(struct qr_sc *sc, const struct qr_json *at, const char *pattern, size_t len);
+int32_t qr_sc_pattern_expr(struct qr_sc *sc, const struct qr_json *at, const char *pattern, size_t len, bool is_format);
+void qr_sc_texts_release(struct qr_sc *sc);
 bool qr_sc_format_known(const char *name, size_t len);
 bool qr_sc_strings_dead(struct qr_sc *sc, const struct qr_sc_shape *s); /* surely no string passes all tests; costly */
 
@@ -292,8 +296,9 @@ int32_t qr_sc_write_equal(struct qr_sc *sc, const struct qr_json *number);
 int32_t qr_sc_cat3(struct qr_sc *sc, int32_t a, int32_t b, int32_t c);
 
 struct qr_sc_words {
-    int32_t comma, colon, open_object, close_object, open_array, close_array; /* with the blanks that may stand there */
-    int32_t empty_object, empty_array, quote, string_inside;
+    int32_t comma, colon, open, close; /* with the blanks that may stand there; behind a bracket, and before one */
+    int32_t quote, member;             /* `"` alone; any string as a name, and its colon */
+    int32_t value;                     /* any at all: a rule */
     int32_t number, integer, fraction; /* without limits; -1: not yet */
 };
 void qr_sc_words_make(struct qr_sc *sc);

@@ -29,24 +29,19 @@ void qr_sc_limit_high(struct qr_sc_shape *s, const struct qr_decimal *value, boo
 
 /* ---- meeting ---- */
 
-/* Appends copies of list `from` in front of list `to`, in from's order reversed twice: lists are kept newest first. */
+/* A copy of list `from` in front of list `to`. */
 #define PREPEND(sc, to, from, type)                                   \
     do {                                                              \
-        const struct type *all_[QR_SC_SET_MAX];                       \
-        int32_t n_ = 0;                                               \
+        const struct type *behind_ = (to), **at_ = &(to);             \
         for (const struct type *p_ = (from); p_; p_ = p_->next) {     \
-            if (n_ == QR_SC_SET_MAX)                                  \
-                return qr_sc_fail((sc), QR_E_TOO_LARGE, NULL, "more than %d demands on one value", QR_SC_SET_MAX); \
-            all_[n_++] = p_;                                          \
-        }                                                             \
-        while (n_ > 0) {                                              \
             struct type *copy_ = qr_sc_alloc((sc), 1, sizeof *copy_); \
-            if (!copy_)                                               \
+            if (!copy_ || !qr_sc_step((sc), NULL, 1))                 \
                 return false;                                         \
-            *copy_ = *all_[--n_];                                     \
-            copy_->next = (to);                                       \
-            (to) = copy_;                                             \
+            *copy_ = *p_;                                             \
+            *at_ = copy_;                                             \
+            at_ = (const struct type **)&copy_->next;                 \
         }                                                             \
+        *at_ = behind_;                                               \
     } while (0)
 
 static bool meet_values(struct qr_sc *sc, struct qr_sc_shape *s, const struct qr_sc_shape *with)

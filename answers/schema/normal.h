@@ -153,6 +153,7 @@ struct qr_sc_shape {
 
 struct qr_sc_member {
     const char *name;
+    int32_t track;     /* members of one `properties` have the same number, ascending; -1: named elsewhere only */
     bool required;
     int32_t goal;
     int32_t some[QR_SC_SOME_MAX]; /* the goal with that demand met as well; FALSE: its name is none of those */

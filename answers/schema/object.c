@@ -158,7 +158,7 @@ static bool tracks_fit(struct writing *w)
 /* The first members up to n_listed are in tracks of their own numbers, of which the last n_joined become one; the others are loose, or another track. */
 static bool try_tracks(struct writing *w, int32_t n_listed, int32_t n_joined, bool loose)
 {
-    const int32_t n = w->o->n_members;
+    const int32_t n = w->o->n_written;
     int32_t n_tracks = 0;
     for (int32_t i = 0; i < n_listed; i++)
         n_tracks += i == 0 || w->o->member[i].track != w->o->member[i - 1].track;
@@ -179,7 +179,7 @@ static bool try_tracks(struct writing *w, int32_t n_listed, int32_t n_joined, bo
 
 static void make_tracks(struct writing *w, bool loose_ok)
 {
-    const int32_t n = w->o->n_members;
+    const int32_t n = w->o->n_written;
     int32_t n_listed = 0, n_different = 0;
     while (n_listed < n && w->o->member[n_listed].track >= 0) {
         n_different += n_listed == 0 || w->o->member[n_listed].track != w->o->member[n_listed - 1].track;
@@ -256,10 +256,8 @@ static int32_t from_others(struct writing *w, int32_t position, int32_t n, int32
         if (!(set >> j & 1))
             e = qr_expr_or(sc->x, e, qr_sc_cat3(sc, before(w, n), w->some[j], *slot(w, w->state, left.end, n_then, set | 1 << j)));
     }
-    if (w->any == QR_EXPR_NONE || e == QR_EXPR_NONE)
-        return left.end == position || w->any == QR_EXPR_NONE
-                   ? e
-                   : qr_sc_cat3(sc, before(w, n), w->any, *slot(w, w->state, left.end, n_then, set));
+    if (w->any == QR_EXPR_NONE)
+        return e;
     if (left.end == position && n == n_then)
         return qr_expr_cat(sc->x, qr_expr_repeat(sc->x, qr_expr_cat(sc->x, sc->words->comma, w->any), 0, QR_REPEAT_FOREVER), e);
     return qr_expr_or(sc->x, e, qr_sc_cat3(sc, before(w, n), w->any, *slot(w, w->state, left.end, n_then, set)));
@@ -267,7 +265,7 @@ static int32_t from_others(struct writing *w, int32_t position, int32_t n, int32
 
 static void write_state(struct writing *w, int32_t position, int32_t n, int32_t set)
 {
-    const bool ends_chain = w->o->n_members > 2 * MEMBERS_PER_RULE && position > 0 && position % MEMBERS_PER_RULE == 0;
+    const bool ends_chain = w->o->n_written > 2 * MEMBERS_PER_RULE && position > 0 && position % MEMBERS_PER_RULE == 0;
     int32_t e = QR_EXPR_NONE;
     for (int32_t t = 0; t < w->n_tracks; t++) {
         int32_t one = from_track(w, t, position, n, set);
@@ -286,14 +284,14 @@ static void count(struct writing *w)
     for (int32_t i = 0; i < w->o->n_members; i++)
         n_required += w->o->member[i].required;
     w->min = w->o->min > n_required ? w->o->min : 0;
-    w->max = w->any == QR_EXPR_NONE && w->o->n_members <= w->o->max ? QR_REPEAT_FOREVER : w->o->max;
+    w->max = w->any == QR_EXPR_NONE && w->o->n_written <= w->o->max ? QR_REPEAT_FOREVER : w->o->max;
     const int32_t counted = w->max != QR_REPEAT_FOREVER ? w->max : w->min;
     const bool one_by_one = counted <= COUNTED_MAX;
     if (!one_by_one && w->n_sets > 1)
         qr_sc_fail(w->sc, QR_E_TOO_LARGE, NULL, "more than %d members are counted in an object of which some member must be of a kind", COUNTED_MAX);
     make_tracks(w, one_by_one);
     const bool mixes = w->n_sets > 1 || (w->n_tracks > 0 && w->track[w->n_tracks - 1].loose);
-    w->cap = counted > w->o->n_members && !mixes ? w->o->n_members : counted;
+    w->cap = counted > w->o->n_written && !mixes ? w->o->n_written : counted;
     w->cap = w->cap < 1 ? 1 : w->cap;
     if (w->min >= 1 << 20)
         qr_sc_fail(w->sc, QR_E_TOO_LARGE, NULL, "minProperties is more than %d", (1 << 20) - 1);
@@ -305,11 +303,11 @@ static bool make_tables(struct writing *w)
 {
     const size_t n = (size_t)w->n_positions * ((size_t)w->cap + 1) * (size_t)w->n_sets;
     struct qr_sc *sc = w->sc;
-    w->key = qr_sc_alloc(sc, (size_t)w->o->n_members + 1, sizeof *w->key);
+    w->key = qr_sc_alloc(sc, (size_t)w->o->n_written + 1, sizeof *w->key);
     w->state = qr_sc_alloc(sc, n, sizeof *w->state);
     for (int32_t t = 0; t < w->n_tracks; t++)
         w->from[t] = qr_sc_alloc(sc, n, sizeof *w->from[t]);
-    for (int32_t i = 0; i < w->o->n_members && w->key; i++)
+    for (int32_t i = 0; i < w->o->n_written && w->key; i++)
         w->key[i] = key(sc, w->o->member[i].name);
     return sc->code == 0;
 }

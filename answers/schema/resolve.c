@@ -114,6 +114,21 @@ static void fill_members(struct naming *n)
     }
 }
 
+/* Members that must not be there are put behind the others. */
+static void part_forbidden(struct qr_sc *sc, struct qr_sc_object *o)
+{
+    struct qr_sc_member *sorted = qr_sc_alloc(sc, (size_t)o->n_members + 1, sizeof *sorted);
+    int32_t n = 0;
+    for (int pass = 0; pass < 2 && sorted; pass++) {
+        for (int32_t i = 0; i < o->n_members; i++) {
+            if ((o->member[i].goal == QR_SC_GOAL_FALSE && !o->member[i].required) == pass)
+                sorted[n++] = o->member[i];
+        }
+        o->n_written = pass == 0 ? n : o->n_written;
+    }
+    o->member = sorted;
+}
+
 /* ---- names that are not ---- */
 
 static int32_t add_pattern(struct qr_sc *sc, struct qr_sc_object *o, const struct qr_json *pattern)
@@ -238,6 +253,7 @@ const struct qr_sc_object *qr_sc_resolve_object(struct qr_sc *sc, const struct q
     name_in_order(&n);
     fill_members(&n);
     qr_map_release(&n.seen);
+    part_forbidden(sc, o);
     fill_classes(sc, s, o);
     o->min = s->n_members_min;
     o->max = s->n_members_max;

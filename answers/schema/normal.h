@@ -292,6 +292,7 @@ int32_t qr_sc_write_array(struct qr_sc *sc, const struct qr_sc_shape *s);
 int32_t qr_sc_write_number(struct qr_sc *sc, const struct qr_sc_shape *s);
 int32_t qr_sc_write_string(struct qr_sc *sc, const struct qr_sc_shape *s);
 int32_t qr_sc_write_inside(struct qr_sc *sc, const struct qr_sc_shape *s); /* without quotes */
+int32_t qr_sc_write_chars(struct qr_sc *sc, const char *text, size_t len); /* inside a string */
 int32_t qr_sc_write_value(struct qr_sc *sc, const struct qr_json *v);
 int32_t qr_sc_write_equal(struct qr_sc *sc, const struct qr_json *number);
 int32_t qr_sc_cat3(struct qr_sc *sc, int32_t a, int32_t b, int32_t c);

@@ -9,6 +9,7 @@
 #include "base/assert.h"
 
 #define DIGITS 20           /* on each side of the point */
+#define EXACT_DIGITS 15
 #define MODULUS_MAX 200     /* of multiples whose last digits do not tell */
 #define SUFFIX_DIGITS_MAX 4
 #define WHOLE_EXPONENT_MAX 287 /* behind 20 digits */
@@ -310,6 +311,13 @@ static int32_t multiples_of(struct qr_sc *sc, const struct qr_sc_divisor *d)
     return QR_EXPR_NONE;
 }
 
+/* With a point a number is read as a double by many, which tells integers apart up to 15 digits: multiples with more have no point. */
+static int32_t exact(struct qr_sc *sc)
+{
+    const int32_t small = either(sc, digit(sc, 0, 0), cat(sc, digit(sc, 1, 9), digits(sc, 0, EXACT_DIGITS - 1)));
+    return either(sc, any_whole(sc), cat(sc, small, any_fraction(sc)));
+}
+
 /* ---- all together ---- */
 
 static int32_t signed_by(struct qr_sc *sc, int32_t e) { return cat(sc, qr_expr_maybe(sc->x, qr_expr_text(sc->x, "-")), e); }
@@ -373,12 +381,20 @@ static int32_t every_number(struct qr_sc *sc)
     return w->number;
 }
 
-/* The texts of numbers that have a fraction, as with an exponent below zero and one digit before the point. */
+/* The texts of numbers that have a fraction which a double can tell from none: plain ones, or with an exponent below zero. */
 static int32_t every_fraction(struct qr_sc *sc)
 {
     struct qr_sc_words *w = sc->words;
     if (w->fraction < 0) {
-        const int32_t plain = cat(sc, any_whole(sc), point(sc, not_zero(sc, DIGITS)));
+        static const struct { int32_t n_whole, n_zeros; } exact_ones[] = {{12, 2}, {9, 5}, {6, 8}, {3, 11}, {1, DIGITS - 1}};
+        int32_t plain = QR_EXPR_NONE;
+        for (int i = 0; i < QR_COUNT(exact_ones); i++) {
+            const int32_t whole = either(sc, digit(sc, 0, 0), cat(sc, digit(sc, 1, 9), digits(sc, 0, exact_ones[i].n_whole - 1)));
+            int32_t fraction = QR_EXPR_NONE;
+            for (int32_t n = exact_ones[i].n_zeros; n >= 0; n--)
+                fraction = either(sc, cat(sc, digit(sc, 1, 9), digits(sc, 0, DIGITS - 1 - n)), cat(sc, digit(sc, 0, 0), fraction));
+            plain = either(sc, plain, cat(sc, whole, point(sc, fraction)));
+        }
         w->fraction = signed_by(sc, either(sc, plain, cat(sc, any_mantissa(sc), exponent(sc, -307, -1))));
     }
     return w->fraction;
@@ -400,6 +416,8 @@ int32_t qr_sc_write_number(struct qr_sc *sc, const struct qr_sc_shape *s)
     e = types == QR_SC_NUMBER ? range : qr_expr_and(sc->x, range, e);
     for (const struct qr_sc_divisor *d = s->divisor; d && sc->code == 0; d = d->next) {
         const int32_t m = signed_by(sc, multiples_of(sc, d));
+        if (d == s->divisor)
+            e = qr_expr_and(sc->x, e, signed_by(sc, exact(sc)));
         e = d->negated ? qr_expr_minus(sc->x, e, m) : qr_expr_and(sc->x, e, m);
     }
     for (const struct qr_sc_values *x = s->excluded; x; x = x->next) {

@@ -32,7 +32,7 @@ struct writing {
 
 static int32_t key(struct qr_sc *sc, const char *name)
 {
-    const int32_t inside = qr_expr_json_text(sc->x, name, strlen(name));
+    const int32_t inside = qr_sc_write_chars(sc, name, strlen(name));
     return qr_sc_cat3(sc, sc->words->quote, inside, qr_expr_cat(sc->x, sc->words->quote, sc->words->colon));
 }
 
@@ -52,7 +52,7 @@ static int32_t allowed_names(struct qr_sc *sc, const struct qr_sc_shape *s)
             size_t len;
             const char *text = qr_json_text(n->value[i], &len);
             if (text)
-                e = qr_expr_or(sc->x, e, qr_expr_json_text(sc->x, text, len));
+                e = qr_expr_or(sc->x, e, qr_sc_write_chars(sc, text, len));
         }
         if (n->n_values < 0)
             e = qr_expr_or(sc->x, e, qr_sc_write_inside(sc, n));
@@ -71,7 +71,7 @@ static int32_t class_names(struct qr_sc *sc, const struct qr_sc_shape *s, const 
     }
     int32_t *name = qr_sc_alloc(sc, (size_t)o->n_members + 1, sizeof *name);
     for (int32_t i = 0; i < o->n_members && name; i++)
-        name[i] = qr_expr_json_text(sc->x, o->member[i].name, strlen(o->member[i].name));
+        name[i] = qr_sc_write_chars(sc, o->member[i].name, strlen(o->member[i].name));
     return name && o->n_members > 0 ? qr_expr_minus(sc->x, e, qr_expr_any(sc->x, name, o->n_members)) : e;
 }
 

@@ -262,12 +262,8 @@ const struct qr_sc_object *qr_sc_resolve_object(struct qr_sc *sc, const struct q
 
 /* ---- arrays ---- */
 
-static void add_contains(struct qr_sc *sc, const struct qr_sc_shape *s, struct qr_sc_array *a, const struct qr_sc_contains *c)
+static void add_contains(struct qr_sc *sc, struct qr_sc_array *a, const struct qr_sc_contains *c)
 {
-    for (const struct qr_sc_items *t = s->items; t; t = t->next) {
-        if (t->unevaluated && c->scope != 0 && qr_sc_in_scope(sc, c->scope, t->scope))
-            qr_sc_fail(sc, QR_E_UNSUPPORTED, c->at, "contains within unevaluatedItems cannot be enforced");
-    }
     if (c->min == 0 && c->max == QR_REPEAT_FOREVER)
         return;
     if (c->literal == QR_SC_LIT_TRUE) {
@@ -306,6 +302,6 @@ const struct qr_sc_array *qr_sc_resolve_array(struct qr_sc *sc, const struct qr_
         a->goal[i] = qr_sc_item_goal(sc, s, i);
     a->rest = qr_sc_item_goal(sc, s, a->n_goals);
     for (const struct qr_sc_contains *c = s->contains; c; c = c->next)
-        add_contains(sc, s, a, c);
+        add_contains(sc, a, c);
     return sc->code == 0 ? a : NULL;
 }

@@ -13,6 +13,17 @@ int32_t qr_sc_cat3(struct qr_sc *sc, int32_t a, int32_t b, int32_t c)
     return qr_expr_cat(sc->x, a, qr_expr_cat(sc->x, b, c));
 }
 
+/* Letters that have one form alone are written as they stand, which is much less work. */
+int32_t qr_sc_write_chars(struct qr_sc *sc, const char *text, size_t len)
+{
+    QR_ASSERT(sc != NULL && text != NULL);
+    for (size_t i = 0; i < len; i++) {
+        if (text[i] < ' ' || text[i] == '"' || text[i] == '\\' || text[i] == 0x7F)
+            return qr_expr_json_text(sc->x, text, len);
+    }
+    return qr_expr_bytes(sc->x, text, len);
+}
+
 /* Any value: a rule, as it holds itself. */
 static int32_t any_value(struct qr_sc *sc, const struct qr_sc_words *w)
 {
@@ -66,7 +77,7 @@ static int32_t list_value(struct qr_sc *sc, const struct qr_json *v, const char 
     for (const struct qr_json *m = qr_json_first(v); m && sc->code == 0; m = qr_json_after(m)) {
         int32_t one = qr_sc_write_value(sc, m);
         if (is_object) {
-            const int32_t inside = qr_expr_json_text(x, qr_json_key(m), strlen(qr_json_key(m)));
+            const int32_t inside = qr_sc_write_chars(sc, qr_json_key(m), strlen(qr_json_key(m)));
             one = qr_expr_cat(x, qr_sc_cat3(sc, sc->words->quote, inside, qr_expr_cat(x, sc->words->quote, sc->words->colon)), one);
         }
         e = e == QR_EXPR_EMPTY ? one : qr_sc_cat3(sc, e, sc->words->comma, one);
@@ -89,7 +100,7 @@ int32_t qr_sc_write_value(struct qr_sc *sc, const struct qr_json *v)
         return qr_sc_write_equal(sc, v);
     case QR_JSON_T_STRING: {
         const char *text = qr_json_str(v, &len);
-        return qr_sc_cat3(sc, sc->words->quote, qr_expr_json_text(sc->x, text, len), sc->words->quote);
+        return qr_sc_cat3(sc, sc->words->quote, qr_sc_write_chars(sc, text, len), sc->words->quote);
     }
     case QR_JSON_T_ARRAY:
         return list_value(sc, v, "[", "]");
@@ -125,7 +136,7 @@ static int32_t write_shape(struct qr_sc *sc, struct qr_sc_shape *s)
     if (qr_sc_shape_dead(sc, s) || sc->code != 0)
         return QR_EXPR_NONE;
     if (s->hard) {
-        qr_sc_fail(sc, QR_E_UNSUPPORTED, s->hard, "the opposite of %s cannot be enforced", qr_json_key(s->hard) ? qr_json_key(s->hard) : "this schema");
+        qr_sc_fail(sc, QR_E_UNSUPPORTED, s->hard, "%s%s cannot be enforced here", s->contains && s->hard == s->contains->at ? "" : "the opposite of ", qr_json_key(s->hard));
         return QR_EXPR_NONE;
     }
     if (s->n_values >= 0)

@@ -67,9 +67,24 @@ static struct rest follow(struct lower *l, struct rest a, struct rest b)
     return (struct rest){qr_expr_cat(l->x, a.expr, b.expr), a.null && b.null, b.known};
 }
 
+static int32_t one_char(struct lower *l)
+{
+    const struct qr_rune_range all = {0, QR_RUNE_MAX};
+    return l->form == QR_REGEX_TEXT ? qr_expr_runes(l->x, &all, 1) : qr_expr_json_char(l->x);
+}
+
 static struct rest any_before(struct lower *l, struct rest a)
 {
     return follow(l, (struct rest){l->any, true, true}, a);
+}
+
+/* Seen from anywhere: at the begin, or inside behind some text. Where nothing is denied at the begin, what matches inside does so there, too. */
+static struct rest anywhere(struct lower *l, struct rest begin, struct rest inside, bool not_begin)
+{
+    inside = any_before(l, inside);
+    if (not_begin)
+        inside = (struct rest){qr_expr_cat(l->x, one_char(l), inside.expr), false, inside.known};
+    return join(l, begin, inside);
 }
 
 /* Those of a's texts that are b's, too, or that are not. */
@@ -288,6 +303,14 @@ static bool row_is(const struct lower *l, struct row row, bool left)
     return is;
 }
 
+static bool row_denies_begin(const struct lower *l, struct row row)
+{
+    bool denies = false;
+    for (int32_t i = 0; i < row.n; i++)
+        denies |= at(l, row.item[i])->not_begin;
+    return denies;
+}
+
 static int32_t row_len_min(const struct lower *l, struct row row)
 {
     int64_t sum = 0;
@@ -314,8 +337,8 @@ static struct rest end_before(struct rest rest)
 /* What a row from some item on is, seen from the text's begin and from inside. */
 struct tails { struct rest begin, inside; };
 
-/* One item in front of the row's tails. more_left: an item behind it cares what stands before it. */
-static struct tails item_before(struct lower *l, int32_t node, struct tails t, bool at_begin, bool more_left, int32_t known_len)
+/* One item in front of the row's tails. more_left: an item behind it cares what stands before it; denied: one of them denies the begin. */
+static struct tails item_before(struct lower *l, int32_t node, struct tails t, bool at_begin, bool more_left, bool denied, int32_t known_len)
 {
     const struct qr_rx_node *n = at(l, node);
     struct tails r = t;
@@ -333,7 +356,7 @@ static struct tails item_before(struct lower *l, int32_t node, struct tails t, b
         if (at_begin && n->left)
             r.begin = lower(l, node, AT_BEGIN, t.inside);
         if (at_begin && more_left && n->len_min == 0) {
-            if (n->right || n->looks)
+            if (n->right || n->looks || denied)
                 return (struct tails){refuse(l, node, QR_E_UNSUPPORTED, "a look or '$' that may be empty in front of '^' is not supported"), none};
             if (n->null || n->null_at_begin)
                 r.begin = join(l, r.begin, t.begin);
@@ -346,7 +369,7 @@ static struct tails item_before(struct lower *l, int32_t node, struct tails t, b
 static struct rest row_before(struct lower *l, struct row row, enum left left, struct rest rest)
 {
     struct tails t = {rest, rest};
-    bool more_left = false;
+    bool more_left = false, denied = false;
     int64_t known_len = 0;
     for (int32_t end = row.n; end > 0;) {
         const int32_t k = chars_at_end(l, row.item, end);
@@ -360,8 +383,9 @@ static struct rest row_before(struct lower *l, struct row row, enum left left, s
         }
         const int32_t node = row.item[--end];
         const int32_t known = known_len > QR_REPEAT_FOREVER ? QR_REPEAT_FOREVER : (int32_t)known_len;
-        t = item_before(l, node, t, left == AT_BEGIN, more_left, known);
+        t = item_before(l, node, t, left == AT_BEGIN, more_left, denied, known);
         more_left |= at(l, node)->left;
+        denied |= at(l, node)->not_begin;
         known_len += at(l, node)->len_min;
     }
     return left == AT_BEGIN ? t.begin : t.inside;
@@ -383,7 +407,7 @@ static struct rest lower_row(struct lower *l, struct row row, enum left left, st
     const enum qr_rx_kind first = at(l, row.item[0])->kind;
     if (!row_is(l, tail, true) && first != QR_RX_AHEAD) /* (^|x)abc */
         return lower(l, row.item[0], ANYWHERE, row_before(l, tail, INSIDE, rest));
-    return join(l, row_before(l, row, AT_BEGIN, rest), any_before(l, row_before(l, row, INSIDE, rest)));
+    return anywhere(l, row_before(l, row, AT_BEGIN, rest), row_before(l, row, INSIDE, rest), row_denies_begin(l, row));
 }
 
 /* Before: the texts before the place. Filters them by what node says of them, and puts `after`, filtered as well, behind. */
@@ -489,6 +513,8 @@ static struct rest repeat_before(struct lower *l, int32_t child, int32_t min, in
         max = min > 1 ? min : min == 1;
     if (max == 0)
         return rest;
+    if (c->not_begin && max > 1)
+        return refuse(l, child, QR_E_UNSUPPORTED, "a repetition of a look-ahead that holds '^' is not supported");
     if (c->looks && max <= COPIES_MAX && c->len_min > 0)
         return copies_before(l, child, min, max, left, rest);
     if (min > COPIES_MAX)
@@ -516,8 +542,8 @@ static struct rest lower_repeat(struct lower *l, int32_t node, enum left left, s
             const struct rest one = lower(l, n->child, ANYWHERE, rest);
             return n->min == 0 ? join(l, any_before(l, rest), one) : one;
         }
-        return join(l, repeat_before(l, n->child, n->min, n->max, AT_BEGIN, rest),
-                    any_before(l, repeat_before(l, n->child, n->min, n->max, INSIDE, rest)));
+        return anywhere(l, repeat_before(l, n->child, n->min, n->max, AT_BEGIN, rest), repeat_before(l, n->child, n->min, n->max, INSIDE, rest),
+                        n->not_begin);
     }
     return repeat_before(l, n->child, n->min, n->max, left, rest);
 }

@@ -25,6 +25,7 @@ struct qr_rx_node {
     bool negated;
     bool left, right;         /* what it matches depends on the text before it, behind it */
     bool looks;               /* holds \b, a look-ahead or a look-behind */
+    bool not_begin;           /* holds a negated look-ahead that holds '^': more may match away from the text's begin than there */
     bool null, null_at_begin; /* may be empty: anywhere, at the text's begin. Not told of what depends on the text otherwise */
     int32_t child, next;      /* numbers of nodes, 0: none; next: the parent's next child */
     int32_t min, max;         /* of REPEAT */

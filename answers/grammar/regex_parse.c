@@ -128,6 +128,7 @@ static int32_t add_list(struct qr_rx_reader *r, size_t at, enum qr_rx_kind kind,
         node.left |= c->left;
         node.right |= c->right;
         node.looks |= c->looks;
+        node.not_begin |= c->not_begin;
         node.null = cat ? node.null && c->null : node.null || c->null;
         node.null_at_begin = cat ? node.null_at_begin && c->null_at_begin : node.null_at_begin || c->null_at_begin;
         if (cat) {
@@ -147,6 +148,7 @@ static int32_t add_assertion(struct qr_rx_reader *r, size_t at, enum qr_rx_kind 
     node.left = kind == QR_RX_BEGIN || kind == QR_RX_WORD || kind == QR_RX_BEHIND || (kind == QR_RX_AHEAD && r->rx->node[child].left);
     node.right = kind == QR_RX_END || kind == QR_RX_WORD || kind == QR_RX_AHEAD;
     node.looks = kind == QR_RX_WORD || kind == QR_RX_AHEAD || kind == QR_RX_BEHIND;
+    node.not_begin = kind == QR_RX_AHEAD && (r->rx->node[child].not_begin || (negated && r->rx->node[child].left));
     node.null_at_begin = kind == QR_RX_BEGIN;
     return add(r, at, node);
 }
@@ -154,7 +156,8 @@ static int32_t add_assertion(struct qr_rx_reader *r, size_t at, enum qr_rx_kind 
 static int32_t add_repeat(struct qr_rx_reader *r, size_t at, int32_t child, int32_t min, int32_t max)
 {
     const struct qr_rx_node c = r->rx->node[child];
-    struct qr_rx_node node = {.kind = QR_RX_REPEAT, .child = child, .min = min, .max = max, .left = c.left, .right = c.right, .looks = c.looks};
+    struct qr_rx_node node = {.kind = QR_RX_REPEAT, .child = child, .min = min, .max = max, .left = c.left, .right = c.right, .looks = c.looks,
+                              .not_begin = c.not_begin};
     node.null = min == 0 || c.null;
     node.null_at_begin = min == 0 || c.null_at_begin;
     node.len_min = len_product(c.len_min, min);
@@ -264,7 +267,7 @@ static int read_group_kind(struct qr_rx_reader *r, size_t start, struct group *g
         g->empty = true;
         return 0;
     }
-    bool group;
+    bool group = false;
     const int rc = read_flags(r, start, &group);
     g->empty = !group;
     return rc;

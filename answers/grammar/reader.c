@@ -213,7 +213,7 @@ static int read_ids(struct qr_reader *r, struct qr_exprs *x, const struct qr_voc
     if (qr_reader_take(r, "^"))
         *negated = !*negated;
     do {
-        int32_t low, high, one;
+        int32_t low, high, one = QR_EXPR_NONE;
         if (!take_id(r, &low))
             return qr_reader_expected(r, "the number of a token");
         high = low;

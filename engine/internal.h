@@ -12,7 +12,9 @@
 #include "engine/ahead.h"
 #include "engine/engine.h"
 #include "engine/follow.h"
+#include "engine/guide.h"
 #include "engine/lower.h"
+#include "engine/masks.h"
 #include "engine/output.h"
 #include "engine/pace.h"
 #include "engine/pages.h"
@@ -28,6 +30,7 @@ struct qr_slot {
     int64_t last_token_us;
     int32_t choice;
     struct qr_output out;
+    struct qr_guide guide;        /* of a choice that has one: in its place until the slot is free again */
 };
 
 /* A slot for an adapter: FREE -> LOADING -> READY -> (LEAVING, while requests, or a step that was launched, use it ->) FREE. LOADING: its memory is the loading
@@ -113,6 +116,7 @@ struct qr_engine {
     struct qr_pace pace;
     struct qr_lower lower;
     struct qr_rows rows;
+    struct qr_masks masks;
     struct qr_ahead ahead;                /* of a device that draws itself */
     struct qr_slot *slot;                 /* owned [n_slots] */
     char *text;                           /* owned [n_slots][text_cap] */

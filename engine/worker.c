@@ -160,8 +160,9 @@ static int open_all(struct qr_engine *e, struct qr_err *err)
     qr_lower_init(&e->lower, c->step_tokens_max, c->running_max, c->logit_rows_max, e->limits.ctx_max, c->block_tokens, c->lora_slots);
     qr_rows_init(&e->rows, e->be, qr_model_config(e->model), c->logit_rows_max);
     e->lower.batch.logit_scale = e->rows.scale;
+    qr_masks_init(&e->masks, e->be, qr_model_config(e->model), c->logit_rows_max);
     if (qr_ahead_can(e->be, qr_model_config(e->model)))
-        qr_ahead_init(&e->ahead, e->be, qr_model_config(e->model), c->logit_rows_max);
+        qr_ahead_init(&e->ahead, e->be, qr_model_config(e->model), &e->masks, c->logit_rows_max);
     e->limits.no_embeddings = qr_pool_why_not(e->model);
     make_events(e);
     e->limits.scratch_bytes = (int64_t)qr_backend_scratch_bytes(e->be);
@@ -173,6 +174,7 @@ static void close_all(struct qr_engine *e)
 {
     qr_pages_stop(&e->pages);
     qr_ahead_release(&e->ahead);
+    qr_masks_release(&e->masks);
     qr_rows_release(&e->rows);
     qr_lower_release(&e->lower);
     qr_exec_release(&e->exec);
@@ -248,6 +250,8 @@ static void release_slot(struct qr_engine *e, int32_t index, struct qr_event *ev
     qr_ahead_drop(&e->ahead, index);
     qr_hist_add(&e->stats.output_len, s->out.n_output);
     r->n_output_all += (uint64_t)s->out.n_output;
+    r->n_reasoning[s->choice] = s->guide.n_thought;
+    qr_guide_release(&s->guide);
     if (--r->n_open == 0) {
         count_end(e, s, now);
         const bool computed = r->first_token_us > 0 || s->out.finish == QR_FINISH_LENGTH; /* without a token: embeddings, scores of a prompt */
@@ -326,6 +330,7 @@ static void admit_choice(struct qr_engine *e, struct qr_request *r, int32_t choi
     struct qr_slot *s = &e->slot[index];
     QR_ASSERT(s->req == NULL);
     *s = (struct qr_slot){.req = r, .choice = choice};
+    qr_guide_init(&s->guide, r);
     qr_output_init(&s->out, e->text + (size_t)index * (size_t)e->text_cap, r, choice, e->tokenizer);
 }
 
@@ -433,23 +438,42 @@ static void bring(struct qr_engine *e, struct qr_tensor *rows, float *to)
     rows->data = to;
 }
 
+/* The drawn token goes into the choice's guide; an error: there is none, or the grammar cannot follow it. */
+static int take_token(struct qr_engine *e, struct qr_slot *s, const struct qr_row *row, struct qr_err *err)
+{
+    const struct qr_sampling *p = &s->req->sampling;
+    const struct qr_model_config *mc = e->rows.model;
+    bool ends = false;
+    if (row->failed)
+        *err = *qr_masks_error(&e->masks, row);
+    else if (!row->finite && (p->n_allowed > 0 || p->n_bad > 0))
+        qr_err_at(err, QR_E_INVALID, p->n_allowed > 0 ? "allowed_token_ids" : "bad_words",
+                  "no token is left to choose: allowed_token_ids, bad_words and min_tokens forbid them all");
+    else if (!row->finite)
+        qr_err_set(err, QR_E_INTERNAL, "the model's output is not a number");
+    if (err->code != QR_OK)
+        return err->code;
+    for (int32_t i = 0; i < mc->n_eos; i++)
+        ends = ends || mc->eos_ids[i] == row->token.id;
+    return qr_guide_take(&s->guide, &s->req->thinking, s->req->ids[s->choice] + s->req->n_prompt, s->out.n_output + 1, ends, err);
+}
+
 /* Tells what was drawn: scheduler, text, event. */
 static void use_token(struct qr_engine *e, const struct qr_row *row, int64_t now)
 {
     struct qr_slot *s = &e->slot[row->index];
     const struct qr_model_config *mc = e->rows.model;
-    if (!row->finite) {
-        const struct qr_sampling *p = &s->req->sampling;
-        if (s->req->err.code == QR_OK && (p->n_allowed > 0 || p->n_bad > 0))
-            qr_err_at(&s->req->err, QR_E_INVALID, p->n_allowed > 0 ? "allowed_token_ids" : "bad_words",
-                      "no token is left to choose: allowed_token_ids, bad_words and min_tokens forbid them all");
-        else if (s->req->err.code == QR_OK)
-            qr_err_set(&s->req->err, QR_E_INTERNAL, "the model's output is not a number");
+    struct qr_err why = {0};
+    if (take_token(e, s, row, &why) != 0) {
+        if (s->req->err.code == QR_OK) /* set once: behind the first error event the receiver may read it */
+            s->req->err = why;
         end_slot(e, row->index, QR_FINISH_ERROR, now);
         return;
     }
     count_token(e, s, now);
     qr_output_push(&s->out, s->req, row->token.id, mc->eos_ids, mc->n_eos, e->limits.ctx_max);
+    if (s->req->grammar && mc->n_eos == 0 && s->out.finish == QR_FINISH_NONE && qr_matcher_done(&s->guide.matcher))
+        qr_output_end(&s->out, QR_FINISH_STOP);
     say(e, row->index, &row->token, now);
 }
 
@@ -553,6 +577,12 @@ static void copy_blocks(struct qr_engine *e)
         qr_model_kv_copy(&e->exec, e->plan.copy[i].src, e->plan.copy[i].dst);
 }
 
+static void fill_masks(struct qr_engine *e, struct qr_row *row, int32_t n, const bool *dropped)
+{
+    qr_masks_fill(&e->masks, row, n, dropped);
+    mark(e, QR_PART_MASK);
+}
+
 /* The host samples: it reads logits when they are there. */
 static bool step_at_once(struct qr_engine *e)
 {
@@ -561,12 +591,14 @@ static bool step_at_once(struct qr_engine *e)
         return false;
     const struct qr_batch *batch = qr_lower(&e->lower, &e->plan, e->sched);
     qr_want_rows(e);
+    qr_masks_begin(&e->masks, e->rows.row, e->rows.n, false);
     mark(e, QR_PART_LOWER);
     copy_blocks(e);
     if (e->be->mem->host)
         qr_pages_used(&e->pages, (size_t)qr_kv_pool_ever_used(e->pool) * ((size_t)e->limits.kv_bytes / (size_t)e->limits.n_blocks));
     struct qr_tensor logits = qr_model_forward(&e->exec, batch);
     mark(e, QR_PART_MODEL);
+    fill_masks(e, e->rows.row, e->rows.n, NULL);
     bring(e, &logits, e->logits);
     bring(e, &e->exec.hidden, e->hidden);
     mark(e, QR_PART_WAIT);
@@ -595,7 +627,8 @@ static void swap_rows(struct qr_engine *e, struct qr_flight *f)
     e->rows.row = row;
 }
 
-static void launch(struct qr_engine *e, int64_t now)
+/* Launches the planned step's forward. False: its draws have to wait for masks, which want to know what the step before has drawn. */
+static bool launch(struct qr_engine *e, int64_t now)
 {
     struct qr_flight *f = &e->ahead.flight[e->ahead.next];
     (void)qr_lower(&e->lower, &e->plan, e->sched);
@@ -606,12 +639,24 @@ static void launch(struct qr_engine *e, int64_t now)
     f->n_tokens = e->plan.n_tokens;
     f->n_decode = e->plan.n_decode;
     f->started_us = now;
+    const bool masked = qr_masks_begin(&e->masks, f->row, f->n, true) > 0;
     qr_ahead_tell(&e->ahead, &e->lower.batch.draws);
     e->lower.batch.drawn = e->ahead.drawn;
     mark(e, QR_PART_LOWER);
     copy_blocks(e);
     const struct qr_tensor logits = qr_model_forward(&e->exec, &e->lower.batch);
-    qr_ahead_launch(&e->ahead, &e->exec, logits.data, logits.stride[0]);
+    qr_ahead_fly(&e->ahead, &logits);
+    if (!masked)
+        qr_ahead_launch(&e->ahead, &e->exec);
+    mark(e, QR_PART_MODEL);
+    return !masked;
+}
+
+/* While the forward computes. */
+static void launch_draws(struct qr_engine *e, struct qr_flight *f)
+{
+    fill_masks(e, f->row, f->n, f->dropped);
+    qr_ahead_launch(&e->ahead, &e->exec);
     mark(e, QR_PART_MODEL);
 }
 
@@ -666,8 +711,7 @@ static bool step_ahead(struct qr_engine *e)
     const int64_t now = qr_clock_us();
     struct qr_flight *next = &e->ahead.flight[e->ahead.next], *last = &e->ahead.flight[(e->ahead.next + 1) % QR_MARKS];
     const bool any = plan_step(e, now), landing = last->launched;
-    if (any)
-        launch(e, now);
+    const bool late = any && !launch(e, now);
     if (landing) {
         await(e, last, any);
         qr_adapters_landed(&e->adapters); /* the step launched since does not know which sequences had ended */
@@ -686,6 +730,8 @@ static bool step_ahead(struct qr_engine *e)
         commit_launched(e, next);
     if (landing)
         use_landed(e, last);
+    if (late)
+        launch_draws(e, next);
     return any || landing;
 }
 
@@ -745,6 +791,7 @@ static void cancel_all(struct qr_engine *e)
             continue;
         }
         e->slot[i].req = NULL;
+        qr_guide_release(&e->slot[i].guide);
         if (--r->n_open == 0)
             qr_request_free(r);
     }

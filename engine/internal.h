@@ -163,6 +163,14 @@ void qr_tier_move(struct qr_engine *e);
 void qr_want_rows(struct qr_engine *e);
 void qr_find_rows(struct qr_engine *e, const struct qr_tensor *logits);
 
+/* Counters (count.c): a choice has ended; a token has come; a prompt is in the cache, as its first choice found it; a step is done, which began at `started`;
+ * and what is counted so far can be read by others. Times in us. */
+void qr_count_end(struct qr_engine *e, const struct qr_slot *s, int64_t now);
+void qr_count_token(struct qr_engine *e, struct qr_slot *s, int64_t now);
+void qr_count_prompt(struct qr_engine *e, struct qr_slot *s, const struct qr_seq *seq, int64_t now);
+void qr_count_step(struct qr_engine *e, int32_t n_tokens, int32_t n_decode, int64_t started, int64_t now);
+void qr_publish_stats(struct qr_engine *e);
+
 /* Ranks that the memory of kernels is shared with, this one counted. Of an open model. */
 int32_t qr_engine_sharing(const struct qr_engine *e);
 

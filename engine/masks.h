@@ -1,6 +1,6 @@
 /* masks.h - which ids a step's rows may draw, where a grammar or the end of a thinking decides: a bit for each id.
  *
- * Masks are made from what the choices have said, not from logits, so they are filled while a device computes the forward. All rows of one grammar are filled by
+ * Masks are made from what the choices have said, not from logits, so they are filled while a device computes the forward. Rows of one grammar are filled by
  * one worker, as its memo belongs to one thread at a time; those of different grammars by any. A mask says everything: min_tokens (ignore_eos: no end at all),
  * bad_words and allowed_token_ids are taken out of what the grammar allows, as long as anything is left, and do not count where nothing would be.
  * Inside engine/ only. Memory is allocated at opening.

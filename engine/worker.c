@@ -225,22 +225,6 @@ static struct qr_event *next_event(struct qr_engine *e, const struct qr_slot *s)
     return ev;
 }
 
-static void count_end(struct qr_engine *e, const struct qr_slot *s, int64_t now)
-{
-    struct qr_stats *st = &e->stats;
-    const struct qr_request *r = s->req;
-    const enum qr_finish finish = s->out.finish;
-    uint64_t *const ended = finish == QR_FINISH_ERROR ? &st->n_failed : finish == QR_FINISH_CANCEL ? &st->n_cancelled
-                                                    : finish == QR_FINISH_STOP ? &st->n_done_stop : &st->n_done_length;
-    ++*ended;
-    st->n_inside--;
-    qr_hist_add(&st->e2e, (double)(now - r->arrived_us) * 1e-6);
-    if (r->first_token_us > 0)
-        qr_hist_add(&st->decode_time, (double)(now - r->first_token_us) * 1e-6);
-    if (r->first_token_us > 0 && s->out.n_output > 1)
-        qr_hist_add(&st->tpot, (double)(now - r->first_token_us) * 1e-6 / (s->out.n_output - 1));
-}
-
 /* The choice has finished: its blocks go back, and after its event nothing here touches the request again. */
 static void release_slot(struct qr_engine *e, int32_t index, struct qr_event *ev, int64_t now)
 {
@@ -253,7 +237,7 @@ static void release_slot(struct qr_engine *e, int32_t index, struct qr_event *ev
     r->n_reasoning[s->choice] = s->guide.n_thought;
     qr_guide_release(&s->guide);
     if (--r->n_open == 0) {
-        count_end(e, s, now);
+        qr_count_end(e, s, now);
         const bool computed = r->first_token_us > 0 || s->out.finish == QR_FINISH_LENGTH; /* without a token: embeddings, scores of a prompt */
         qr_adapters_give_back(&e->adapters, r, computed ? (uint64_t)r->n_prompt : 0, r->n_output_all, qr_ahead_flies(&e->ahead));
     }
@@ -399,35 +383,6 @@ static void reap(struct qr_engine *e, int64_t now)
 
 /* ---- one step ---- */
 
-static void count_token(struct qr_engine *e, struct qr_slot *s, int64_t now)
-{
-    struct qr_stats *st = &e->stats;
-    struct qr_request *r = s->req;
-    st->output_tokens++;
-    if (r->first_token_us == 0) {
-        r->first_token_us = now;
-        qr_hist_add(&st->ttft, (double)(now - r->arrived_us) * 1e-6);
-        qr_hist_add(&st->ttft_fine, (double)(now - r->arrived_us) * 1e-6);
-    }
-    if (s->last_token_us != 0) {
-        qr_hist_add(&st->itl, (double)(now - s->last_token_us) * 1e-6);
-        qr_hist_add(&st->itl_fine, (double)(now - s->last_token_us) * 1e-6);
-    }
-    s->last_token_us = now;
-}
-
-/* The prompt is in the cache: what the queue and the prefix cache did for this request (its first choice stands for all). */
-static void count_prompt(struct qr_engine *e, struct qr_slot *s, const struct qr_seq *seq, int64_t now)
-{
-    struct qr_stats *st = &e->stats;
-    struct qr_request *r = s->req;
-    st->prompt_tokens += (uint64_t)seq->n_prompt;
-    st->cached_tokens += (uint64_t)seq->n_cached;
-    r->n_cached = seq->n_cached;
-    qr_hist_add(&st->queue, (double)(seq->admitted_us - r->arrived_us) * 1e-6);
-    qr_hist_add(&st->prefill_time, (double)(now - seq->admitted_us) * 1e-6);
-}
-
 /* To where the sampler may read and write them. */
 static void bring(struct qr_engine *e, struct qr_tensor *rows, float *to)
 {
@@ -470,7 +425,7 @@ static void use_token(struct qr_engine *e, const struct qr_row *row, int64_t now
         end_slot(e, row->index, QR_FINISH_ERROR, now);
         return;
     }
-    count_token(e, s, now);
+    qr_count_token(e, s, now);
     qr_output_push(&s->out, s->req, row->token.id, mc->eos_ids, mc->n_eos, e->limits.ctx_max);
     if (s->req->grammar && mc->n_eos == 0 && s->out.finish == QR_FINISH_NONE && qr_matcher_done(&s->guide.matcher))
         qr_output_end(&s->out, QR_FINISH_STOP);
@@ -486,7 +441,7 @@ static void use_hidden(struct qr_engine *e, const struct qr_row *row, int64_t no
     if (row->pos + 1 < n_prompt)
         return;
     if (row->first)
-        count_prompt(e, &e->slot[row->index], row->seq, now);
+        qr_count_prompt(e, &e->slot[row->index], row->seq, now);
     if (qr_pool_end(r)) {
         end_slot(e, row->index, QR_FINISH_LENGTH, now);
         return;
@@ -502,7 +457,7 @@ static void use_row(struct qr_engine *e, const struct qr_row *row, int64_t now)
     if (row->kind == QR_ROW_PROMPT || row->kind == QR_ROW_HIDDEN)
         return;
     if (row->first)
-        count_prompt(e, &e->slot[row->index], row->seq, now);
+        qr_count_prompt(e, &e->slot[row->index], row->seq, now);
     if (row->kind == QR_ROW_DRAW)
         use_token(e, row, now);
     else
@@ -525,26 +480,6 @@ static void mark(struct qr_engine *e, enum qr_step_part part)
     int64_t now_ns = qr_clock_ns();
     e->stats.part_ns[part] += now_ns - e->marked_ns;
     e->marked_ns = now_ns;
-}
-
-static void count_step(struct qr_engine *e, int32_t n_tokens, int32_t n_decode, int64_t started, int64_t now)
-{
-    struct qr_stats *st = &e->stats;
-    st->n_steps++;
-    st->step_us_total += (uint64_t)(now - started);
-    qr_hist_add(&st->step_fine, (double)(now - started) * 1e-6);
-    qr_hist_add(&st->step_tokens, n_tokens);
-    atomic_store(&e->progress_us, now);
-    qr_pace_note(&e->pace, n_tokens - n_decode, n_decode, (double)(now - started));
-}
-
-static void publish_stats(struct qr_engine *e)
-{
-    qr_sched_stats(e->sched, &e->stats.sched);
-    qr_kv_pool_stats(e->pool, &e->stats.kv);
-    pthread_mutex_lock(&e->stats_lock);
-    e->stats_out = e->stats;
-    pthread_mutex_unlock(&e->stats_lock);
 }
 
 /* Whether a rank is gone: what was computed means nothing, and requests end when the engine looks around next. */
@@ -613,7 +548,7 @@ static bool step_at_once(struct qr_engine *e)
     use_rows(e, qr_clock_us());
     tell(e);
     mark(e, QR_PART_OUTPUT);
-    count_step(e, e->plan.n_tokens, e->plan.n_decode, started, qr_clock_us());
+    qr_count_step(e, e->plan.n_tokens, e->plan.n_decode, started, qr_clock_us());
     return true;
 }
 
@@ -689,7 +624,7 @@ static void use_landed(struct qr_engine *e, const struct qr_flight *f)
         if (!f->dropped[i])
             use_row(e, &f->row[i], now);
     tell(e);
-    count_step(e, f->n_tokens, f->n_decode, f->started_us > e->ahead.landed_us ? f->started_us : e->ahead.landed_us, now);
+    qr_count_step(e, f->n_tokens, f->n_decode, f->started_us > e->ahead.landed_us ? f->started_us : e->ahead.landed_us, now);
     e->ahead.landed_us = now;
     mark(e, QR_PART_OUTPUT);
 }
@@ -772,7 +707,7 @@ static void run(struct qr_engine *e)
             if (!atomic_load(&e->lost) && lose(e))
                 wait_us = 0;
         }
-        publish_stats(e);
+        qr_publish_stats(e);
     }
 }
 
@@ -817,7 +752,7 @@ void *qr_engine_thread(void *arg)
         run(e);
         qr_adapters_end(&e->adapters);
         cancel_all(e);
-        publish_stats(e);
+        qr_publish_stats(e);
     }
     close_all(e);
     return NULL;

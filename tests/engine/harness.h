@@ -153,6 +153,7 @@ struct flight {
     struct answer answer[QR_CHOICES_MAX];
     double *pooled; /* borrowed [n_embd]: where its embedding goes; NULL: it is none */
     int32_t n_cached;
+    struct qr_err err; /* of an answer that ended with one */
     bool done;
 };
 
@@ -274,6 +275,7 @@ static inline void flight_event(struct world *w, struct qr_event *ev)
     }
     if (ev->last) {
         f->n_cached = ev->req->n_cached;
+        f->err = ev->req->err;
         if (f->pooled && ev->finish == QR_FINISH_LENGTH)
             memcpy(f->pooled, ev->req->pooled, (size_t)ev->req->n_pooled * sizeof *f->pooled);
         f->done = true;

@@ -242,3 +242,67 @@ Test(constrained, a_grammar_begins_behind_the_end_of_thinking_that_the_budget_fo
     qr_free(f);
     world_close(&w);
 }
+
+/* A vocabulary without "d": behind "abc" no token goes on. Another request runs beside it. */
+Test(constrained, where_no_token_goes_on_the_request_ends_with_the_matchers_error_and_no_other_is_disturbed)
+{
+    NEED_DATA();
+    enum { V = 512 };
+    static const char letters[] = "abcefghi";
+    static const char *bytes[V];
+    static size_t len[V];
+    static bool special[V];
+    struct world w;
+    struct flight *f = qr_alloc(3, sizeof *f);
+    struct qr_sampling s;
+    struct qr_err err = {0};
+    struct guided g = with(GRAMMAR_CHOICE);
+    open_world(&w);
+    for (int i = 0; i < V; i++)
+        bytes[i] = letters + i % 8, len[i] = i > 2;
+    w.vocab = qr_vocab_of(bytes, len, special, V, qr_engine_model(w.engine)->eos_ids, qr_engine_model(w.engine)->n_eos);
+    struct qr_exprs *x = qr_exprs_new(1 << 20);
+    cr_assert_eq(qr_grammar_new(&w.grammar[GRAMMAR_CHOICE], x, qr_expr_text(x, "abcd"), w.vocab, 0, &err), 0, "%s", err.msg);
+    qr_sampling_init(&s);
+    s.max_tokens = 30;
+    s.n_logprobs = 1;
+    ask(&w, &f[0], &s, prompt, QR_COUNT(prompt), 1);
+    cr_assert_eq(flight_start(&w, &f[1], &s, prompt, QR_COUNT(prompt), 1, &err), 0);
+    cr_assert_eq(flight_start_guided(&w, &f[2], &s, prompt, QR_COUNT(prompt), 2, 0, &g, &err), 0);
+    flight_finish(&w, &f[1]);
+    flight_finish(&w, &f[2]);
+    for (int i = 0; i < 2; i++)
+        cr_assert(f[2].answer[i].finish == QR_FINISH_ERROR && f[2].answer[i].n == 3, "%d tokens, end %d", f[2].answer[i].n, f[2].answer[i].finish);
+    cr_assert(f[2].err.code == QR_E_INVALID && strstr(f[2].err.msg, "no token of the vocabulary"), "%s", f[2].err.msg);
+    cr_assert(answers_equal(&f[0].answer[0], &f[1].answer[0]));
+    qr_free(f);
+    world_close(&w);
+}
+
+/* Of 8 choices each goes its own way, and the same one as when it is the only request. */
+Test(constrained, choices_have_states_of_their_own)
+{
+    NEED_DATA();
+    struct world w;
+    struct flight *f = qr_alloc(2, sizeof *f);
+    struct qr_sampling s;
+    struct guided g;
+    int32_t n_different = 0;
+    open_world(&w);
+    guide_case(&g, 4);
+    g.thinking.budget = 4;
+    qr_sampling_init(&s);
+    s.temperature = 1.3f;
+    s.max_tokens = 40;
+    for (int i = 0; i < 2; i++)
+        ask_guided(&w, &f[i], &s, prompt, QR_COUNT(prompt), QR_CHOICES_MAX, &g);
+    for (int c = 0; c < QR_CHOICES_MAX; c++) {
+        check_text(&w, GRAMMAR_THOUGHT, &f[0].answer[c]);
+        cr_assert(answers_equal(&f[0].answer[c], &f[1].answer[c]));
+        n_different += c > 0 && !answers_equal(&f[0].answer[c], &f[0].answer[0]);
+        cr_assert_leq(f[0].answer[c].n_reasoning, 4 + QR_COUNT(thought_end));
+    }
+    cr_assert_gt(n_different, 0);
+    qr_free(f);
+    world_close(&w);
+}

@@ -67,7 +67,8 @@ static void any_mask(struct scene *t, uint64_t round)
     static const uint32_t share[] = {2, 5, 30, 400, 1u << 20};
     const uint32_t n = share[round % 5];
     for (uint32_t i = 0; n < 1u << 20 && i < n; i++) {
-        const int32_t from = round % 3 == 1 && t->n > QR_STRETCH ? t->n - QR_STRETCH / 2 : 0, id = from + (int32_t)qr_rng_below(&t->rng, (uint32_t)(t->n - from));
+        const int32_t from = round % 3 == 1 && t->n > QR_STRETCH ? t->n - QR_STRETCH / 2 : 0;
+        const int32_t id = from + (int32_t)qr_rng_below(&t->rng, (uint32_t)(t->n - from));
         t->mask[id / 32] |= 1u << (id % 32);
     }
     for (int32_t id = 0; n == 1u << 20 && id < t->n; id++)

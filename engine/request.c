@@ -1,5 +1,6 @@
 #include <string.h>
 
+#include "answers/grammar/matcher.h"
 #include "base/assert.h"
 #include "base/mem.h"
 #include "engine/engine.h"
@@ -142,6 +143,7 @@ void qr_request_free(struct qr_request *r)
 {
     if (!r)
         return;
+    qr_grammar_unref(r->grammar);
     qr_free(r->memory);
     qr_free(r);
 }

@@ -60,8 +60,8 @@ static void int4_errors(double *error, const float *w, const float *importance, 
 
 /* ---- codes of 4 bits ---- */
 
-#define BLOCK (4 * VF_LEN) /* inputs of a register of bytes */
-#define AHEAD (2 * BLOCK)  /* inputs whose words come soon enough */
+#define BLOCK 64      /* inputs at a time: a line of bytes, of which rows are written whole */
+#define AHEAD BLOCK   /* inputs whose words come soon enough */
 
 static int32_t at_most(int64_t n, int32_t most)
 {
@@ -89,21 +89,21 @@ VF_FN vi bytes_of(vi x)
     return VI_AND(VI_OR(x, VI(slli_epi32)(x, 4)), VI(set1_epi32)(0x0f0f0f0f));
 }
 
-/* n_in bytes of a register to a row of code. */
-VF_FN void put_row(uint8_t *code, const vf *row, int32_t n_in)
+/* lane[i] has the bytes of inputs 4 i to 4 i + 3, an output a lane: lane[VF_LEN k + o] gets those that output o has in register k. */
+VF_FN void transpose(vf lane[BLOCK / 4])
 {
-    if (n_in == BLOCK)
-        vf_store((float *)(void *)code, *row);
-    else
-        memcpy(code, row, (size_t)n_in);
+    for (int32_t i = 0; i < BLOCK / 4; i += VF_LEN)
+        vf_transpose(lane + i);
 }
 
-/* lane[i] has the bytes of inputs 4 i to 4 i + 3, an output a lane. */
-VF_FN void put_rows(uint8_t *code, int64_t pitch, vf lane[VF_LEN], int32_t n_out, int32_t n_in)
+/* n_in bytes of the output whose first register that is. */
+VF_FN void put_row(uint8_t *code, const vf *lane, int32_t n_in)
 {
-    vf_transpose(lane);
-    for (int32_t o = 0; o < n_out; o++)
-        put_row(code + o * pitch, &lane[o], n_in);
+    for (int32_t i = 0; i < n_in; i += VI_BYTES, lane += VF_LEN)
+        if (n_in - i >= VI_BYTES)
+            vf_store((float *)(void *)(code + i), *lane);
+        else
+            memcpy(code + i, lane, (size_t)(n_in - i));
 }
 
 /* x[i] has four bytes of each word of input i: to[j] has words j, 4 + j, .. of a quarter each, and of each byte's four inputs a lane. */
@@ -121,7 +121,7 @@ VF_FN void join_inputs(vf to[4], const vi x[4])
 static void across_block(uint8_t *code, int64_t pitch, const uint8_t *words, int64_t words_pitch, int32_t n_words, int32_t n_in, const uint8_t output[8])
 {
     const vi half = VI(set1_epi8)(15);
-    QR_UNINITIALIZED vf lane[2][4][VF_LEN]; /* of even and odd places; [word % 4][input / 4] */
+    QR_UNINITIALIZED vf lane[2][4][BLOCK / 4]; /* of even and odd places; [word % 4][input / 4] */
     for (int32_t i = 0; i < BLOCK; i += 4) {
         vi low[4], high[4];
         vf to[4];
@@ -139,7 +139,7 @@ static void across_block(uint8_t *code, int64_t pitch, const uint8_t *words, int
     }
     for (int32_t odd = 0; odd < 2; odd++)
         for (int32_t j = 0; j < 4; j++) {
-            vf_transpose(lane[odd][j]);
+            transpose(lane[odd][j]);
             for (int32_t l = 0; l < VF_LEN; l++)
                 if (l / 4 * 4 + j < n_words)
                     put_row(code + (8 * (l / 4 * 4 + j) + output[l % 4 * 2 + odd]) * pitch, &lane[odd][j][l], n_in);
@@ -181,7 +181,7 @@ VF_FN vi pick(const uint8_t *words, const struct places *p, int32_t n_out, int32
 {
     vi word = VI_OF_FLOATS(vf_zero());
     for (int32_t k = first; k < first + 8; k++) {
-        const vi code = VI(srl_epi32)(load_words(words + p->at[k], n_out), _mm_cvtsi32_si128(p->bits[k])); /* and others above it */
+        const vi code = VI(srlv_epi32)(load_words(words + p->at[k], n_out), VI(set1_epi32)(p->bits[k])); /* and others above it */
         word = VI_OR(VI(srli_epi32)(word, 4), VI(slli_epi32)(code, 28));
     }
     return word;
@@ -190,13 +190,15 @@ VF_FN vi pick(const uint8_t *words, const struct places *p, int32_t n_out, int32
 /* At most VF_LEN outputs and BLOCK inputs: those of the words, or of places. */
 static void along_block(uint8_t *code, int64_t pitch, const uint8_t *words, int64_t words_pitch, int32_t n_out, int32_t n_in, const struct places *in)
 {
-    QR_UNINITIALIZED vf lane[VF_LEN];
-    for (int32_t r = 0; r < VF_LEN / 2; r++) {
+    QR_UNINITIALIZED vf lane[BLOCK / 4];
+    for (int32_t r = 0; r < BLOCK / 8; r++) {
         const vi x = in ? pick(words, in, n_out, 8 * r) : load_words(words + r * words_pitch, 8 * r < n_in ? n_out : 0);
         lane[2 * r] = VI_AS_FLOATS(bytes_of(VI_AND(x, VI(set1_epi32)(0xffff))));
         lane[2 * r + 1] = VI_AS_FLOATS(bytes_of(VI(srli_epi32)(x, 16)));
     }
-    put_rows(code, pitch, lane, n_out, n_in);
+    transpose(lane);
+    for (int32_t o = 0; o < n_out; o++)
+        put_row(code + o * pitch, &lane[o], n_in);
 }
 
 static void along(uint8_t *code, int64_t pitch, const uint8_t *words, int64_t words_pitch, int64_t n_out, int64_t n_in, const int32_t *in)

@@ -355,6 +355,24 @@ int qr_chat_open(struct qr_chat **out, const char *model, struct qr_err *err)
     return rc;
 }
 
+int qr_chat_open_text(struct qr_chat **out, const char *text, size_t len, const char *where, struct qr_err *err)
+{
+    QR_ASSERT(out != NULL && where != NULL);
+    QR_ASSERT(text != NULL || len == 0);
+    struct qr_chat *c = qr_alloc(1, sizeof *c);
+    *out = NULL;
+    int rc = compile(c, &c->plain, text ? text : "", len, where, err);
+    if (rc) {
+        qr_chat_close(c);
+        return rc;
+    }
+    for (int i = 0; i < N_TOKENS; i++)
+        c->token[i] = qr_strdup("");
+    find_form(c);
+    *out = c;
+    return 0;
+}
+
 void qr_chat_close(struct qr_chat *c)
 {
     if (!c)

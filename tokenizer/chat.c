@@ -245,12 +245,16 @@ static bool shows(const struct qr_rendered *r, const char *what)
 }
 
 /* Clients send a tool call's arguments as JSON text. Most templates want the value and print it as JSON; some print what they get, and
- * the value would come out as Python writes it, or not at all. Trying both shows which. */
+ * the value would come out as Python writes it, or not at all. Trying both shows which; some show calls only where the content is null. */
 static bool wants_text(const struct qr_template *t)
 {
+    static const char *const content[] = {"\"\"", "null"};
     struct qr_rendered r = {0};
-    bool value_works = probe_call(t, &r, "\"\"", PROBE_TEXT, PROBE_DONE) && (shows(&r, "\"probe_key\"") || !shows(&r, "'probe_key'"));
-    bool text_works = !value_works && probe_call(t, &r, "\"\"", PROBE_QUOTED, PROBE_DONE) && shows(&r, PROBE_TEXT);
+    bool value_works = false, text_works = false;
+    for (int i = 0; i < QR_COUNT(content) && !value_works && !text_works; i++) {
+        value_works = probe_call(t, &r, content[i], PROBE_TEXT, PROBE_DONE) && shows(&r, "probe_key") && !shows(&r, "'probe_key'");
+        text_works = !value_works && probe_call(t, &r, content[i], PROBE_QUOTED, PROBE_DONE) && shows(&r, PROBE_TEXT);
+    }
     qr_rendered_release(&r);
     return text_works;
 }

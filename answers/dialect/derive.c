@@ -57,6 +57,14 @@ static const char *marker_end(const char *s)
     return NULL;
 }
 
+/* Whether answers without reasoning begin with the marker, too, and are not closed by `end`: it opens the turn. */
+static bool opens_any_answer(const struct qr_deriving *v, struct qr_slice start, struct qr_slice end)
+{
+    const char *user = v->answer ? strstr(v->answer, QR_PROBE_USER) : NULL, *text = user ? strstr(user, QR_PROBE_TEXT) : NULL;
+    const char *at = text ? memmem(user, (size_t)(text - user), start.s, start.n) : NULL;
+    return at && !memmem(at, (size_t)(text - at), end.s, end.n);
+}
+
 /* Reasoning that the template shows between markers. */
 static bool thinking_shown(struct qr_deriving *v, const char *text)
 {
@@ -70,9 +78,15 @@ static bool thinking_shown(struct qr_deriving *v, const char *text)
         const char *close = marker_end(m);
         if (!close || close > t)
             continue;
-        struct qr_slice label = qr_slice_trim((struct qr_slice){close, (size_t)(t - close)});
+        struct qr_slice start = {m, (size_t)(close - m)}, label = qr_slice_trim((struct qr_slice){close, (size_t)(t - close)});
+        if (label.n && (label.s > close || memchr(label.s, ' ', label.n))) { /* a sentence is the marker, not what belongs to one */
+            start = label;
+            label.n = 0;
+        }
         label.n = label.n ? (size_t)(t - label.s) : 0;
-        return set_thinking(v, (struct qr_slice){m, (size_t)(close - m)}, label, (struct qr_slice){after, (size_t)(stop - after)});
+        if (opens_any_answer(v, start, (struct qr_slice){after, (size_t)(stop - after)}))
+            return false;
+        return set_thinking(v, start, label, (struct qr_slice){after, (size_t)(stop - after)});
     }
     return false;
 }
@@ -153,6 +167,14 @@ static void derive_thinking(struct qr_deriving *v)
 
 /* ---- where the answer begins ---- */
 
+/* Whether a prompt that goes on with s has nothing more for the model to read than reasoning's markers. */
+static bool prompt_ends(const struct qr_dialect *d, const char *s)
+{
+    const char *start = qr_text_of(d->think_start), *end = qr_text_of(d->think_end);
+    s += qr_blanks(s, strlen(s));
+    return !*s || (*start && strncmp(s, start, strlen(start)) == 0) || (*end && strncmp(s, end, strlen(end)) == 0);
+}
+
 static void find_start(struct qr_deriving *v)
 {
     const char *user = strstr(v->answer, QR_PROBE_USER), *text = user ? strstr(user, QR_PROBE_TEXT) : NULL;
@@ -163,12 +185,16 @@ static void find_start(struct qr_deriving *v)
     const char *others[] = {v->prompt, v->two ? v->two : v->one};
     for (int i = 0; i < QR_COUNT(others); i++) {
         const size_t same = others[i] ? qr_same_front(v->answer, others[i]) : 0;
-        start = same >= least && same < start ? same : start;
+        if (same >= least && same < start && (i > 0 || prompt_ends(v->d, v->prompt + same)))
+            start = same;
     }
     const char *think = *qr_text_of(v->d->think_start) ? strstr(v->answer + least, v->d->think_start) : NULL;
     if (think && (size_t)(think - v->answer) < start)
         start = (size_t)(think - v->answer);
     v->start = start;
+    const char *end = *qr_text_of(v->d->think_end) ? strstr(v->answer + least, v->d->think_end) : NULL;
+    if (end && (size_t)(end - v->answer) < start)
+        start = (size_t)(end - v->answer);
     if (start > least && start - least < 200)
         v->d->turn = qr_dialect_keep(v->d, v->answer + least, start - least);
 }
@@ -203,6 +229,7 @@ static const struct { const char *sign, *family; } signs[] = {
     {"<|im_system|>tool_declare<|im_middle|>", "kimi-k2"},
     {"Reasoning Mode:", "smollm3"},
     {"[AVAILABLE_TOOLS]", "mistral-v3"},
+    {"<tool_call></tool_call> XML tags", "hermes"},
 };
 
 /* The row of what the template shows, or NULL. heads: only rows whose messages have heads, which no comparison tells. */
@@ -221,7 +248,7 @@ static void take_calls(struct qr_dialect *d, const struct qr_dialect *row)
 {
     memcpy(d->form, row->form, sizeof d->form);
     d->n_forms = row->n_forms;
-    if (!qr_dialect_has_reasoning(d)) {
+    if (!qr_dialect_has_reasoning(d) && row->shows_tools) {
         d->think_start = row->think_start;
         d->think_label = row->think_label;
         d->think_end = row->think_end;
@@ -283,6 +310,8 @@ static void derive(struct qr_deriving *v)
         take_calls(d, row);
     else if (d->n_forms)
         qr_dialect_add_readings(d);
+    else
+        take_calls(d, qr_family_find("json"));
     const char *marker = d->n_forms ? qr_text_of(d->form[0].section_start)[0] ? d->form[0].section_start : qr_text_of(d->form[0].call_start) : "";
     d->calls_end_thinking = strncmp(marker, "<|", 2) == 0 || strncmp(marker, "<｜", 4) == 0 || strncmp(marker, "[TOOL", 5) == 0;
 }

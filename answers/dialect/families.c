@@ -91,7 +91,7 @@ struct family {
 };
 
 static const struct family families[] = {
-    {{"json", "none", "generic"}, {THINK, FORMS(1, BARE_JSON)}},
+    {{"json", "none", "generic"}, {THINK, .n_forms = 1, .form = {BARE_JSON}, .is_row = true}},
     {{"hermes", "hermes2", "hermes3", "hermes4", "qwen2.5", "qwen2", "qwen", "mimo", "reka", "granite4", "exaone4", "intern"},
      {THINK, FORMS(3, HERMES, QWEN_CODER, CALLING_TOOL)}},
     {{"qwen3", "qwen3-vl", "qwen3-thinking", "qwq", "hunyuan-think"}, {THINK, .think_opened = true, FORMS(3, HERMES, QWEN_CODER, CALLING_TOOL)}},
@@ -221,10 +221,16 @@ const char *qr_dialect_name_at(int32_t i)
     return i < QR_COUNT(families) ? families[i].names[0] : NULL;
 }
 
-/* How much of two texts is the same, up to the first white space of either. */
+/* Bytes of the marker that a text begins with: <...> or [...], or a word. */
+static size_t marker_len(const char *s)
+{
+    const size_t n = strcspn(s, *s == '[' ? "]" : *s == '<' ? ">" : " \n[{");
+    return s[n] == '>' || s[n] == ']' ? n + 1 : n;
+}
+
 static bool same_marker(const char *a, const char *b)
 {
-    const size_t n = strcspn(a, " \n[{"), m = strcspn(b, " \n[{");
+    const size_t n = marker_len(a), m = marker_len(b);
     return n > 3 && n == m && memcmp(a, b, n) == 0;
 }
 
@@ -245,7 +251,11 @@ static bool has_form(const struct qr_dialect *d, const struct qr_call_form *f)
 void qr_dialect_add_readings(struct qr_dialect *d)
 {
     QR_ASSERT(d != NULL && !d->is_row);
+    const struct qr_dialect *bare = qr_family_find("llama-3.x");
     const char *mine = d->n_forms ? first_text(&d->form[0]) : "";
+    for (int32_t k = 0; !*mine && k < bare->n_forms && d->n_forms < QR_CALL_FORMS_MAX; k++)
+        if (k > 0 || d->form[0].layout != QR_CALL_JSON)
+            d->form[d->n_forms++] = bare->form[k];
     for (int i = 0; i < QR_COUNT(families); i++)
         for (int32_t k = 0; k < families[i].d.n_forms && d->n_forms < QR_CALL_FORMS_MAX; k++) {
             const struct qr_call_form *f = &families[i].d.form[k];

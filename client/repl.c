@@ -194,6 +194,7 @@ enum qr_approval qr_repl_approve(void *repl, struct qr_tool *tool)
     bool always = false;
     QR_ASSERT(r != NULL);
     QR_ASSERT(tool != NULL);
+    tcflush(0, TCIFLUSH); /* what was typed before the question is no answer to it */
     do
         end = qr_editor_read(r->editor, "run it? [y]es, [n]o, [a]lways: ", &line);
     while (end == QR_EDIT_CLEARED || (end == QR_EDIT_LINE && !read_word(&line, &word, &always)));

@@ -15,7 +15,7 @@
 #include "tokenizer/tokenizer.h"
 
 #define LINE_BYTES_MAX ((size_t)64 << 20)
-#define TOKEN_BYTES_MAX 256 /* of tokens that stand for a text which the tokenizer writes otherwise */
+#define TOKEN_BYTES_MAX 32 /* of tokens that stand for a text which the tokenizer writes otherwise */
 
 static const struct qr_json_limits limits = {.bytes_max = LINE_BYTES_MAX, .values_max = 8 << 20, .depth_max = QR_JSON_DEPTH_MAX, .nul_ok = true};
 

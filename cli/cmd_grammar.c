@@ -262,7 +262,7 @@ static void put_masks(struct qr_buf *out, const struct reading *r)
 static int read_text(struct checker *c, struct reading *r, struct qr_grammar *g, enum qr_constraint_kind kind, const char *text, size_t len,
                      struct qr_err *err)
 {
-    const bool names_tokens = kind == QR_CONSTRAINT_LARK || kind == QR_CONSTRAINT_TAGS;
+    const bool names_tokens = kind == QR_CONSTRAINT_GBNF || kind == QR_CONSTRAINT_LARK || kind == QR_CONSTRAINT_TAGS;
     struct qr_ids ids = {0};
     int rc = c->o->masks ? tokenize(c, &ids, text, len, 0, err) : 0;
     if (rc == 0 && c->o->masks)

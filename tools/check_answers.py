@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """Grammars of JSON schemas beside other programs: how fast masks are, and whether what they let through is valid.
 
-    python3 -m venv /tmp/answers && /tmp/answers/bin/pip install jsonschema[format-nongpl] llguidance xgrammar tokenizers
+    python3 -m venv /tmp/answers && /tmp/answers/bin/pip install jsonschema[format-nongpl] llguidance tokenizers numpy pydantic apache-tvm-ffi
+    /tmp/answers/bin/pip install --no-deps xgrammar                 with what it needs it is gigabytes
     /tmp/answers/bin/python tools/check_answers.py bench            masks and compilation beside llguidance and xgrammar
+    /tmp/answers/bin/python tools/check_answers.py instances        the schemas' own instances, valid and not
     /tmp/answers/bin/python tools/check_answers.py walks            texts drawn at random from masks, judged by jsonschema
 
 Optional: nothing builds or tests with it. Schemas and instances are those of QUIRE_DATA (answers/, json-schema/), tokenizers those of QUIRE_DATA/tokenizers.
@@ -10,11 +12,13 @@ Optional: nothing builds or tests with it. Schemas and instances are those of QU
 bench: each engine reads the first valid instance of --schemas real schemas token by token, compact, in one thread, and a mask is made before each token and behind the last.
 Each runs in a process of its own, which is ended where one schema takes longer than --limit; --budget bounds an engine with one vocabulary.
 Times are of the wall clock; compiling ends before the first mask, but quire's has made it.
+instances: in three forms of json.dumps. A valid one must be accepted where its members are in the schema's order, an invalid one never. Ends with status 1 where one is accepted.
 walks: `quire grammar` draws the texts (cli/grammar_walk.h); numbers are compared as decimals, exactly. Ends with status 1 where a text is not valid.
 """
 import argparse
 import collections
 import decimal
+import importlib.util
 import json
 import multiprocessing
 import os
@@ -24,6 +28,7 @@ import subprocess
 import sys
 import threading
 import time
+import unittest.mock
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), ".."))
 DATA = os.environ.get("QUIRE_DATA") or os.path.join(ROOT, "..", "shared", "data")
@@ -121,6 +126,11 @@ def llguidance(vocabulary, _):
 
 
 def xgrammar(vocabulary, _):
+    import numpy
+    import tvm_ffi  # noqa: F401  pylint: disable=unused-import  (asks for torch, and takes no stand-in)
+    for name in ("torch", "transformers"):  # imported for what is not used here
+        if importlib.util.find_spec(name) is None:
+            sys.modules[name] = unittest.mock.MagicMock()
     import xgrammar as xgr
     from tokenizers import Tokenizer
     tokenizer = Tokenizer.from_file(tokenizer_file(vocabulary))
@@ -129,7 +139,7 @@ def xgrammar(vocabulary, _):
     end = next(i for i in (tokenizer.token_to_id(t) for t in ("<|eot_id|>", "<|im_end|>", "<|endoftext|>", "</s>")) if i is not None)
     info = xgr.TokenizerInfo([w for w, _ in words], pieces, vocab_size=len(words), stop_token_ids=[end])
     compiler = xgr.GrammarCompiler(info, max_threads=1, cache_enabled=False)
-    mask = xgr.allocate_token_bitmask(1, len(words))
+    mask = numpy.zeros((1, (len(words) + 31) // 32), numpy.int32)
 
     def read(schema, text):
         began = time.perf_counter_ns()
@@ -220,6 +230,56 @@ def bench(args):
                 if args.verbose and ("error" in r or not r["taken"]):
                     print(f"  {r.get('error', 'refused: ' + text[:200])}  {json.dumps(schema)[:200]}")
     return 0
+
+
+# ---- instances ----
+
+FORMS = {"compact": {"separators": (",", ":"), "ensure_ascii": False}, "usual": {}, "indented": {"indent": 2, "ensure_ascii": False}}
+
+
+def in_order(schema, value):
+    """Whether members come as `properties` has them, where the schema says it plainly; others are taken to be in order."""
+    if isinstance(schema, dict) and isinstance(value, dict):
+        known = list(schema.get("properties", ()))
+        places = [known.index(k) if k in known else len(known) for k in value]
+        return places == sorted(places) and all(in_order(schema["properties"].get(k), v) for k, v in value.items() if k in known)
+    if isinstance(schema, dict) and isinstance(value, list):
+        return all(in_order(schema.get("items"), v) for v in value)
+    return True
+
+
+def instances(args):
+    """Shares of real schemas that compile and of instances that are judged as they should be; the official suite's groups likewise."""
+    q, bad = Quire(args.quire, args.vocabularies.split(",")[-1]), 0
+    for name in ("answers/schemas.jsonl", "json-schema/real_schemas.jsonl", "json-schema/test_suite_2020-12.jsonl"):
+        groups, seen, why = jsonl(name), collections.Counter(), collections.Counter()
+        for g in groups:
+            q.write({"schema": g["schema"]})
+            compiled = q.read()
+            seen["compiled"] += compiled["ok"]
+            if not compiled["ok"]:
+                why[re.sub(r"[0-9]+|'[^']*'", "_", compiled["error"])[:90]] += 1
+                if args.verbose:
+                    print(f"  refused: {compiled['error'][:160]} at {compiled.get('path')}: {json.dumps(g['schema'])[:120]}")
+                continue
+            for t in g["tests"]:
+                ordered = t.get("in_order", in_order(g["schema"], t["data"]))
+                for form, how in FORMS.items():
+                    text = json.dumps(t["data"], **how)
+                    q.write({"schema": g["schema"], "text": text})
+                    r = q.read()
+                    kind = ("valid" if ordered else "valid in another order") if t["valid"] else "invalid"
+                    seen[kind] += 1
+                    seen[f"{kind} accepted"] += r["accepted"]
+                    if r["accepted"] != t["valid"] and kind != "valid in another order":
+                        print(f"  {kind}, {'accepted' if r['accepted'] else 'refused at ' + str(r['at'])}, {form}: {text[:300]}  {json.dumps(g['schema'])[:600]}")
+        bad += seen["invalid accepted"]
+        shares = [f"{seen[k + ' accepted']} of {seen[k]} {k}" for k in ("valid", "valid in another order", "invalid")]
+        print(f"{name}: {seen['compiled']} of {len(groups)} schemas compile; texts accepted: {', '.join(shares)}")
+        for reason, n in why.most_common(args.shown):
+            print(f"  {n} refused: {reason}")
+    q.close()
+    return 1 if bad else 0
 
 
 # ---- walks ----
@@ -338,7 +398,7 @@ def walks(args):
 
 def main():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    p.add_argument("what", choices=("bench", "walks"))
+    p.add_argument("what", choices=("bench", "instances", "walks"))
     p.add_argument("--quire", default=os.path.join(ROOT, "build", "quire"))
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--vocabularies", default="llama-3.2,llama-2")
@@ -356,7 +416,7 @@ def main():
     sys.setrecursionlimit(100000)
     threading.stack_size(512 << 20)
     ended = []
-    t = threading.Thread(target=lambda: ended.append((bench if args.what == "bench" else walks)(args)))
+    t = threading.Thread(target=lambda: ended.append({"bench": bench, "instances": instances, "walks": walks}[args.what](args)))
     t.start()
     t.join()
     return ended[0] if ended else 1

@@ -457,14 +457,9 @@ def langchain_streamed_tools(w):
 @check
 def langchain_agent(w):
     from langchain.agents import create_agent
-    seen = []
-
-    def add(a: Literal[1, 2, 3], b: Literal[1, 2, 3]) -> str:
-        """The sum."""
-        seen.append((a, b))
-        return str(a + b)
-    r = create_agent(langchain_model(w), [add], response_format=Animal).invoke({"messages": SAYS}, {"recursion_limit": 12})
-    is_animal(r["structured_response"])
+    from langchain.agents.structured_output import ProviderStrategy, ToolStrategy
+    for strategy in (ToolStrategy, ProviderStrategy):
+        is_animal(create_agent(langchain_model(w), [], response_format=strategy(Animal)).invoke({"messages": SAYS}, {"recursion_limit": 12})["structured_response"])
 
 
 def litellm_ask(w, **more):

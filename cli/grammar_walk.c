@@ -8,8 +8,9 @@
 
 #define END_BYTES_MAX 16384 /* of a shortest end */
 
-/* Of eight draws, one is the next byte of the shortest end, and so finishes what is open; two are any byte that is a token; five are any
- * token. Tokens alone would hardly ever leave a string, in which a hundred thousand of them may follow and one ends it. */
+/* Of eight draws, in every second walk one is the next byte of the shortest end, and so finishes what is open; two more are any byte that is
+ * a token; the others are any token. Tokens alone would hardly ever leave a string, in which a hundred thousand of them may follow and one
+ * ends it; and walks that hurry to an end are short. */
 enum { DRAWS = 8, DRAWS_OF_END = 1, DRAWS_OF_BYTES = 3 };
 
 void qr_walk_init(struct qr_walk *w, const struct qr_vocab *vocab, uint32_t *mask)
@@ -81,7 +82,8 @@ static int32_t byte_of_end(const struct qr_walk *w, struct qr_matcher *m)
 static int32_t draw(const struct qr_walk *w, struct qr_matcher *m, struct qr_rng *rng)
 {
     const uint32_t kind = qr_rng_below(rng, DRAWS);
-    const int32_t id = kind < DRAWS_OF_END ? byte_of_end(w, m) : kind < DRAWS_OF_BYTES ? any_byte(w, rng) : -1;
+    const bool hurries = rng->seed % 2 == 0;
+    const int32_t id = kind < DRAWS_OF_END && hurries ? byte_of_end(w, m) : kind < DRAWS_OF_BYTES ? any_byte(w, rng) : -1;
     return id >= 0 ? id : any_token(w, rng);
 }
 
@@ -95,12 +97,12 @@ static int walk_tokens(struct qr_walk *w, struct qr_buf *out, struct qr_matcher 
         const int32_t id = draw(w, m, rng);
         if (id < 0)
             return qr_err_set(err, QR_E_INTERNAL, "the mask behind %zu bytes is empty: %.200s", out->len, out->data ? out->data : "");
-        *ended = qr_vocab_is_end(w->vocab, id);
         if (!qr_matcher_token(m, id))
             return qr_err_set(err, QR_E_INTERNAL, "token %d is in the mask behind %zu bytes and was refused: %.200s", id, out->len, out->data ? out->data : "");
+        *ended = qr_vocab_is_end(w->vocab, id);
         size_t len;
         const char *bytes = qr_vocab_token(w->vocab, id, &len);
-        qr_buf_put(out, bytes, len);
+        qr_buf_put(out, bytes, *ended ? 0 : len);
     }
     return 0;
 }
@@ -117,11 +119,11 @@ static int finish(struct qr_buf *out, struct qr_matcher *m, struct qr_err *err)
     return 0;
 }
 
-int qr_walk_text(struct qr_walk *w, struct qr_buf *out, struct qr_grammar *g, uint64_t seed, uint64_t number, struct qr_err *err)
+int qr_walk_text(struct qr_walk *w, struct qr_buf *out, struct qr_grammar *g, uint64_t seed, struct qr_err *err)
 {
     QR_ASSERT(w);
     QR_ASSERT(g);
-    struct qr_rng rng = {.seed = seed, .pos = number << 32};
+    struct qr_rng rng = {.seed = seed};
     struct qr_buf text = {0};
     struct qr_matcher m;
     bool ended = false;
@@ -133,11 +135,11 @@ int qr_walk_text(struct qr_walk *w, struct qr_buf *out, struct qr_grammar *g, ui
     if (rc == 0 && !ended)
         rc = finish(&text, &m, err);
     if (rc == 0 && !qr_utf8_is_valid(text.data ? text.data : "", text.len))
-        rc = qr_err_set(err, QR_E_INTERNAL, "a text of %zu bytes is no UTF-8", text.len);
+        rc = qr_err_set(err, QR_E_INTERNAL, "a text of %zu bytes is no UTF-8: %.300s", text.len, text.data);
     if (rc == 0)
         qr_buf_put(out, text.data ? text.data : "", text.len);
     else
-        qr_err_prefix(err, "walk %llu of seed %llu", (unsigned long long)number, (unsigned long long)seed);
+        qr_err_prefix(err, "walk %llu: ", (unsigned long long)seed);
     qr_matcher_release(&m);
     qr_buf_release(&text);
     return rc;

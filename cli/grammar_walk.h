@@ -1,6 +1,6 @@
 /* grammar_walk.h - texts of a grammar at random, for checks by other programs: tokens that the masks allow, then the shortest end.
  *
- * A text depends on the grammar, the vocabulary, the seed and its number alone. One thread.
+ * A text depends on the grammar, the vocabulary, the seed alone. One thread.
  */
 #ifndef QR_CLI_GRAMMAR_WALK_H
 #define QR_CLI_GRAMMAR_WALK_H
@@ -19,8 +19,8 @@ struct qr_walk {
 /* vocab and mask are borrowed. */
 void qr_walk_init(struct qr_walk *w, const struct qr_vocab *vocab, uint32_t *mask);
 
-/* Text `number` of a seed, appended to out. Errors: those of qr_matcher_mask; QR_E_TOO_LARGE where the shortest end is too long for a
+/* The text of a seed, appended to out. Errors: those of qr_matcher_mask; QR_E_TOO_LARGE where the shortest end is too long for a
  * walk; QR_E_INTERNAL where the matcher breaks a promise (an empty mask, a token of the mask that is refused, an end that is none). */
-int qr_walk_text(struct qr_walk *w, struct qr_buf *out, struct qr_grammar *g, uint64_t seed, uint64_t number, struct qr_err *err);
+int qr_walk_text(struct qr_walk *w, struct qr_buf *out, struct qr_grammar *g, uint64_t seed, struct qr_err *err);
 
 #endif

@@ -87,11 +87,21 @@ static int32_t draw(const struct qr_walk *w, struct qr_matcher *m, struct qr_rng
     return id >= 0 ? id : any_token(w, rng);
 }
 
+/* A token at random that the mask leaves out must be refused. */
+static int try_left_out(const struct qr_walk *w, const struct qr_buf *text, struct qr_matcher *m, struct qr_rng *rng, struct qr_err *err)
+{
+    const int32_t id = (int32_t)qr_rng_below(rng, (uint32_t)qr_vocab_size(w->vocab));
+    if (!allowed(w, id) && qr_matcher_token(m, id))
+        return qr_err_set(err, QR_E_INTERNAL, "the mask behind %zu bytes leaves out token %d, which was taken: %.200s", text->len, id, text->data ? text->data : "");
+    return 0;
+}
+
 /* Up to n tokens; *ended: an end token was one of them. */
 static int walk_tokens(struct qr_walk *w, struct qr_buf *out, struct qr_matcher *m, int32_t n, struct qr_rng *rng, bool *ended, struct qr_err *err)
 {
     for (int32_t i = 0; i < n && !*ended; i++) {
-        const int rc = qr_matcher_mask(m, w->mask, err);
+        int rc = qr_matcher_mask(m, w->mask, err);
+        rc = rc ? rc : try_left_out(w, out, m, rng, err);
         if (rc != 0)
             return rc;
         const int32_t id = draw(w, m, rng);

@@ -12,8 +12,10 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "cli/cli.h"
+#include "cli/grammar_walk.h"
 #include "tokenizer/tokenizer.h"
 
+#define WALKS_MAX 1000
 #define LINE_BYTES_MAX ((size_t)64 << 20)
 #define TOKEN_BYTES_MAX 32 /* of tokens that stand for a text which the tokenizer writes otherwise */
 
@@ -239,9 +241,15 @@ static double quantile(const double *sorted, int32_t n, double q)
     return sorted[rank < 1 ? 0 : rank > n ? n - 1 : rank - 1];
 }
 
-static void put_masks(struct qr_buf *out, const struct reading *r)
+static void put_masks(struct qr_buf *out, const struct reading *r, bool each)
 {
     double sum = 0;
+    if (each) {
+        qr_buf_put_str(out, ", \"each_us\": [");
+        for (int32_t i = 0; i < r->n_masks; i++)
+            qr_buf_printf(out, i > 0 ? ", %.2f" : "%.2f", r->mask_us[i]);
+        qr_buf_put_byte(out, ']');
+    }
     if (r->n_masks == 0) {
         qr_buf_put_str(out, ", \"mask_us\": null");
     } else {
@@ -286,8 +294,32 @@ static int read_text(struct checker *c, struct reading *r, struct qr_grammar *g,
     return rc;
 }
 
-static int answer(struct checker *c, const struct qr_constraint *constraint, const struct qr_json *text, struct qr_err *err)
+/* Walks `walk`, `walk` + 1, ... of a line. */
+static int put_walks(struct checker *c, struct qr_grammar *g, const struct qr_json *line, struct qr_err *err)
 {
+    int64_t first = 0, n = 1;
+    if (!qr_json_i64(qr_json_find(line, "walk"), &first) || (qr_json_find(line, "n") && !qr_json_i64(qr_json_find(line, "n"), &n)) || first < 0 ||
+        first > INT32_MAX || n < 1 || n > WALKS_MAX)
+        return qr_err_set(err, QR_E_INVALID, "expected 'walk' from 0 to 2147483647 and 'n' from 1 to %d", WALKS_MAX);
+    struct qr_walk walk;
+    struct qr_buf text = {0};
+    int rc = 0;
+    qr_walk_init(&walk, c->vocab, c->mask);
+    qr_buf_put_str(&c->out, ", \"texts\": [");
+    for (int64_t i = 0; i < n && rc == 0; i++) {
+        qr_buf_clear(&text);
+        rc = qr_walk_text(&walk, &text, g, (uint64_t)(first + i), err);
+        qr_buf_put_comma(&c->out);
+        qr_json_put_str(&c->out, text.data ? text.data : "", text.len);
+    }
+    qr_buf_put_byte(&c->out, ']');
+    qr_buf_release(&text);
+    return rc;
+}
+
+static int answer(struct checker *c, const struct qr_constraint *constraint, const struct qr_json *line, struct qr_err *err)
+{
+    const struct qr_json *text = qr_json_find(line, "text");
     struct qr_grammar *g = NULL;
     struct reading r = {0};
     const int64_t began = qr_clock_ns();
@@ -304,7 +336,9 @@ static int answer(struct checker *c, const struct qr_constraint *constraint, con
         if (c->o->masks)
             qr_buf_printf(&c->out, ", \"compile_us\": %.2f", compile_us);
         if (c->o->masks && s)
-            put_masks(&c->out, &r);
+            put_masks(&c->out, &r, qr_json_find(line, "each") != NULL);
+        if (qr_json_find(line, "walk"))
+            rc = put_walks(c, g, line, err);
         qr_buf_put_byte(&c->out, '}');
     }
     qr_free(r.mask_us);
@@ -352,9 +386,11 @@ static void check_line(struct checker *c, const char *line, size_t len)
                                   : qr_json_parse_line(&v, line, len, &limits, &err);
     const bool is_json = rc == 0;
     rc = rc ? rc : find_language(&constraint, &own, v, &err);
-    rc = rc ? rc : answer(c, &constraint, qr_json_find(v, "text"), &err);
-    if (rc != 0)
+    rc = rc ? rc : answer(c, &constraint, v, &err);
+    if (rc != 0) {
+        qr_buf_clear(&c->out);
         put_error(&c->out, &err, is_json);
+    }
     qr_json_free(v);
     qr_buf_release(&own);
 }
@@ -429,6 +465,7 @@ const struct qr_command qr_cmd_grammar = {
             "\"text\", and writes one line for each, at once: {\"ok\": true, \"accepted\": true|false, \"at\": N}, or\n"
             "{\"ok\": false, \"error\": message, \"path\": \"$...\"} where the grammar is refused. accepted: the whole text is complete.\n"
             "at: the byte that was refused, or the length where the text is only cut. --masks adds compile_us, mask_us {mean, p50,\n"
-            "p99, max} and tokens_ok: every token of the text was in its mask. The exit status is 0 whatever is refused.",
+            "p99, max} and tokens_ok: every token of the text was in its mask; \"each\": true in the line adds every mask's time.\n"
+            "\"walk\": N and \"n\": M in a line add M texts drawn from masks at random, of seeds N, N + 1 and so on. The exit status is 0 whatever is refused.",
     .args = "model", .table = table, .n_options = QR_COUNT(table), .options_bytes = sizeof(struct grammar_options), .run = run,
 };

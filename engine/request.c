@@ -1,3 +1,4 @@
+/* request.c - a request is made and freed (engine.h): one block holds it, its ids, stops and biases. Any thread. */
 #include <string.h>
 
 #include "answers/grammar/matcher.h"

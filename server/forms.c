@@ -4,6 +4,7 @@
 #include "server/forms.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,9 +17,10 @@ struct qr_forms {
     struct qr_forms_config config;
     struct qr_dialect *dialect;     /* owned; NULL: there is no template */
     struct qr_thinking thinking;
-    pthread_mutex_t lock;           /* guards the making of the next two */
+    pthread_mutex_t lock;           /* held while the next two are made */
     struct qr_vocab *vocab;         /* owned; NULL before the first grammar */
     struct qr_grammar_store *store; /* owned; as the vocabulary */
+    atomic_bool made;               /* they are there, and stay */
 };
 
 /* ---- life ---- */
@@ -107,10 +109,7 @@ int64_t qr_forms_bytes(struct qr_forms *f)
 {
     QR_ASSERT(f != NULL);
     QR_ASSERT(f->config.bytes_max > 0);
-    pthread_mutex_lock(&f->lock);
-    const size_t n = f->vocab ? qr_vocab_bytes(f->vocab) + qr_grammar_store_bytes(f->store) : 0;
-    pthread_mutex_unlock(&f->lock);
-    return (int64_t)n;
+    return atomic_load(&f->made) ? (int64_t)(qr_vocab_bytes(f->vocab) + qr_grammar_store_bytes(f->store)) : 0;
 }
 
 /* ---- what all grammars need ---- */
@@ -130,12 +129,15 @@ static void make_vocab(void *arg)
 static bool need_vocab(struct qr_forms *f)
 {
     struct qr_account account;
+    if (atomic_load(&f->made))
+        return true;
     qr_account_init(&account, NULL);
     pthread_mutex_lock(&f->lock);
-    const bool ok = f->vocab || qr_account_run(&account, make_vocab, f);
+    if (!atomic_load(&f->made))
+        atomic_store(&f->made, qr_account_run(&account, make_vocab, f));
     pthread_mutex_unlock(&f->lock);
     qr_account_close(&account);
-    return ok;
+    return atomic_load(&f->made);
 }
 
 /* ---- one grammar ---- */

@@ -40,8 +40,6 @@ struct qr_server_config {
     bool ignore_signals;                    /* not an option: for tests that stop the server themselves */
 };
 
-#define QR_GRAMMARS_BYTES "256MiB"
-
 /* Rows of an option table for a struct T with a member `s` (struct qr_server_config). */
 #define QR_SERVER_ROWS(T, s)                                                                                          \
     QR_OPTION(T, s.host, STR, "host", .brief = true, .builtin = "127.0.0.1", .arg = "HOST", .group = "Server",        \
@@ -102,7 +100,7 @@ struct qr_server_config {
               .help = "Memory that all requests may hold together: bodies (half of it at most), what they are "       \
                       "read to, and answers. Past it requests get 503, embeddings 429. Less where the model "         \
                       "leaves less: half of what is free then."),                                                     \
-    QR_OPTION(T, s.grammars_bytes, BYTES, "grammar-cache", .builtin = QR_GRAMMARS_BYTES, .min = 1048576, .max = 0x1p36, \
+    QR_OPTION(T, s.grammars_bytes, BYTES, "grammar-cache", .builtin = "256MiB", .min = 1048576, .max = 0x1p36,        \
               .arg = "BYTES", .group = "Server limits",                                                               \
               .help = "Memory for compiled grammars (schemas, tools) and the vocabulary's tree that they need. "      \
                       "Those in use stay; a request that finds no room gets 429."),                                   \

@@ -41,7 +41,7 @@ bool qr_matcher_bytes(struct qr_matcher *m, const char *bytes, size_t len, size_
 bool qr_matcher_token(struct qr_matcher *m, int32_t id); /* an end token: whether the text may end here */
 
 bool qr_matcher_accepts(const struct qr_matcher *m); /* the text may end here */
-bool qr_matcher_done(const struct qr_matcher *m);    /* and only end here */
+bool qr_matcher_done(const struct qr_matcher *m);    /* nothing is left of the grammar: the text can only end */
 
 /* Bit i of mask (QR_MASK_WORDS words) says whether token i may come next. Where the text may end, end tokens may. Errors: QR_E_TOO_LARGE
  * where what the grammar needs here is past the memo or the bound of work. */

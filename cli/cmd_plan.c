@@ -306,7 +306,7 @@ static const struct qr_option table[] = {
     QR_CLI_MODEL_ROWS(struct plan_options, m), QR_CLI_ENGINE_ROWS(struct plan_options, e), QR_CLI_LORA_ROWS(struct plan_options, l),
     {.name = "max-bodies-size", .type = QR_OPT_BYTES, .offset = offsetof(struct plan_options, requests_bytes), .builtin = "256MiB",
      .min = (double)QR_CLI_REQUESTS_MIN, .max = 64.0 * (1 << 30), .arg = "BYTES", .group = "Limits", .help = "As quire serve has it."},
-    {.name = "grammar-cache", .type = QR_OPT_BYTES, .offset = offsetof(struct plan_options, grammars_bytes), .builtin = "256MiB",
+    {.name = "grammar-cache", .type = QR_OPT_BYTES, .offset = offsetof(struct plan_options, grammars_bytes), .builtin = "512MiB",
      .min = (double)QR_CLI_REQUESTS_MIN, .max = 64.0 * (1 << 30), .arg = "BYTES", .group = "Limits", .help = "As quire serve has it."},
     {.name = "json", .brief = true, .type = QR_OPT_FLAG, .offset = offsetof(struct plan_options, json), .builtin = "false", .group = "Output",
      .help = "One JSON object."}};

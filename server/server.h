@@ -100,7 +100,7 @@ struct qr_server_config {
               .help = "Memory that all requests may hold together: bodies (half of it at most), what they are "       \
                       "read to, and answers. Past it requests get 503, embeddings 429. Less where the model "         \
                       "leaves less: half of what is free then."),                                                     \
-    QR_OPTION(T, s.grammars_bytes, BYTES, "grammar-cache", .builtin = "256MiB", .min = 1048576, .max = 0x1p36,        \
+    QR_OPTION(T, s.grammars_bytes, BYTES, "grammar-cache", .builtin = "512MiB", .min = 1048576, .max = 0x1p36,        \
               .arg = "BYTES", .group = "Server limits",                                                               \
               .help = "Memory for compiled grammars (schemas, tools) and the vocabulary's tree that they need. "      \
                       "Those in use stay; a request that finds no room gets 429."),                                   \

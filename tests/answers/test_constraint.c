@@ -134,22 +134,6 @@ Test(tags, formats_are_put_together)
     cr_assert(takes(QR_CONSTRAINT_TAGS, FORMAT("{\"type\": \"grammar\", \"grammar\": \"root ::= \\\"g\\\"\"}"), "g"));
 }
 
-Test(tags, a_marker_may_be_a_special_token_or_its_text)
-{
-    struct words w;
-    struct qr_err err;
-    char token[40];
-    words_make(&w, NULL);
-    struct qr_grammar *g = compile_with(&w, QR_CONSTRAINT_TAGS, FORMAT(TAG("a<special>", NUMBER, "")), &err);
-    cr_assert_not_null(g, "%s", err.msg);
-    cr_assert(words_match(g, "a<special>7", 11));
-    const int32_t id = qr_vocab_special(w.vocab, "<special>", 9);
-    const int n = snprintf(token, sizeof token, "a\xff%d;7", id);
-    cr_assert(words_match(g, token, (size_t)n));
-    qr_grammar_unref(g);
-    words_free(&w);
-}
-
 Test(tags, what_is_wrong_is_told_with_its_path)
 {
     cr_assert_str_eq(refused_at(QR_CONSTRAINT_TAGS, "{}"), "$.format");

@@ -221,6 +221,15 @@ def test_tools_beside_a_schema_are_a_call_or_the_content():
         assert ask(s, seed=SAY + 2, tools=[WEATHER], **schema).status == 500, "neither a call nor content in the schema"
 
 
+def test_markers_of_structural_tags_may_be_special_tokens():
+    tag = {"type": "triggered_tags", "triggers": ["<tool_call>"], "tags": [
+        {"type": "tag", "begin": "<tool_call>", "content": {"type": "regex", "pattern": "[0-9]+"}, "end": "</tool_call>"}]}
+    demand = {"response_format": {"type": "structural_tag", "format": tag}}
+    with Server("--mock-rate", "0", *scripts("It is <tool_call>42</tool_call>.", "It is <tool_call>x</tool_call>.")) as s:
+        assert text_of(s, COMPLETIONS, seed=SAY, skip_special_tokens=False, **demand) == "It is <tool_call>42</tool_call>."
+        assert ask(s, COMPLETIONS, seed=SAY + 1, **demand).status == 500
+
+
 def test_reasoning_is_told_apart():
     said = "<think>\nLet me see.\n</think>\n\nIt is 4."
     with Server("--mock-rate", "0", *HERMES, *scripts(said, said[8:], "<think>\nhm\n</think>\n\n" + PARIS, '<think>\nhm\n</think>\n\n{"a": 1}', "<|im_start|>It <|im_end|>is.")) as s:

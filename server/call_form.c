@@ -7,8 +7,8 @@
 static void make_parsers(struct qr_call *call, const struct qr_dialect *d)
 {
     const struct qr_params *p = &call->params;
-    const struct qr_answer_options options = {.tools = p->tools.callable, .starts_inside = call->thinking.begun, .parse_reasoning = p->thinking.separate,
-                                              .single = !p->tools.parallel};
+    const struct qr_answer_options options = {.tools = p->tools.callable, .calls_are_text = !p->tools.callable, .starts_inside = call->thinking.begun,
+                                              .parse_reasoning = p->thinking.separate, .single = !p->tools.parallel};
     call->parses = true;
     for (int32_t i = 0; i < call->n_choices; i++)
         call->choice[i].parser = qr_answer_parser_new(d, &options);

@@ -16,6 +16,7 @@
 struct qr_forms {
     struct qr_forms_config config;
     struct qr_dialect *dialect;     /* owned; NULL: there is no template */
+    bool shows_tools;
     struct qr_thinking thinking;
     pthread_mutex_t lock;           /* held while the next two are made */
     struct qr_vocab *vocab;         /* owned; NULL before the first grammar */
@@ -30,14 +31,13 @@ int qr_forms_check_name(const char *tool_format, struct qr_err *err)
     QR_ASSERT(err != NULL);
     struct qr_dialect *d = tool_format ? qr_dialect_named(tool_format) : NULL;
     const bool ok = d || !tool_format;
-    int32_t n;
+    const char *name;
     qr_dialect_free(d);
     if (ok)
         return 0;
     struct qr_buf names = {0};
-    const char *const *name = qr_dialect_names(&n);
-    for (int32_t i = 0; i < n; i++)
-        qr_buf_printf(&names, "%s%s", i ? ", " : "", name[i]);
+    for (int32_t i = 0; (name = qr_dialect_name_at(i)) != NULL; i++)
+        qr_buf_printf(&names, "%s%s", i ? ", " : "", name);
     qr_err_set(err, QR_E_USAGE, "--tool-format %.40s: there is none of that name; there are %s", tool_format, names.data ? names.data : "none");
     qr_buf_release(&names);
     return QR_E_USAGE;
@@ -66,8 +66,12 @@ struct qr_forms *qr_forms_new(const struct qr_forms_config *c)
     pthread_mutex_init(&f->lock, NULL);
     if (!c->chat)
         return f;
-    f->dialect = c->tool_format ? qr_dialect_named(c->tool_format) : qr_dialect_derive(c->chat);
-    QR_ASSERT(f->dialect != NULL);
+    struct qr_dialect *derived = qr_dialect_derive(c->chat), *named = c->tool_format ? qr_dialect_named(c->tool_format) : NULL;
+    QR_ASSERT(derived != NULL && !named == !c->tool_format);
+    f->shows_tools = qr_dialect_has_tools(derived);
+    f->dialect = named ? named : derived;
+    if (named)
+        qr_dialect_free(derived);
     f->thinking.n_start = encode_marker(f->thinking.start, c->tokenizer, qr_dialect_think_start(f->dialect));
     f->thinking.n_end = encode_marker(f->thinking.end, c->tokenizer, qr_dialect_think_end(f->dialect));
     return f;
@@ -95,7 +99,7 @@ bool qr_forms_shows_tools(const struct qr_forms *f)
 {
     QR_ASSERT(f != NULL);
     QR_ASSERT(f->dialect != NULL);
-    return qr_dialect_has_tools(f->dialect);
+    return f->shows_tools;
 }
 
 const struct qr_thinking *qr_forms_thinking(const struct qr_forms *f)

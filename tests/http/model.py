@@ -44,11 +44,11 @@ def tokenizer():
     }
 
 
-def make():
+def make(template=TEMPLATE):
     """A new temporary directory with the model's files; gone when the process ends."""
     path = tempfile.mkdtemp(prefix="quire-http-model-")
     atexit.register(shutil.rmtree, path, True)
-    config = {"bos_token": SPECIAL[0], "eos_token": SPECIAL[1], "chat_template": TEMPLATE, "tokenizer_class": "PreTrainedTokenizerFast",
+    config = {"bos_token": SPECIAL[0], "eos_token": SPECIAL[1], "chat_template": template, "tokenizer_class": "PreTrainedTokenizerFast",
               "model_max_length": 4096}
     for name, content in (("tokenizer.json", tokenizer()), ("tokenizer_config.json", config)):
         with open(os.path.join(path, name), "w", encoding="utf-8") as f:

@@ -3,6 +3,7 @@ import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import model
 from lib import Server, chat, events, metrics, post, run_tests
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
@@ -270,18 +271,28 @@ def test_messages_bring_reasoning_and_calls_to_the_template():
         assert prompt(reasoning_effort="high").endswith("<think>\n") and prompt(enable_thinking=False).endswith("</think>\n\n")
         assert prompt(reasoning_effort="none").endswith("</think>\n\n"), "none is no thinking"
         assert not prompt(enable_thinking=False, chat_template_kwargs={"enable_thinking": True}).endswith("</think>\n\n"), "chat_template_kwargs win"
-    with Server("--mock-rate", "0", "--tool-format", "json") as s:
-        told = post(s.port, "/tokenize", {"messages": [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "x"}], "tools": [WEATHER]}).json()["tokens"]
-        text = post(s.port, "/detokenize", {"tokens": told}).json()["prompt"]
-        assert "You can call functions" in text and '"get_weather"' in text and "Be kind." in text and text.count("system") == 1, text
 
 
-def test_a_model_without_a_format_writes_json():
-    with Server("--mock-rate", "0", "--tool-format", "json", *scripts('{"name": "get_weather", "arguments": {"city": "Rome"}}', "Hello.")) as s:
-        for choice in ("auto", "required"):
-            c = same_in_a_stream(s, seed=SAY, tools=[WEATHER], tool_choice=choice)
-            assert json.loads(c["message"]["tool_calls"][0]["function"]["arguments"]) == {"city": "Rome"}, c
-        assert same_in_a_stream(s, seed=SAY + 1, tools=[WEATHER])["message"]["content"] == "Hello."
+PLAIN = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+STRICT = "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system message') }}{% endif %}" + PLAIN.split("%}", 1)[1]
+
+
+def test_a_model_without_a_format_is_told_of_tools_and_writes_json():
+    for template, role in ((PLAIN, "system"), (STRICT, "user")):
+        with Server("--model", model.make(template), "--mock-rate", "0", *scripts('{"name": "get_weather", "arguments": {"city": "Rome"}}', "Hello.")) as s:
+            for messages in ([{"role": "user", "content": "x"}], [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "x"}]):
+                r = post(s.port, "/tokenize", {"messages": messages, "tools": [WEATHER]})
+                if role == "user" and len(messages) == 2:
+                    assert r.status == 400 and "no system message" in r.error()["message"], r.body
+                    continue
+                text = post(s.port, "/detokenize", {"tokens": r.json()["tokens"]}).json()["prompt"]
+                first = text.split("<|im_end|>")[0]
+                assert first.startswith("<|im_start|>%s\nYou can call functions" % role) and '"get_weather"' in first and "assistant" in text, text
+                assert text.count("system") == (role == "system") and ("Be kind." in first) == (len(messages) == 2), text
+            for choice in ("auto", "required"):
+                c = same_in_a_stream(s, seed=SAY, tools=[WEATHER], tool_choice=choice)
+                assert json.loads(c["message"]["tool_calls"][0]["function"]["arguments"]) == {"city": "Rome"}, c
+            assert same_in_a_stream(s, seed=SAY + 1, tools=[WEATHER])["message"]["content"] == "Hello."
 
 
 def test_log_probabilities_are_of_all_tokens():

@@ -26,7 +26,7 @@ struct qr_constraint {
 };
 
 /* Bytes that the expressions of one grammar may take (qr_exprs_new). */
-#define QR_GRAMMAR_EXPR_BYTES ((size_t)16 << 20)
+#define QR_GRAMMAR_EXPR_BYTES ((size_t)32 << 20)
 
 /* Into an expression: for those who put something before or behind it (dialects). Errors: those of syntax.h and schema.h; err's param is the path
  * in the constraint's JSON ("$.properties.a", "$[3]"), "$" or "" where it is no JSON. */

@@ -95,6 +95,16 @@ void qr_term_stop_self(void)
     sigprocmask(SIG_SETMASK, &before, NULL);
 }
 
+void qr_term_suspend(struct qr_term *t)
+{
+    QR_ASSERT(t != NULL);
+    const bool quiet = t->quiet;
+    qr_term_restore(t);
+    qr_term_stop_self();
+    if (quiet)
+        qr_term_quiet(t);
+}
+
 const char *qr_term_style(const struct qr_term *t, const char *name)
 {
     static const char *const table[][2] = {{"off", "\033[0m"},  {"bold", "\033[1m"}, {"dim", "\033[2m"},

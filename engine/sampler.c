@@ -391,20 +391,10 @@ static bool allows_any(const uint32_t *mask, int32_t n_vocab, int32_t i)
 }
 
 /* to[0..) = stretch i of x, -infinity where the mask does not allow the id. Returns how many there are. */
-static int32_t lay_out(float *restrict to, const float *restrict x, const uint32_t *mask, int32_t n_vocab, int32_t i)
+static int32_t lay_out(const struct qr_sampler *s, float *to, const float *x, const uint32_t *mask, int32_t i)
 {
-    static const uint32_t bit[WORD_BITS] = {
-        1u << 0, 1u << 1, 1u << 2, 1u << 3, 1u << 4, 1u << 5, 1u << 6, 1u << 7, 1u << 8, 1u << 9, 1u << 10, 1u << 11, 1u << 12, 1u << 13, 1u << 14, 1u << 15,
-        1u << 16, 1u << 17, 1u << 18, 1u << 19, 1u << 20, 1u << 21, 1u << 22, 1u << 23, 1u << 24, 1u << 25, 1u << 26, 1u << 27, 1u << 28, 1u << 29, 1u << 30,
-        1u << 31};
-    const int32_t n = stretch_len(n_vocab, i);
-    mask += i * (QR_STRETCH / WORD_BITS);
-    x += (int64_t)i * QR_STRETCH;
-    for (int32_t k = 0; k < n; k += WORD_BITS, mask++) {
-        const int32_t some = n - k < WORD_BITS ? n - k : WORD_BITS;
-        for (int32_t j = 0; j < some; j++)
-            to[k + j] = *mask & bit[j] ? x[k + j] : -INFINITY;
-    }
+    const int32_t n = stretch_len(s->n_vocab, i);
+    s->math->allow(to, x + (int64_t)i * QR_STRETCH, mask + i * (QR_STRETCH / WORD_BITS), n);
     return n;
 }
 
@@ -426,7 +416,7 @@ static int32_t first_largest_of_mask(const struct qr_sampler *s, const struct qr
     for (int32_t i = 0; i < s->n_stretches; i++) {
         if (!allows_any(mask, s->n_vocab, i) || (row->largest && !s->stale[i] && row->largest[i] <= best))
             continue;
-        const int32_t n = lay_out(x, row->x, mask, s->n_vocab, i);
+        const int32_t n = lay_out(s, x, row->x, mask, i);
         const float most = s->math->max(x, n, best);
         if (most > best)
             id = i * QR_STRETCH + s->math->first(x, n, most);
@@ -444,7 +434,7 @@ static void gather_mask(struct qr_sampler *s, const float *x, const uint32_t *ma
         if (i > 0 && !allows_any(mask, s->n_vocab, i))
             continue;
         float *to = s->row + s->n_row;
-        const int32_t k = s->n_stretches++, n = lay_out(to, x, mask, s->n_vocab, i);
+        const int32_t k = s->n_stretches++, n = lay_out(s, to, x, mask, i);
         s->from[k] = i;
         s->most[k] = s->math->max(to, n, -INFINITY);
         s->sum[k] = inv_t > 0 ? s->math->weigh(s->weight, to, n, s->most[k], inv_t) : 0;

@@ -295,11 +295,11 @@ static struct rest at_edge(struct lower *l, struct rest a, int edge_, bool word,
 
 struct row { const int32_t *item; int32_t n; };
 
-static bool row_is(const struct lower *l, struct row row, bool left)
+static bool row_is_left(const struct lower *l, struct row row)
 {
     bool is = false;
     for (int32_t i = 0; i < row.n; i++)
-        is |= left ? at(l, row.item[i])->left : at(l, row.item[i])->right;
+        is |= at(l, row.item[i])->left;
     return is;
 }
 
@@ -317,6 +317,20 @@ static int32_t row_len_min(const struct lower *l, struct row row)
     for (int32_t i = 0; i < row.n; i++)
         sum += at(l, row.item[i])->len_min;
     return sum > QR_REPEAT_FOREVER ? QR_REPEAT_FOREVER : (int32_t)sum;
+}
+
+/* Whether no item sees beyond the row's end. */
+static bool row_sees_itself(const struct lower *l, struct row row)
+{
+    int64_t len = 0;
+    for (int32_t i = row.n - 1; i >= 0; i--) {
+        const struct qr_rx_node *n = at(l, row.item[i]);
+        const bool ahead = n->kind == QR_RX_AHEAD && !at(l, n->child)->right && at(l, n->child)->len_max <= len;
+        if (n->right && !ahead && !(n->kind == QR_RX_WORD && len > 0))
+            return false;
+        len += n->len_min;
+    }
+    return true;
 }
 
 /* A look-ahead in front of `rest`, of which `known_len` characters at least are known. */
@@ -401,11 +415,11 @@ static struct rest lower_row(struct lower *l, struct row row, enum left left, st
             return split_row(l, row, i, left, rest);
     if (left != ANYWHERE)
         return row_before(l, row, left, rest);
-    if (!row_is(l, row, true) || row.n == 0)
+    if (!row_is_left(l, row) || row.n == 0)
         return any_before(l, row_before(l, row, INSIDE, rest));
     const struct row tail = {row.item + 1, row.n - 1};
     const enum qr_rx_kind first = at(l, row.item[0])->kind;
-    if (!row_is(l, tail, true) && first != QR_RX_AHEAD) /* (^|x)abc */
+    if (!row_is_left(l, tail) && first != QR_RX_AHEAD) /* (^|x)abc */
         return lower(l, row.item[0], ANYWHERE, row_before(l, tail, INSIDE, rest));
     return anywhere(l, row_before(l, row, AT_BEGIN, rest), row_before(l, row, INSIDE, rest), row_denies_begin(l, row));
 }
@@ -430,13 +444,13 @@ static struct rest split_row(struct lower *l, struct row row, int32_t i, enum le
 {
     const int32_t node = row.item[i];
     const struct row head = {row.item, i}, tail = {row.item + i + 1, row.n - i - 1};
-    const bool word = at(l, node)->kind == QR_RX_WORD, head_looks = row_is(l, head, false);
+    const bool word = at(l, node)->kind == QR_RX_WORD, head_looks = !row_sees_itself(l, head);
     const int32_t head_len = row_len_min(l, head), need = word ? 1 : at(l, at(l, node)->child)->len_max;
     enum left tail_left = INSIDE;
     if (left == INSIDE && (head_len < need || (!word && at(l, at(l, node)->child)->left)))
         return refuse(l, node, QR_E_UNSUPPORTED, word ? "a word boundary behind what is not known is not supported"
                                                       : "a look-behind behind what is not known is not supported");
-    if (row_is(l, tail, true) && left != INSIDE && head_len == 0) { /* '^' behind the look */
+    if (row_is_left(l, tail) && left != INSIDE && head_len == 0) { /* '^' behind the look */
         if (head.n > 0 || left == ANYWHERE)
             return refuse(l, node, QR_E_UNSUPPORTED, "a '^' or look in a group behind a look-behind or a word boundary is not supported");
         tail_left = AT_BEGIN;

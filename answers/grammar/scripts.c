@@ -72,7 +72,8 @@ static const struct qr_rune_range han[] = {
 
 #define SCRIPT(name) {#name, name, QR_COUNT(name)}
 
-static const struct { const char *name; const struct qr_rune_range *range; int32_t n; } scripts[] = {    SCRIPT(latin), SCRIPT(greek), SCRIPT(cyrillic), SCRIPT(armenian), SCRIPT(hebrew), SCRIPT(arabic), SCRIPT(devanagari),
+static const struct { const char *name; const struct qr_rune_range *range; int32_t n; } scripts[] = {
+    SCRIPT(latin), SCRIPT(greek), SCRIPT(cyrillic), SCRIPT(armenian), SCRIPT(hebrew), SCRIPT(arabic), SCRIPT(devanagari),
     SCRIPT(thai), SCRIPT(georgian), SCRIPT(hangul), SCRIPT(hiragana), SCRIPT(katakana), SCRIPT(han),
 };
 

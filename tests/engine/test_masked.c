@@ -177,3 +177,25 @@ Test(masked, a_row_without_a_number_among_the_allowed_gives_an_id_whose_logit_is
     }
     scene_close(&t);
 }
+
+Test(masked, every_vector_width_lays_out_what_the_bits_say)
+{
+    enum { N = 300 };
+    const struct qr_row_math *all[2];
+    const int32_t n_all = qr_row_math_all(all);
+    float x[N], out[N + 1];
+    uint32_t mask[N / 32 + 1];
+    struct qr_rng r = {.seed = 3};
+    for (int32_t i = 0; i < N; i++)
+        x[i] = (float)i - 40;
+    for (int32_t n = 1; n <= N; n++)
+        for (int32_t k = 0; k < n_all; k++) {
+            for (int32_t i = 0; i <= N / 32; i++)
+                mask[i] = (uint32_t)qr_rng_below(&r, UINT32_MAX) & (uint32_t)qr_rng_below(&r, UINT32_MAX);
+            out[n] = 7;
+            all[k]->allow(out, x, mask, n);
+            for (int32_t i = 0; i < n; i++)
+                cr_assert(out[i] == (mask[i / 32] >> (i % 32) & 1 ? x[i] : -INFINITY), "%s: %d of %d", all[k]->name, i, n);
+            cr_assert(out[n] == 7);
+        }
+}

@@ -176,25 +176,27 @@ static void find_places(struct places *p, const int32_t *in, int64_t words_pitch
     }
 }
 
-/* Of each output a word of eight inputs from `first` on. */
+/* Of each output the bytes of four inputs from `first` on. */
 VF_FN vi pick(const uint8_t *words, const struct places *p, int32_t n_out, int32_t first)
 {
-    vi word = VI_OF_FLOATS(vf_zero());
-    for (int32_t k = first; k < first + 8; k++) {
+    vi four = VI_OF_FLOATS(vf_zero());
+    for (int32_t k = first + 3; k >= first; k--) {
         const vi code = VI(srlv_epi32)(load_words(words + p->at[k], n_out), VI(set1_epi32)(p->bits[k])); /* and others above it */
-        word = VI_OR(VI(srli_epi32)(word, 4), VI(slli_epi32)(code, 28));
+        four = VI_OR(VI(slli_epi32)(four, 8), VI_AND(code, VI(set1_epi32)(15)));
     }
-    return word;
+    return four;
 }
 
 /* At most VF_LEN outputs and BLOCK inputs: those of the words, or of places. */
 static void along_block(uint8_t *code, int64_t pitch, const uint8_t *words, int64_t words_pitch, int32_t n_out, int32_t n_in, const struct places *in)
 {
     QR_UNINITIALIZED vf lane[BLOCK / 4];
-    for (int32_t r = 0; r < BLOCK / 8; r++) {
-        const vi x = in ? pick(words, in, n_out, 8 * r) : load_words(words + r * words_pitch, 8 * r < n_in ? n_out : 0);
-        lane[2 * r] = VI_AS_FLOATS(bytes_of(VI_AND(x, VI(set1_epi32)(0xffff))));
-        lane[2 * r + 1] = VI_AS_FLOATS(bytes_of(VI(srli_epi32)(x, 16)));
+    for (int32_t i = 0; in && i < BLOCK; i += 4)
+        lane[i / 4] = VI_AS_FLOATS(pick(words, in, n_out, i));
+    for (int32_t i = 0; !in && i < BLOCK; i += 8) {
+        const vi x = load_words(words + i / 8 * words_pitch, i < n_in ? n_out : 0);
+        lane[i / 4] = VI_AS_FLOATS(bytes_of(VI_AND(x, VI(set1_epi32)(0xffff))));
+        lane[i / 4 + 1] = VI_AS_FLOATS(bytes_of(VI(srli_epi32)(x, 16)));
     }
     transpose(lane);
     for (int32_t o = 0; o < n_out; o++)

@@ -95,7 +95,7 @@ int qr_constraint_build(int32_t *out, struct qr_exprs *x, const struct qr_constr
     case QR_CONSTRAINT_SCHEMA: return build_schema(out, x, c, err);
     case QR_CONSTRAINT_REGEX: return qr_regex_parse(out, x, text, c->len, QR_REGEX_TEXT, 0, err);
     case QR_CONSTRAINT_CHOICE: return build_choices(out, x, c, err);
-    case QR_CONSTRAINT_GBNF: return qr_gbnf_parse(out, x, text, c->len, err);
+    case QR_CONSTRAINT_GBNF: return qr_gbnf_parse(out, x, text, c->len, v, err);
     case QR_CONSTRAINT_LARK: return qr_lark_parse(out, x, text, c->len, v, build_lark_schema, (void *)(uintptr_t)c, err);
     case QR_CONSTRAINT_TAGS: return build_tags(out, x, c, v, err);
     case QR_CONSTRAINT_NONE: break;

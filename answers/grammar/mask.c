@@ -15,12 +15,23 @@ static void put_token(const struct qr_vocab *v, uint32_t *mask, int32_t id)
         qr_mask_put(mask, id);
 }
 
+static int32_t last_token(const struct qr_tree *t, const struct qr_tree_node *node)
+{
+    return node->end < t->n_nodes ? t->node[node->end].first : t->n_tokens;
+}
+
 /* All tokens of the subtree at this node. */
 static void put_subtree(const struct qr_vocab *v, const struct qr_tree *t, const struct qr_tree_node *node, uint32_t *mask)
 {
-    const int32_t end = node->end < t->n_nodes ? t->node[node->end].first : t->n_tokens;
-    for (int32_t i = node->first; i < end; i++)
+    for (int32_t i = node->first; i < last_token(t, node); i++)
         put_token(v, mask, t->token[i]);
+}
+
+static void drop_subtree(const struct qr_vocab *v, const struct qr_tree *t, const struct qr_tree_node *node, uint32_t *mask)
+{
+    for (int32_t i = node->first; i < last_token(t, node); i++)
+        for (int32_t id = t->token[i]; id >= 0; id = v->same[id])
+            mask[id >> 5] &= ~((uint32_t)1 << (id & 31));
 }
 
 static int32_t step(struct qr_grammar *g, int32_t state, uint8_t byte)
@@ -29,30 +40,46 @@ static int32_t step(struct qr_grammar *g, int32_t state, uint8_t byte)
     return next >= 0 ? next : qr_memo_next(g, state, cls);
 }
 
+/* Any text, or any plain one, may go on from here. */
+static bool is_open(const struct qr_state *s, const struct qr_tree_node *node, bool plain)
+{
+    return s->free || (plain && s->plain == QR_PLAIN_ALL && node->whole);
+}
+
+enum how { HOW_PUT, /* what is allowed is put into the mask */ HOW_DROP /* the mask has all, and what is not allowed leaves it */ };
+
 /* plain: subtrees of plain tokens need no walk where a string goes on. */
-static void walk(struct qr_grammar *g, const struct qr_tree *t, int32_t state, uint32_t *mask, bool plain)
+static void walk(struct qr_grammar *g, const struct qr_tree *t, int32_t state, uint32_t *mask, bool plain, enum how how)
 {
     int32_t stack[QR_TOKEN_BYTES_MAX + 1] = {state};
     int32_t i = 1;
     while (i < t->n_nodes && !g->failed) {
         const struct qr_tree_node *node = &t->node[i];
         const int32_t next = step(g, stack[node->depth - 1], node->byte);
+        const bool dead = next == QR_STATE_DEAD, open = !dead && is_open(&g->state[next], node, plain);
         g->stats.n_nodes_walked++;
-        if (next == QR_STATE_DEAD) {
-            i = node->end;
-            continue;
-        }
-        const struct qr_state *s = &g->state[next];
-        if (s->free || (plain && s->plain == QR_PLAIN_ALL && node->whole)) {
+        if (dead && how == HOW_DROP)
+            drop_subtree(g->v, t, node, mask);
+        else if (open && how == HOW_PUT)
             put_subtree(g->v, t, node, mask);
-            i = node->end;
-            continue;
-        }
-        if (node->token >= 0)
+        else if (!dead && how == HOW_PUT && node->token >= 0)
             put_token(g->v, mask, node->token);
         stack[node->depth] = next;
-        i++;
+        i = dead || open ? node->end : i + 1;
     }
+}
+
+/* Whether behind their first byte most of the plain tokens are allowed whatever follows. */
+static bool most_are_open(struct qr_grammar *g, int32_t state)
+{
+    const struct qr_tree *t = &g->v->plain;
+    int32_t n = 0;
+    for (int32_t i = 1; i < t->n_nodes && !g->failed; i = t->node[i].end) {
+        const int32_t next = step(g, state, t->node[i].byte);
+        if (next != QR_STATE_DEAD && is_open(&g->state[next], &t->node[i], true))
+            n += last_token(t, &t->node[i]) - t->node[i].first;
+    }
+    return n > t->n_tokens / 2;
 }
 
 static void or_all(uint32_t *mask, const uint32_t *with, size_t n)
@@ -74,9 +101,13 @@ static void compute(struct qr_grammar *g, int32_t state, uint32_t *mask)
         or_all(mask, v->all_plain, n_words);
     else if (s->plain > 0)
         qr_vocab_plain(v, mask, s->plain);
-    else
-        walk(g, &v->plain, state, mask, true);
-    walk(g, &v->rest, state, mask, false);
+    else {
+        const bool most = most_are_open(g, state);
+        if (most)
+            or_all(mask, v->all_plain, n_words);
+        walk(g, &v->plain, state, mask, true, most ? HOW_DROP : HOW_PUT);
+    }
+    walk(g, &v->rest, state, mask, false, HOW_PUT);
 }
 
 /* ---- kept masks ---- */

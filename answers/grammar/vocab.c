@@ -14,7 +14,7 @@
 const char *qr_vocab_token(const struct qr_vocab *v, int32_t id, size_t *len)
 {
     QR_ASSERT(v != NULL && len != NULL);
-    *len = id < 0 || id >= v->n_vocab ? 0 : v->at[id + 1] - v->at[id];
+    *len = id < 0 || id >= v->n_vocab || v->is_end[id] ? 0 : v->at[id + 1] - v->at[id];
     return *len ? v->text + v->at[id] : "";
 }
 
@@ -32,11 +32,26 @@ int32_t qr_vocab_size(const struct qr_vocab *v)
 
 /* ---- sorting ---- */
 
-struct word { const char *text; uint32_t len; int32_t id; };
+struct word {
+    uint64_t key; /* the first eight bytes, as a number that compares as they do */
+    const char *text;
+    uint32_t len;
+    int32_t id;
+};
+
+static uint64_t key_of(const char *text, uint32_t len)
+{
+    uint64_t key = 0;
+    for (uint32_t i = 0; i < 8; i++)
+        key = key << 8 | (i < len ? (uint8_t)text[i] : 0);
+    return key;
+}
 
 static int by_bytes(const void *a, const void *b)
 {
     const struct word *p = a, *q = b;
+    if (p->key != q->key)
+        return p->key > q->key ? 1 : -1;
     const uint32_t n = p->len < q->len ? p->len : q->len;
     const int c = memcmp(p->text, q->text, n);
     return c ? c : p->len != q->len ? (p->len > q->len) - (p->len < q->len) : (p->id > q->id) - (p->id < q->id);
@@ -188,7 +203,7 @@ static int32_t list_words(struct qr_vocab *v, struct word *w)
         const uint32_t len = v->at[id + 1] - v->at[id];
         v->same[id] = -1;
         if (len > 0 && len <= QR_TOKEN_BYTES_MAX && !v->is_end[id])
-            w[n++] = (struct word){v->text + v->at[id], len, id};
+            w[n++] = (struct word){key_of(v->text + v->at[id], len), v->text + v->at[id], len, id};
     }
     qsort(w, (size_t)n, sizeof *w, by_bytes);
     for (int32_t i = 0; i < n; i++) {

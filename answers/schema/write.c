@@ -172,7 +172,8 @@ static bool settle(struct qr_sc *sc, struct qr_sc_shape *s)
     if (qr_sc_shape_dead(sc, s))
         s->n_values = 0;
     if (s->hard && s->n_values != 0) {
-        qr_sc_fail(sc, QR_E_UNSUPPORTED, s->hard, "%s%s cannot be enforced here", s->contains && s->hard == s->contains->at ? "" : "the opposite of ", qr_json_key(s->hard));
+        const char *opposite = s->contains && s->hard == s->contains->at ? "" : "the opposite of ";
+        qr_sc_fail(sc, QR_E_UNSUPPORTED, s->hard, "%s%s cannot be enforced here", opposite, qr_json_key(s->hard));
         return false;
     }
     if (s->excluded && s->n_values < 0)

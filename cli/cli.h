@@ -183,4 +183,7 @@ int qr_cli_ids(struct qr_ids *out, const struct qr_json *array, const char *para
 #define QR_CLI_REQUESTS_MIN ((int64_t)1 << 20)
 int64_t qr_cli_requests_bytes(int64_t asked, int64_t left);
 
+/* The same of compiled grammars and --grammar-cache: a quarter of it at most. */
+int64_t qr_cli_grammars_bytes(int64_t asked, int64_t left);
+
 #endif

@@ -1,4 +1,4 @@
-/* repl.c - see repl.h. Reading a message, asking, and what Ctrl-C means in each state:
+/* repl.c - `quire chat` at a terminal (repl.h). Reading a message, asking, and what Ctrl-C means in each state:
  * while an answer comes it stops the answer, which stays in the conversation; with something typed it drops the line; on an empty line it
  * says how to leave; twice within a second it leaves with status 130.
  */

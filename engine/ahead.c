@@ -23,7 +23,7 @@ bool qr_ahead_can(const struct qr_backend *be, const struct qr_model_config *mod
 void qr_ahead_init(struct qr_ahead *a, struct qr_backend *be, const struct qr_model_config *model, struct qr_masks *masks, int32_t rows_max)
 {
     QR_ASSERT(a != NULL && be != NULL && model != NULL && masks != NULL);
-    QR_ASSERT(qr_ahead_can(be, model) && rows_max > 0 && masks->rows_max >= rows_max);
+    QR_ASSERT(qr_ahead_can(be, model) && rows_max >= masks->n_max);
     const size_t n = (size_t)rows_max;
     *a = (struct qr_ahead){.be = be, .model = model, .masks = masks};
     for (int32_t i = 0; i < QR_MARKS; i++) {
@@ -39,7 +39,7 @@ void qr_ahead_init(struct qr_ahead *a, struct qr_backend *be, const struct qr_mo
     a->row = qr_alloc(n, sizeof *a->row);
     a->changes_max = 1024;
     a->change = qr_alloc((size_t)a->changes_max, sizeof *a->change);
-    a->allowed = be->mem->alloc(n * (size_t)masks->n_words * sizeof *a->allowed);
+    a->allowed = be->mem->alloc((size_t)masks->n_max * (size_t)masks->n_words * sizeof *a->allowed);
     a->met = qr_alloc((size_t)model->n_vocab, sizeof *a->met);
 }
 

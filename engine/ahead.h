@@ -35,7 +35,7 @@ struct qr_ahead {
     struct qr_logit_change *change;       /* owned [changes_max] of that flight; grows for a step that changes more logits than any before */
     int32_t n_changes, changes_max;
     struct qr_masks *masks;               /* borrowed: of the flight that is made, also those of rows with a list of ids */
-    uint32_t *allowed;                    /* owned, kernels' memory [rows_max][masks->n_words] where they go */
+    uint32_t *allowed;                    /* owned, kernels' memory [masks->n_max][masks->n_words] where they go */
     struct qr_tensor logits;              /* of that flight */
     int32_t *met;                         /* owned [n_vocab] 1 + where an id is among the changes of a row; all 0 between rows */
     int64_t landed_us;                    /* when the last step's results had been told */

@@ -16,12 +16,12 @@ struct qr_mask_group {
     int32_t first, last;
 };
 
-void qr_masks_init(struct qr_masks *m, struct qr_backend *be, const struct qr_model_config *model, int32_t rows_max)
+void qr_masks_init(struct qr_masks *m, struct qr_backend *be, const struct qr_model_config *model, int32_t n_max)
 {
     QR_ASSERT(m != NULL && be != NULL && model != NULL);
-    QR_ASSERT(rows_max > 0);
-    const size_t n = (size_t)rows_max, n_words = QR_MASK_WORDS(model->n_vocab);
-    *m = (struct qr_masks){.be = be, .model = model, .n_words = (int32_t)n_words, .rows_max = rows_max};
+    QR_ASSERT(n_max > 0);
+    const size_t n = (size_t)n_max, n_words = QR_MASK_WORDS(model->n_vocab);
+    *m = (struct qr_masks){.be = be, .model = model, .n_words = (int32_t)n_words, .n_max = n_max};
     m->word = qr_alloc(n * n_words, sizeof *m->word);
     m->room = qr_alloc((size_t)be->n_threads * n_words, sizeof *m->room);
     m->err = qr_alloc(n, sizeof *m->err);
@@ -41,13 +41,13 @@ void qr_masks_release(struct qr_masks *m)
     *m = (struct qr_masks){0};
 }
 
-int64_t qr_masks_bytes(int32_t n_vocab, int32_t rows_max, int32_t n_threads)
+int64_t qr_masks_bytes(int32_t n_vocab, int32_t n_max, int32_t n_threads)
 {
     QR_ASSERT(n_vocab > 0);
-    QR_ASSERT(rows_max > 0 && n_threads > 0);
+    QR_ASSERT(n_max > 0 && n_threads > 0);
     const struct qr_masks *m = NULL;
     const size_t row = sizeof *m->err + sizeof *m->row + sizeof *m->next + sizeof *m->group;
-    return (int64_t)(QR_MASK_WORDS(n_vocab) * sizeof *m->word * (size_t)(rows_max + n_threads) + row * (size_t)rows_max);
+    return (int64_t)(QR_MASK_WORDS(n_vocab) * sizeof *m->word * (size_t)(n_max + n_threads) + row * (size_t)n_max);
 }
 
 static int32_t n_output_of(const struct qr_row *row)
@@ -70,14 +70,14 @@ static bool needs_mask(const struct qr_row *row, bool late)
 uint32_t *qr_masks_next(struct qr_masks *m)
 {
     QR_ASSERT(m != NULL);
-    QR_ASSERT(m->n < m->rows_max);
+    QR_ASSERT(m->n < m->n_max);
     return m->word + (size_t)m->n++ * (size_t)m->n_words;
 }
 
 int32_t qr_masks_begin(struct qr_masks *m, struct qr_row *row, int32_t n, bool late)
 {
-    QR_ASSERT(m != NULL && (row != NULL || n == 0));
-    QR_ASSERT(n <= m->rows_max);
+    QR_ASSERT(m != NULL && n >= 0);
+    QR_ASSERT(row != NULL || n == 0);
     m->n = 0;
     for (int32_t i = 0; i < n; i++) {
         row[i].mask = needs_mask(&row[i], late) ? qr_masks_next(m) : NULL;
@@ -228,8 +228,8 @@ static int32_t chain(struct qr_masks *m, int32_t i, int32_t n_groups)
 
 void qr_masks_fill(struct qr_masks *m, struct qr_row *row, int32_t n, const bool *dropped)
 {
-    QR_ASSERT(m != NULL && (row != NULL || n == 0));
-    QR_ASSERT(n <= m->rows_max);
+    QR_ASSERT(m != NULL && n >= 0);
+    QR_ASSERT(row != NULL || n == 0);
     int32_t n_filled = 0, n_groups = 0;
     for (int32_t i = 0; i < n; i++) {
         if (!row[i].mask)

@@ -13,19 +13,19 @@
 struct qr_masks {
     struct qr_backend *be;               /* borrowed */
     const struct qr_model_config *model; /* borrowed */
-    uint32_t *word;                      /* owned [rows_max][n_words] those of the step that was made last */
+    uint32_t *word;                      /* owned [n_max][n_words] those of the step that was made last */
     uint32_t *room;                      /* owned [threads][n_words] a mask before ids are taken out */
-    struct qr_err *err;                  /* owned [rows_max] why there is no mask, until the next are filled */
-    struct qr_row **row;                 /* owned [rows_max] what is filled, */
-    int32_t *next;                       /* owned [rows_max] the next of the same grammar, -1: none; */
-    struct qr_mask_group *group;         /* owned [rows_max] one for each grammar */
-    int32_t n_words, rows_max;
+    struct qr_err *err;                  /* owned [n_max] why there is no mask, until the next are filled */
+    struct qr_row **row;                 /* owned [n_max] what is filled, */
+    int32_t *next;                       /* owned [n_max] the next of the same grammar, -1: none; */
+    struct qr_mask_group *group;         /* owned [n_max] one for each grammar */
+    int32_t n_words, n_max;              /* n_max: a mask for each sequence that runs */
     int32_t n;                           /* masks that the step has */
 };
 
-void qr_masks_init(struct qr_masks *m, struct qr_backend *be, const struct qr_model_config *model, int32_t rows_max);
+void qr_masks_init(struct qr_masks *m, struct qr_backend *be, const struct qr_model_config *model, int32_t n_max);
 void qr_masks_release(struct qr_masks *m); /* also of a zeroed one */
-int64_t qr_masks_bytes(int32_t n_vocab, int32_t rows_max, int32_t n_threads);
+int64_t qr_masks_bytes(int32_t n_vocab, int32_t n_max, int32_t n_threads);
 
 /* A step's rows: those that need a mask get one, still to be filled; returns their number. late: a token of theirs may have been drawn that is not known. */
 int32_t qr_masks_begin(struct qr_masks *m, struct qr_row *row, int32_t n, bool late);

@@ -160,7 +160,7 @@ static int open_all(struct qr_engine *e, struct qr_err *err)
     qr_lower_init(&e->lower, c->step_tokens_max, c->running_max, c->logit_rows_max, e->limits.ctx_max, c->block_tokens, c->lora_slots);
     qr_rows_init(&e->rows, e->be, qr_model_config(e->model), c->logit_rows_max);
     e->lower.batch.logit_scale = e->rows.scale;
-    qr_masks_init(&e->masks, e->be, qr_model_config(e->model), c->logit_rows_max);
+    qr_masks_init(&e->masks, e->be, qr_model_config(e->model), c->running_max);
     if (qr_ahead_can(e->be, qr_model_config(e->model)))
         qr_ahead_init(&e->ahead, e->be, qr_model_config(e->model), &e->masks, c->logit_rows_max);
     e->limits.no_embeddings = qr_pool_why_not(e->model);

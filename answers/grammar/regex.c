@@ -351,56 +351,80 @@ static struct rest end_before(struct rest rest)
 /* What a row from some item on is, seen from the text's begin and from inside. */
 struct tails { struct rest begin, inside; };
 
-/* One item in front of the row's tails. more_left: an item behind it cares what stands before it; denied: one of them denies the begin. */
-static struct tails item_before(struct lower *l, int32_t node, struct tails t, bool at_begin, bool more_left, bool denied, int32_t known_len)
+/* What an item is to know: whether the row is seen from the text's begin, and the item from inside; of the items behind it, whether one
+ * cares what stands before it, or denies the begin; and how many characters they have at least. */
+struct sight { bool from_begin, from_inside, left_behind, denied_behind; int32_t len_behind; };
+
+static struct tails look_before(struct lower *l, int32_t node, struct tails t, const struct sight *s)
+{
+    struct tails r = {none, none};
+    if (s->from_inside)
+        r.inside = look_ahead(l, node, INSIDE, t.inside, s->len_behind);
+    r.begin = r.inside;
+    if (s->from_begin && (at(l, node)->left || s->left_behind || !s->from_inside))
+        r.begin = look_ahead(l, node, AT_BEGIN, t.begin, s->len_behind);
+    return r;
+}
+
+/* One item in front of the row's tails. */
+static struct tails item_before(struct lower *l, int32_t node, struct tails t, const struct sight *s)
 {
     const struct qr_rx_node *n = at(l, node);
-    struct tails r = t;
-    if (n->kind == QR_RX_BEGIN) {
-        r.inside = (struct rest){QR_EXPR_NONE, false, t.inside.known};
-    } else if (n->kind == QR_RX_END) {
-        r.begin = end_before(t.begin);
-        r.inside = end_before(t.inside);
-    } else if (n->kind == QR_RX_AHEAD) {
-        r.inside = look_ahead(l, node, INSIDE, t.inside, known_len);
-        r.begin = at_begin && (n->left || more_left) ? look_ahead(l, node, AT_BEGIN, t.begin, known_len) : r.inside;
-    } else {
+    if (n->kind == QR_RX_BEGIN)
+        return (struct tails){t.begin, {QR_EXPR_NONE, false, t.inside.known}};
+    if (n->kind == QR_RX_END)
+        return (struct tails){end_before(t.begin), end_before(t.inside)};
+    if (n->kind == QR_RX_AHEAD)
+        return look_before(l, node, t, s);
+    struct tails r = {none, none};
+    if (s->from_inside)
         r.inside = lower(l, node, INSIDE, t.inside);
-        r.begin = r.inside;
-        if (at_begin && n->left)
-            r.begin = lower(l, node, AT_BEGIN, t.inside);
-        if (at_begin && more_left && n->len_min == 0) {
-            if (n->right || n->looks || denied)
-                return (struct tails){refuse(l, node, QR_E_UNSUPPORTED, "a look or '$' that may be empty in front of '^' is not supported"), none};
-            if (n->null || n->null_at_begin)
-                r.begin = join(l, r.begin, t.begin);
-        }
-    }
+    r.begin = r.inside;
+    if (s->from_begin && (n->left || n->len_max == 0 || !s->from_inside))
+        r.begin = lower(l, node, AT_BEGIN, n->len_max == 0 ? t.begin : t.inside);
+    if (!s->from_begin || !s->left_behind || n->len_min > 0 || n->len_max == 0)
+        return r;
+    if (n->right || n->looks || s->denied_behind)
+        return (struct tails){refuse(l, node, QR_E_UNSUPPORTED, "a look or '$' that may be empty in front of '^' is not supported"), none};
+    if (n->null || n->null_at_begin)
+        r.begin = join(l, r.begin, t.begin);
     return r;
+}
+
+/* How many items at the row's begin are no characters; *begins: one of them is '^'. */
+static int32_t row_without_chars(const struct lower *l, struct row row, bool *begins)
+{
+    int32_t n = 0;
+    for (*begins = false; n < row.n && at(l, row.item[n])->len_max == 0; n++)
+        *begins |= at(l, row.item[n])->kind == QR_RX_BEGIN;
+    return n;
 }
 
 /* A row without a look-behind or a word boundary of its own, not seen from ANYWHERE. */
 static struct rest row_before(struct lower *l, struct row row, enum left left, struct rest rest)
 {
     struct tails t = {rest, rest};
-    bool more_left = false, denied = false;
-    int64_t known_len = 0;
+    struct sight s = {.from_begin = left == AT_BEGIN};
+    bool begins;
+    const int32_t n_empty = row_without_chars(l, row, &begins);
+    if (left == INSIDE && begins)
+        return (struct rest){QR_EXPR_NONE, false, rest.known};
     for (int32_t end = row.n; end > 0;) {
         const int32_t k = chars_at_end(l, row.item, end);
         if (k > 0) {
             t.inside.expr = chars_before(l, row.item + end - k, k, t.inside.expr);
             t.inside.null = false;
             t.begin = t.inside;
-            known_len += k;
+            s.len_behind = k > QR_REPEAT_FOREVER - s.len_behind ? QR_REPEAT_FOREVER : s.len_behind + k;
             end -= k;
             continue;
         }
-        const int32_t node = row.item[--end];
-        const int32_t known = known_len > QR_REPEAT_FOREVER ? QR_REPEAT_FOREVER : (int32_t)known_len;
-        t = item_before(l, node, t, left == AT_BEGIN, more_left, denied, known);
-        more_left |= at(l, node)->left;
-        denied |= at(l, node)->not_begin;
-        known_len += at(l, node)->len_min;
+        const struct qr_rx_node *n = at(l, row.item[--end]);
+        s.from_inside = left == INSIDE || end > n_empty;
+        t = item_before(l, row.item[end], t, &s);
+        s.left_behind |= n->left;
+        s.denied_behind |= n->not_begin;
+        s.len_behind = n->len_min > QR_REPEAT_FOREVER - s.len_behind ? QR_REPEAT_FOREVER : s.len_behind + n->len_min;
     }
     return left == AT_BEGIN ? t.begin : t.inside;
 }

@@ -153,6 +153,7 @@ struct qr_sc_shape {
 
 struct qr_sc_member {
     const char *name;
+    int32_t track;     /* members of one `properties` have the same number, ascending; -1: named elsewhere only */
     bool required;
     int32_t goal;
     int32_t some[QR_SC_SOME_MAX]; /* the goal with that demand met as well; FALSE: its name is none of those */
@@ -166,7 +167,7 @@ struct qr_sc_class { /* names that match these patterns and no others */
 
 struct qr_sc_object {
     struct qr_sc_member *member; /* in the order of writing [n_members] */
-    int32_t n_members;
+    int32_t n_members, n_written; /* those from n_written on must not be there */
     const struct qr_json *pattern[QR_SC_PATTERNS_MAX]; /* members of patternProperties; the pattern is the key */
     int32_t n_patterns;
     struct qr_sc_class *class;

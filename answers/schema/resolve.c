@@ -45,7 +45,7 @@ bool qr_sc_name_may_be(struct qr_sc *sc, const struct qr_sc_shape *s, const char
 
 struct naming { struct qr_sc *sc; const struct qr_sc_shape *shape; struct qr_sc_object *o; struct qr_map seen; int32_t cap; };
 
-static void name_member(struct naming *n, const char *name)
+static void name_member(struct naming *n, const char *name, int32_t track)
 {
     if (!qr_map_add(&n->seen, name, strlen(name), n->o->n_members))
         return;
@@ -59,16 +59,16 @@ static void name_member(struct naming *n, const char *name)
         n->o->member = wider;
         n->cap = cap;
     }
-    n->o->member[n->o->n_members++] = (struct qr_sc_member){.name = name};
+    n->o->member[n->o->n_members++] = (struct qr_sc_member){.name = name, .track = track};
 }
 
-static void name_members(struct naming *n, const struct qr_json *props)
+static void name_members(struct naming *n, const struct qr_json *props, int32_t track)
 {
     for (const struct qr_json *m = props ? qr_json_first(props) : NULL; m; m = qr_json_after(m))
-        name_member(n, qr_json_key(m));
+        name_member(n, qr_json_key(m), track);
 }
 
-/* The lists of a shape have the newest first: members are written in the order in which the schema tells of them. */
+/* The lists of a shape have the newest first: members are numbered in the order in which the schema tells of them. */
 static void name_in_order(struct naming *n)
 {
     const struct qr_sc_layer *layer[LAYERS_MAX];
@@ -77,11 +77,8 @@ static void name_in_order(struct naming *n)
         layer[n_layers++] = l;
     if (n_layers == LAYERS_MAX)
         qr_sc_fail(n->sc, QR_E_TOO_LARGE, n->shape->layer->props, "more than %d lists of members hold for one object", LAYERS_MAX - 1);
-    while (n_layers-- > 0) {
-        name_members(n, layer[n_layers]->props);
-        if (layer[n_layers]->name && layer[n_layers]->name_literal != QR_SC_LIT_FALSE)
-            name_member(n, layer[n_layers]->name);
-    }
+    for (int32_t i = n_layers - 1; i >= 0; i--)
+        name_members(n, layer[i]->props, n_layers - 1 - i);
     for (const struct qr_sc_name *r = n->shape->required; r; r = r->next)
         n_required++;
     const char **required = qr_sc_alloc(n->sc, (size_t)n_required + 1, sizeof *required);
@@ -91,13 +88,13 @@ static void name_in_order(struct naming *n)
     for (const struct qr_sc_name *r = n->shape->required; r; r = r->next)
         required[n_required++] = r->text;
     while (n_required-- > 0)
-        name_member(n, required[n_required]);
-    for (const struct qr_sc_some *some = n->shape->some; some; some = some->next)
-        name_members(n, some->props);
-    for (const struct qr_sc_layer *l = n->shape->layer; l; l = l->next) {
-        if (l->name)
-            name_member(n, l->name);
+        name_member(n, required[n_required], -1);
+    for (int32_t i = n_layers - 1; i >= 0; i--) {
+        if (layer[i]->name)
+            name_member(n, layer[i]->name, -1);
     }
+    for (const struct qr_sc_some *some = n->shape->some; some; some = some->next)
+        name_members(n, some->props, -1);
 }
 
 static void fill_members(struct naming *n)
@@ -115,6 +112,21 @@ static void fill_members(struct naming *n)
         for (const struct qr_sc_some *some = n->shape->some; some && j < QR_SC_SOME_MAX; some = some->next, j++)
             m->some[j] = qr_sc_is_some(sc, some, m->name) ? qr_sc_goal_with(sc, m->goal, some->literal) : QR_SC_GOAL_FALSE;
     }
+}
+
+/* Members that must not be there are put behind the others. */
+static void part_forbidden(struct qr_sc *sc, struct qr_sc_object *o)
+{
+    struct qr_sc_member *sorted = qr_sc_alloc(sc, (size_t)o->n_members + 1, sizeof *sorted);
+    int32_t n = 0;
+    for (int pass = 0; pass < 2 && sorted; pass++) {
+        for (int32_t i = 0; i < o->n_members; i++) {
+            if ((o->member[i].goal == QR_SC_GOAL_FALSE && !o->member[i].required) == pass)
+                sorted[n++] = o->member[i];
+        }
+        o->n_written = pass == 0 ? n : o->n_written;
+    }
+    o->member = sorted;
 }
 
 /* ---- names that are not ---- */
@@ -241,6 +253,7 @@ const struct qr_sc_object *qr_sc_resolve_object(struct qr_sc *sc, const struct q
     name_in_order(&n);
     fill_members(&n);
     qr_map_release(&n.seen);
+    part_forbidden(sc, o);
     fill_classes(sc, s, o);
     o->min = s->n_members_min;
     o->max = s->n_members_max;
@@ -251,16 +264,16 @@ const struct qr_sc_object *qr_sc_resolve_object(struct qr_sc *sc, const struct q
 
 static void add_contains(struct qr_sc *sc, const struct qr_sc_shape *s, struct qr_sc_array *a, const struct qr_sc_contains *c)
 {
+    for (const struct qr_sc_items *t = s->items; t; t = t->next) {
+        if (t->unevaluated && c->scope != 0 && qr_sc_in_scope(sc, c->scope, t->scope))
+            qr_sc_fail(sc, QR_E_UNSUPPORTED, c->at, "contains within unevaluatedItems cannot be enforced");
+    }
     if (c->min == 0 && c->max == QR_REPEAT_FOREVER)
         return;
     if (c->literal == QR_SC_LIT_TRUE) {
         a->min = a->min > c->min ? a->min : c->min;
         a->max = a->max < c->max ? a->max : c->max;
         return;
-    }
-    for (const struct qr_sc_items *t = s->items; t; t = t->next) {
-        if (t->unevaluated && c->scope != 0 && qr_sc_in_scope(sc, c->scope, t->scope))
-            qr_sc_fail(sc, QR_E_UNSUPPORTED, c->at, "contains within unevaluatedItems cannot be enforced");
     }
     if (a->contains != QR_SC_LIT_TRUE && (a->contains != c->literal || a->contains_max != QR_REPEAT_FOREVER || c->max != QR_REPEAT_FOREVER))
         qr_sc_fail(sc, QR_E_UNSUPPORTED, c->at, "several contains for one array cannot be enforced");

@@ -2,6 +2,7 @@
 #include <criterion/criterion.h>
 #include <ctype.h>
 
+#include "engine/guide.h"
 #include "tests/engine/cases.h"
 
 #define MODEL "models/stories260K"
@@ -275,6 +276,38 @@ Test(constrained, where_no_token_goes_on_the_request_ends_with_the_matchers_erro
         cr_assert(f[2].answer[i].finish == QR_FINISH_ERROR && f[2].answer[i].n == 3, "%d tokens, end %d", f[2].answer[i].n, f[2].answer[i].finish);
     cr_assert(f[2].err.code == QR_E_INVALID && strstr(f[2].err.msg, "no token of the vocabulary"), "%s", f[2].err.msg);
     cr_assert(answers_equal(&f[0].answer[0], &f[1].answer[0]));
+    qr_free(f);
+    world_close(&w);
+}
+
+/* The mask had allowed it, so what is refused behind it has no room. */
+Test(constrained, a_token_that_the_matcher_refuses_is_an_error_by_name_and_changes_nothing)
+{
+    NEED_DATA();
+    struct world w;
+    struct qr_guide guide;
+    struct qr_request r = {0};
+    struct qr_err err = {0};
+    open_world(&w);
+    r.grammar = world_grammar(&w, GRAMMAR_DIGITS);
+    qr_guide_init(&guide, &r);
+    for (int32_t id = 3; id < 300; id++) {
+        size_t len;
+        const char *text = qr_vocab_token(w.vocab, id, &len);
+        const bool digits = len == 1 && isdigit((unsigned char)text[0]);
+        const int rc = qr_guide_take(&guide, &r.thinking, &id, 1, false, &err);
+        cr_assert(rc == (digits ? 0 : QR_E_TOO_LARGE), "'%.*s': %d", (int)len, text, rc);
+    }
+    cr_assert(qr_matcher_accepts(&guide.matcher) && strstr(err.msg, "does not fit"));
+    qr_guide_release(&guide);
+    qr_grammar_unref(r.grammar);
+    r.thinking = (struct qr_thinking){.n_end = 1, .end = {512}};
+    struct qr_sampling s;
+    struct flight *f = qr_alloc(1, sizeof *f);
+    qr_sampling_init(&s);
+    const struct guided g = {.thinking = r.thinking};
+    cr_assert_eq(flight_start_guided(&w, f, &s, prompt, 2, 1, 0, &g, &err), QR_E_INVALID);
+    cr_assert_str_eq(err.param, "thinking_token_budget");
     qr_free(f);
     world_close(&w);
 }

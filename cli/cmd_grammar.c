@@ -17,7 +17,7 @@
 
 #define WALKS_MAX 1000
 #define LINE_BYTES_MAX ((size_t)64 << 20)
-#define TOKEN_BYTES_MAX 256 /* of tokens that stand for a text which the tokenizer writes otherwise */
+#define TOKEN_BYTES_MAX 32 /* of tokens that stand for a text which the tokenizer writes otherwise */
 
 static const struct qr_json_limits limits = {.bytes_max = LINE_BYTES_MAX, .values_max = 8 << 20, .depth_max = QR_JSON_DEPTH_MAX, .nul_ok = true};
 
@@ -270,7 +270,7 @@ static void put_masks(struct qr_buf *out, const struct reading *r, bool each)
 static int read_text(struct checker *c, struct reading *r, struct qr_grammar *g, enum qr_constraint_kind kind, const char *text, size_t len,
                      struct qr_err *err)
 {
-    const bool names_tokens = kind == QR_CONSTRAINT_LARK || kind == QR_CONSTRAINT_TAGS;
+    const bool names_tokens = kind == QR_CONSTRAINT_GBNF || kind == QR_CONSTRAINT_LARK || kind == QR_CONSTRAINT_TAGS;
     struct qr_ids ids = {0};
     int rc = c->o->masks ? tokenize(c, &ids, text, len, 0, err) : 0;
     if (rc == 0 && c->o->masks)

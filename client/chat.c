@@ -154,7 +154,7 @@ static void fold_end(struct qr_talk *c)
                       f->n_words == 1 ? "" : "s", qr_term_style(&c->term, "off"));
         put(c, c->shown.data, c->shown.len);
     }
-    *f = (struct qr_fold){0};
+    *f = (struct qr_fold){.ended = f->open || f->ended};
 }
 
 static bool on_text(void *arg, const char *text, size_t n, bool reasoning)
@@ -169,6 +169,11 @@ static bool on_text(void *arg, const char *text, size_t n, bool reasoning)
     if (reasoning && !c->show_thinking)
         return fold(c, text, n);
     fold_end(c);
+    for (; c->fold.ended && n > 0 && *text == '\n'; n--)
+        text++;
+    if (n == 0)
+        return true;
+    c->fold.ended = false;
     struct qr_buf seen = {0}; /* as a terminal may have it */
     if (reasoning != c->in_reasoning) {
         qr_buf_put_str(&seen, reasoning ? qr_term_style(&c->term, "dim") : "\n");

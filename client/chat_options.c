@@ -31,7 +31,7 @@ static const struct qr_option table[] = {
     {.name = "schema", .brief = true, .type = QR_OPT_STR, .offset = AT(schema), .arg = "FILE", .group = "Conversation",
      .help = "Answers are JSON that fits the JSON schema in FILE; in a conversation /schema changes that."},
     {.name = "tools", .brief = true, .type = QR_OPT_STR, .offset = AT(tools), .arg = "FILE", .group = "Tools",
-     .help = "Tools that the model may call: a JSON array of {\"function\": {\"name\": .., \"description\": .., \"parameters\": ..}, \"command\": "
+     .help = "Tools that the model may call. FILE is a JSON array of {\"function\": {\"name\": .., \"description\": .., \"parameters\": ..}, \"command\": "
              "[\"program\", \"argument\", ..]}. A command gets the arguments as JSON on stdin, no shell runs it, and its stdout goes back to the "
              "model. A conversation asks before each run."},
     {.name = "yes-run-tools", .type = QR_OPT_FLAG, .offset = AT(yes_run_tools), .builtin = "false", .group = "Tools",

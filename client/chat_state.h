@@ -30,6 +30,7 @@ struct qr_fold {
     int32_t n_words;
     int64_t shown_ns;
     bool in_word, open, drawn; /* open: the line is to be ended; drawn: it is on the screen */
+    bool ended;                /* and nothing but line ends came behind it, which are not shown */
 };
 
 struct qr_talk {

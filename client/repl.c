@@ -1,4 +1,4 @@
-/* repl.c - see repl.h. Reading a message, asking, and what Ctrl-C means in each state:
+/* repl.c - `quire chat` at a terminal (repl.h). Reading a message, asking, and what Ctrl-C means in each state:
  * while an answer comes it stops the answer, which stays in the conversation; with something typed it drops the line; on an empty line it
  * says how to leave; twice within a second it leaves with status 130.
  */
@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/assert.h"
 #include "base/clock.h"
@@ -164,24 +165,42 @@ static bool answer_again(struct qr_repl *r)
     return goes_on;
 }
 
+/* Whole words alone: a message that is typed too early must not allow anything. */
+static bool read_word(const struct qr_buf *line, enum qr_approval *word, bool *always)
+{
+    static const struct {
+        const char *text;
+        enum qr_approval means;
+        bool always;
+    } words[] = {{"y", QR_APPROVAL_RUN, false},   {"yes", QR_APPROVAL_RUN, false},   {"n", QR_APPROVAL_REFUSE, false},
+                 {"no", QR_APPROVAL_REFUSE, false}, {"a", QR_APPROVAL_RUN, true},    {"always", QR_APPROVAL_RUN, true}};
+    const char *text = qr_buf_text(line) + strspn(qr_buf_text(line), " ");
+    const size_t n = strcspn(text, " ");
+    for (int i = 0; i < QR_COUNT(words); i++)
+        if (n == strlen(words[i].text) && strncasecmp(text, words[i].text, n) == 0 && text[n + strspn(text + n, " ")] == '\0') {
+            *word = words[i].means;
+            *always = words[i].always;
+            return true;
+        }
+    return false;
+}
+
 enum qr_approval qr_repl_approve(void *repl, struct qr_tool *tool)
 {
     struct qr_repl *r = repl;
     struct qr_buf line = {0};
     enum qr_approval word = QR_APPROVAL_STOP;
     enum qr_edit_end end;
-    char key = '\0';
+    bool always = false;
     QR_ASSERT(r != NULL);
     QR_ASSERT(tool != NULL);
-    do {
+    tcflush(0, TCIFLUSH); /* what was typed before the question is no answer to it */
+    do
         end = qr_editor_read(r->editor, "run it? [y]es, [n]o, [a]lways: ", &line);
-        key = end == QR_EDIT_LINE ? qr_buf_text(&line)[strspn(qr_buf_text(&line), " ")] : '\0';
-    } while (end == QR_EDIT_CLEARED || (end == QR_EDIT_LINE && (key == '\0' || strchr("yYnNaA", key) == NULL)));
+    while (end == QR_EDIT_CLEARED || (end == QR_EDIT_LINE && !read_word(&line, &word, &always)));
     qr_buf_release(&line);
     r->talk->ask.signal = end == QR_EDIT_KILLED ? qr_editor_signal(r->editor) : 0;
-    if (end == QR_EDIT_LINE)
-        word = key == 'n' || key == 'N' ? QR_APPROVAL_REFUSE : QR_APPROVAL_RUN;
-    tool->always = tool->always || key == 'a' || key == 'A';
+    tool->always = tool->always || always;
     return word;
 }
 

@@ -1,4 +1,4 @@
-/* term.c - see term.h. */
+/* term.c - modes of a terminal, and signals as descriptors (term.h). */
 #include "client/term.h"
 
 #include <errno.h>

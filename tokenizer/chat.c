@@ -245,12 +245,16 @@ static bool shows(const struct qr_rendered *r, const char *what)
 }
 
 /* Clients send a tool call's arguments as JSON text. Most templates want the value and print it as JSON; some print what they get, and
- * the value would come out as Python writes it, or not at all. Trying both shows which. */
+ * the value would come out as Python writes it, or not at all. Trying both shows which; some show calls only where the content is null. */
 static bool wants_text(const struct qr_template *t)
 {
+    static const char *const content[] = {"\"\"", "null"};
     struct qr_rendered r = {0};
-    bool value_works = probe_call(t, &r, "\"\"", PROBE_TEXT, PROBE_DONE) && (shows(&r, "\"probe_key\"") || !shows(&r, "'probe_key'"));
-    bool text_works = !value_works && probe_call(t, &r, "\"\"", PROBE_QUOTED, PROBE_DONE) && shows(&r, PROBE_TEXT);
+    bool value_works = false, text_works = false;
+    for (int i = 0; i < QR_COUNT(content) && !value_works && !text_works; i++) {
+        value_works = probe_call(t, &r, content[i], PROBE_TEXT, PROBE_DONE) && shows(&r, "probe_key") && !shows(&r, "'probe_key'");
+        text_works = !value_works && probe_call(t, &r, content[i], PROBE_QUOTED, PROBE_DONE) && shows(&r, PROBE_TEXT);
+    }
     qr_rendered_release(&r);
     return text_works;
 }
@@ -353,6 +357,24 @@ int qr_chat_open(struct qr_chat **out, const char *model, struct qr_err *err)
     rc = qr_chat_open_from(out, source, err);
     qr_source_unref(source);
     return rc;
+}
+
+int qr_chat_open_text(struct qr_chat **out, const char *text, size_t len, const char *where, struct qr_err *err)
+{
+    QR_ASSERT(out != NULL && where != NULL);
+    QR_ASSERT(text != NULL || len == 0);
+    struct qr_chat *c = qr_alloc(1, sizeof *c);
+    *out = NULL;
+    int rc = compile(c, &c->plain, text ? text : "", len, where, err);
+    if (rc) {
+        qr_chat_close(c);
+        return rc;
+    }
+    for (int i = 0; i < N_TOKENS; i++)
+        c->token[i] = qr_strdup("");
+    find_form(c);
+    *out = c;
+    return 0;
 }
 
 void qr_chat_close(struct qr_chat *c)

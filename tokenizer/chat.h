@@ -19,6 +19,8 @@ struct qr_chat; /* opaque */
 /* *out is NULL (and 0 returned) when the directory has no chat template. */
 int qr_chat_open(struct qr_chat **out, const char *model, struct qr_err *err);
 int qr_chat_open_from(struct qr_chat **out, const struct qr_source *source, struct qr_err *err);
+/* A template alone, without a model: its special tokens are empty. where: its file, for errors. */
+int qr_chat_open_text(struct qr_chat **out, const char *text, size_t len, const char *where, struct qr_err *err);
 void qr_chat_close(struct qr_chat *c); /* NULL is fine */
 
 /* Names that a request's chat_template_kwargs must not set: messages, tools, add_generation_prompt, bos_token, ... */

@@ -20,7 +20,9 @@ struct qr_dialect; /* opaque */
 struct qr_dialect *qr_dialect_derive(const struct qr_chat *chat);
 /* By name ("hermes", "mistral-v3", ...); NULL: there is none of that name. "json": the documented form for models that have none. */
 struct qr_dialect *qr_dialect_named(const char *name);
-const char *const *qr_dialect_names(int32_t *n);
+const char *qr_dialect_name_at(int32_t i); /* of the i-th of them; NULL behind the last */
+/* Reasoning alone, between two markers. */
+struct qr_dialect *qr_dialect_of_tags(const char *start, const char *end);
 void qr_dialect_free(struct qr_dialect *d); /* NULL is fine */
 const char *qr_dialect_name(const struct qr_dialect *d); /* "derived: tags with JSON" and the like */
 
@@ -29,6 +31,9 @@ bool qr_dialect_has_reasoning(const struct qr_dialect *d);
 /* What the markers of reasoning are ("<think>", "</think>"); "" where there is none. */
 const char *qr_dialect_think_start(const struct qr_dialect *d);
 const char *qr_dialect_think_end(const struct qr_dialect *d);
+
+/* Whether prompts begin reasoning for the model where thinking is asked for: where no prompt can be looked at. */
+bool qr_dialect_think_opened(const struct qr_dialect *d);
 
 /* Whether a rendered prompt leaves its reader inside reasoning. */
 bool qr_dialect_starts_inside(const struct qr_dialect *d, const char *prompt, size_t len);
@@ -41,12 +46,13 @@ struct qr_part_text {
     int32_t call;          /* number of the call, from 0 */
     const char *text;      /* CONTENT, REASONING, ARGUMENTS: a piece; CALL: the name. Borrowed until the next call of the parser */
     size_t len;
-    const char *id;        /* CALL: the id that the model wrote, or NULL */
+    const char *id;        /* CALL: the id that the model wrote, or NULL; CALL_END: the id that it wrote behind the arguments, or NULL */
 };
 
 struct qr_answer_parser; /* opaque */
 struct qr_answer_options {
-    const struct qr_json *tools; /* borrowed: types of arguments; NULL: none, and calls are text */
+    const struct qr_json *tools; /* borrowed: types of arguments, and the names that calls without markers may have; NULL: not known */
+    bool calls_are_text;         /* no calls are read: the request has no tools */
     bool starts_inside;          /* reasoning has begun in the prompt */
     bool parse_reasoning;        /* false: markers of reasoning stay in the content */
     bool single;                 /* parallel_tool_calls false: what follows the first call is dropped */

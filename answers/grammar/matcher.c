@@ -79,6 +79,13 @@ void qr_grammar_unref(struct qr_grammar *g)
     qr_free(g);
 }
 
+bool qr_grammar_is_shared(const struct qr_grammar *g)
+{
+    QR_ASSERT(g != NULL);
+    QR_ASSERT(atomic_load(&g->refs) > 0);
+    return atomic_load(&g->refs) > 1;
+}
+
 size_t qr_grammar_bytes(const struct qr_grammar *g)
 {
     QR_ASSERT(g != NULL);

@@ -21,6 +21,7 @@ struct qr_grammar; /* opaque, counted */
 int qr_grammar_new(struct qr_grammar **out, struct qr_exprs *x, int32_t root, const struct qr_vocab *v, size_t memo_bytes, struct qr_err *err);
 struct qr_grammar *qr_grammar_ref(struct qr_grammar *g);
 void qr_grammar_unref(struct qr_grammar *g); /* NULL is fine */
+bool qr_grammar_is_shared(const struct qr_grammar *g); /* there is more than one reference; any thread */
 size_t qr_grammar_bytes(const struct qr_grammar *g); /* the most that it will take */
 
 struct qr_matcher {

@@ -7,8 +7,9 @@
 #include "base/rng.h"
 #include "words.h"
 
-static const char *const some_words[] = {"ab", "abc", "aba", "b\"", "\"", "\":", "\": \"", "{\"", "\"}", "},", "12", "1.", "00", " ", "  ", "\n ",
-                                         "\xc3\xa4", "\xc3", "\xa4\"", "\\n", "\\u", "\\u00", "ae", "abab", "aaaa", "ab", "foo", "fo", "<", "</", "</t", ">", "t>", NULL};
+static const char *const some_words[] = {
+    "ab", "abc", "aba", "b\"", "\"", "\":", "\": \"", "{\"", "\"}", "},", "12", "1.", "00", " ", "  ", "\n ", "\xc3\xa4", "\xc3", "\xa4\"", "\\n", "\\u",
+    "\\u00", "ae", "abab", "aaaa", "ab", "foo", "fo", "<", "</", "</t", ">", "t>", NULL};
 
 struct rig {
     struct words words;

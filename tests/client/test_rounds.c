@@ -58,14 +58,13 @@ static bool shown(const struct desk *d, const char *text)
 
 Test(rounds, thinking_is_one_line_that_counts_words_and_can_be_unfolded)
 {
-    struct desk *d = sit_down(prepared(THOUGHT TEXT("yes") END("stop"), NULL), "");
+    struct desk *d = sit_down(prepared(THOUGHT TEXT("\\n") TEXT("\\nyes") END("stop"), NULL), "");
     wait_prompt(d);
     type(d, "/think\r");
     wait_for(d, "came without thinking");
     wait_prompt(d);
     type(d, "q\r");
-    wait_for(d, "[thought 3 words; /think shows them]");
-    wait_for(d, "yes");
+    wait_for(d, "[thought 3 words; /think shows them]\033[0m\r\nyes");
     wait_prompt(d);
     cr_expect(shown(d, "thinking ... 2 words") && !shown(d, "three"), "%s", d->screen.data);
     type(d, "/think\r");
@@ -76,7 +75,8 @@ Test(rounds, thinking_is_one_line_that_counts_words_and_can_be_unfolded)
     wait_for(d, "one two three");
     wait_for(d, "yes");
     wait_prompt(d);
-    cr_expect(sent(d, "{\"role\":\"assistant\",\"content\":\"yes\"},{\"role\":\"user\",\"content\":\"q\"}"), "thinking is not sent back: %s", d->server->body);
+    cr_expect(sent(d, "{\"role\":\"assistant\",\"content\":\"\\n\\nyes\"},{\"role\":\"user\",\"content\":\"q\"}"),
+              "thinking is not sent back: %s", d->server->body);
     say_goodbye(d);
 }
 
@@ -89,9 +89,10 @@ Test(rounds, a_call_runs_when_the_user_says_so_and_its_output_goes_back)
     wait_for(d, "runs cat");
     wait_for(d, "run it? [y]es, [n]o, [a]lways: ");
     cr_expect_eq(d->server->n_posts, 1);
-    type(d, "perhaps\r");
+    type(d, "and then\r");
     wait_for(d, "run it? ");
-    type(d, "y\r");
+    cr_expect_eq(d->server->n_posts, 1, "a message typed too early allows nothing");
+    type(d, "Yes\r");
     wait_for(d, "[echo: 7 bytes in ");
     wait_for(d, "it says so");
     wait_prompt(d);
@@ -112,6 +113,25 @@ Test(rounds, a_call_runs_when_the_user_says_so_and_its_output_goes_back)
     wait_prompt(d);
     type(d, "/tools\r");
     wait_for(d, "cat (runs without asking)");
+    wait_prompt(d);
+    say_goodbye(d);
+}
+
+Test(rounds, what_was_typed_before_the_question_allows_nothing)
+{
+    struct fake_script script = prepared(CALL("1") END("tool_calls"), TEXT("done") END("stop"));
+    script.first_us = 700000;
+    struct desk *d = sit_with_tool(script, "[\"cat\"]", "");
+    type(d, "q\r");
+    for (int i = 0; i < 12000 && d->server->n_posts == 0; i++)
+        usleep(5000);
+    type(d, "yes\r");
+    wait_for(d, "run it? ");
+    for (int i = 0; i < 10; i++)
+        pump(d, 30);
+    cr_expect_eq(d->server->n_posts, 1);
+    type(d, "y\r");
+    wait_for(d, "done");
     wait_prompt(d);
     say_goodbye(d);
 }
@@ -142,7 +162,8 @@ Test(rounds, a_call_that_is_refused_does_not_run_and_the_model_is_told)
 
 Test(rounds, ctrl_c_ends_a_command_and_the_answer)
 {
-    struct desk *d = sit_with_tool(prepared(TEXT("let me see") CALL("1") END("tool_calls"), TEXT("done") END("stop")), "[\"sleep\",\"1000\"]", "--yes-run-tools");
+    const struct fake_script script = prepared(TEXT("let me see") CALL("1") END("tool_calls"), TEXT("done") END("stop"));
+    struct desk *d = sit_with_tool(script, "[\"sleep\",\"1000\"]", "--yes-run-tools");
     type(d, "q\r");
     wait_for(d, "runs sleep 1000");
     usleep(300000);
@@ -154,8 +175,8 @@ Test(rounds, ctrl_c_ends_a_command_and_the_answer)
     type(d, "next\r");
     wait_for(d, "done");
     wait_prompt(d);
-    cr_expect(sent(d, "{\"role\":\"assistant\",\"content\":\"let me see\"},{\"role\":\"user\",\"content\":\"next\"}"), "a call without its result is not sent: %s",
-              d->server->body);
+    cr_expect(sent(d, "{\"role\":\"assistant\",\"content\":\"let me see\"},{\"role\":\"user\",\"content\":\"next\"}"),
+              "a call without its result is not sent: %s", d->server->body);
     say_goodbye(d);
 }
 
@@ -224,6 +245,7 @@ static void gives(const char *command, const char *result)
     qr_buf_printf(&text, "[{\"function\":{\"name\":\"f\"},\"command\":%s}]", command);
     struct qr_tools t = made(text.data);
     qr_buf_clear(&text);
+    signal(SIGPIPE, SIG_IGN);
     qr_term_open(&term, QR_COLOUR_NEVER);
     cr_expect_eq(qr_tool_run(&text, qr_tools_find(&t, "f"), "{}", 2, 1000000, &term), 0);
     qr_term_close(&term);

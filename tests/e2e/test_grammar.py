@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import subprocess
+import tempfile
 
 from lib import DATA, QUIRE, ROOT, environment, jsonl, main, need_data, run
 
@@ -167,6 +168,49 @@ def test_lines_of_hundreds_of_kilobytes_are_read():
     got = grammar([{'choice': words[:2000], 'text': words[1999]}, {'schema': {'type': 'array', 'items': {'type': 'string'}}, 'text': json.dumps(words)},
                    {'schema': {'type': 'string', 'description': 'x' * 500000}, 'text': '"a"'}])
     assert [a.get('accepted') for a in got] == [True, True, True], got
+
+
+SCHEMA = {'type': 'object', 'properties': {'name': {'type': 'string', 'maxLength': 8}, 'n': {'type': 'integer', 'minimum': 0, 'maximum': 999},
+                                           'kind': {'enum': ['a', 'b']}}, 'required': ['name', 'n', 'kind'], 'additionalProperties': False}
+# (flag, what is in its file or stands behind it, the line for quire grammar)
+DEMANDS = (('--schema', json.dumps(SCHEMA, indent=1), {'schema': SCHEMA}),
+           ('--regex', '(yes|no), [0-9]{3}', {'regex': '(yes|no), [0-9]{3}'}),
+           ('--grammar', 'root ::= "<" [a-z]{1,5} ">" root?\n', {'gbnf': 'root ::= "<" [a-z]{1,5} ">" root?\n'}),
+           ('--grammar', 'start: "a" /[0-9]{2}/ ";"\n', {'lark': 'start: "a" /[0-9]{2}/ ";"\n'}))
+
+
+def put(path, text):
+    with open(path, 'w', encoding='utf-8') as f:
+        f.write(text)
+    return path
+
+
+def test_generated_answers_fit_and_only_the_length_limit_cuts_them():
+    prompts = [f'Tell me about number {i}.' for i in range(6)]
+    for flag, text, line in DEMANDS:
+        with tempfile.TemporaryDirectory() as d:
+            given = text if flag == '--regex' else put(os.path.join(d, 'demand'), text)
+            rc, out, err = run('generate', TINY, '--prompts', '-', flag, given, '--json', '-n', '40', '--temperature', '1', '--seed', '3',
+                               stdin='\n'.join(map(json.dumps, prompts)))
+        assert rc == 0, err
+        answers = [json.loads(a) for a in out.split('\n') if a]
+        assert len(answers) == len(prompts)
+        for answer, a in zip(answers, grammar([{**line, 'text': answer['text']} for answer in answers])):
+            assert list(answer) == ['prompt_ids', 'ids', 'text', 'finish_reason'], answer
+            assert a['accepted'] or (answer['finish_reason'] == 'length' and a['at'] == len(answer['text'].encode())), (flag, answer, a)
+        assert flag == '--grammar' or any(answer['finish_reason'] == 'stop' for answer in answers), (flag, answers)
+
+
+def test_what_generate_cannot_enforce_is_named_with_its_file_and_path():
+    with tempfile.TemporaryDirectory() as d:
+        wrong = put(os.path.join(d, 'wrong.json'), '{"properties": {"a": {"$ref": "https://example.com/s"}}}')
+        torn = put(os.path.join(d, 'torn.json'), '{"type": ')
+        rules = put(os.path.join(d, 'rules.gbnf'), 'root ::= missing')
+        for flags, status, says in ((('--schema', wrong), 4, f'{wrong}: $.properties.a'), (('--schema', torn), 4, torn), (('--grammar', rules), 4, rules),
+                                    (('--schema', os.path.join(d, 'none')), 4, 'none'), (('--regex', '(a'), 2, '--regex: '),
+                                    (('--schema', wrong, '--regex', 'a'), 2, '--schema and --regex')):
+            rc, out, err = run('generate', TINY, 'x', *flags)
+            assert (rc, out) == (status, '') and says in err, (flags, rc, err)
 
 
 if __name__ == '__main__':

@@ -204,12 +204,12 @@ bool qr_step_body(struct qr_answer_parser *p)
         p->at += qr_blanks(qr_held(p), qr_held_len(p));
         return step_body_text(p);
     }
-    if (p->pass.depth == 0 && !p->pass.quoted) {
+    if (p->fresh) {
         const size_t blanks = qr_blanks(qr_held(p), qr_held_len(p));
         if (blanks == qr_held_len(p))
             return false;
-        if (qr_held(p)[blanks] != '{')
-            return step_body_text(p);
+        p->plain = qr_held(p)[blanks] != '{';
+        p->fresh = false;
     }
-    return qr_step_json(p);
+    return p->plain ? step_body_text(p) : qr_step_json(p);
 }

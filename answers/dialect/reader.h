@@ -95,6 +95,7 @@ struct qr_answer_parser {
     bool line_due;      /* a line end before the value is the format's */
     bool text_value;    /* the form says that the value is a string */
     enum qr_part body;  /* of a message with a head */
+    bool plain;         /* a call's body that is no JSON */
     bool raw;           /* a body that is passed on as it is */
 };
 

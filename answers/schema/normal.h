@@ -207,6 +207,7 @@ struct qr_sc {
     int32_t n_goals, goals_cap;
     struct qr_map goal_map;
     int32_t n_shapes;
+    int32_t n_beside;       /* shapes of the goal that is being written: large ones must be smaller where they are many */
     struct qr_map place;    /* of schemas: their base address and their state in the search for endless references (refs.c) */
     struct qr_sc_place *places;
     int32_t n_places, places_cap;
@@ -292,8 +293,11 @@ int32_t qr_sc_write_array(struct qr_sc *sc, const struct qr_sc_shape *s);
 int32_t qr_sc_write_number(struct qr_sc *sc, const struct qr_sc_shape *s);
 int32_t qr_sc_write_string(struct qr_sc *sc, const struct qr_sc_shape *s);
 int32_t qr_sc_write_inside(struct qr_sc *sc, const struct qr_sc_shape *s); /* without quotes */
-int32_t qr_sc_write_value(struct qr_sc *sc, const struct qr_json *v);
-int32_t qr_sc_write_equal(struct qr_sc *sc, const struct qr_json *number);
+/* Texts of given values with `rest` behind them, letter by letter: many of them have common beginnings (qr_expr_any). */
+int32_t qr_sc_write_chars(struct qr_sc *sc, const char *text, size_t len, int32_t rest); /* inside a string */
+int32_t qr_sc_write_bytes(struct qr_sc *sc, const char *bytes, size_t len, int32_t rest);
+int32_t qr_sc_write_value(struct qr_sc *sc, const struct qr_json *v, int32_t rest);
+void qr_sc_write_equal(struct qr_sc *sc, const struct qr_json *number, int32_t rest, int32_t form[2]); /* plain, and with an exponent */
 int32_t qr_sc_cat3(struct qr_sc *sc, int32_t a, int32_t b, int32_t c);
 
 struct qr_sc_words {

@@ -12,7 +12,8 @@
 #include "base/assert.h"
 
 #define TRACKS_MAX 12
-#define POSITIONS_MAX 1200  /* of all tracks together, as products */
+#define POSITIONS_MAX 1200  /* of all tracks together, as products; */
+#define POSITIONS_ALL_MAX 4000 /* and of all objects that are alternatives of one value */
 #define STATES_MAX 40000
 #define COUNTED_MAX 256     /* members of other names that are counted one by one */
 #define MEMBERS_PER_RULE 16 /* of long chains: unions of regular expressions are sorted lists, which a rule ends */
@@ -32,8 +33,8 @@ struct writing {
 
 static int32_t key(struct qr_sc *sc, const char *name)
 {
-    const int32_t inside = qr_expr_json_text(sc->x, name, strlen(name));
-    return qr_sc_cat3(sc, sc->words->quote, inside, qr_expr_cat(sc->x, sc->words->quote, sc->words->colon));
+    const int32_t behind = qr_expr_cat(sc->x, sc->words->quote, sc->words->colon);
+    return qr_expr_cat(sc->x, sc->words->quote, qr_sc_write_chars(sc, name, strlen(name), behind));
 }
 
 /* Names that the shape's propertyNames allow, without quotes. */
@@ -52,7 +53,7 @@ static int32_t allowed_names(struct qr_sc *sc, const struct qr_sc_shape *s)
             size_t len;
             const char *text = qr_json_text(n->value[i], &len);
             if (text)
-                e = qr_expr_or(sc->x, e, qr_expr_json_text(sc->x, text, len));
+                e = qr_expr_or(sc->x, e, qr_sc_write_chars(sc, text, len, QR_EXPR_EMPTY));
         }
         if (n->n_values < 0)
             e = qr_expr_or(sc->x, e, qr_sc_write_inside(sc, n));
@@ -71,7 +72,7 @@ static int32_t class_names(struct qr_sc *sc, const struct qr_sc_shape *s, const 
     }
     int32_t *name = qr_sc_alloc(sc, (size_t)o->n_members + 1, sizeof *name);
     for (int32_t i = 0; i < o->n_members && name; i++)
-        name[i] = qr_expr_json_text(sc->x, o->member[i].name, strlen(o->member[i].name));
+        name[i] = qr_sc_write_chars(sc, o->member[i].name, strlen(o->member[i].name), QR_EXPR_EMPTY);
     return name && o->n_members > 0 ? qr_expr_minus(sc->x, e, qr_expr_any(sc->x, name, o->n_members)) : e;
 }
 
@@ -145,10 +146,11 @@ static void add_track(struct writing *w, int32_t first, int32_t n, bool loose)
 static bool tracks_fit(struct writing *w)
 {
     int64_t n = 1;
+    const int32_t n_max = POSITIONS_ALL_MAX / (w->sc->n_beside + 1);
     for (int32_t i = 0; i < w->n_tracks; i++) {
         w->track[i].stride = (int32_t)n;
         n *= w->track[i].n + 1;
-        if (n > POSITIONS_MAX && w->n_tracks > 1)
+        if (n > (n_max < POSITIONS_MAX ? n_max : POSITIONS_MAX) && w->n_tracks > 1)
             return false;
     }
     w->n_positions = (int32_t)n;

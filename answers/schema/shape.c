@@ -234,9 +234,25 @@ static void drop_numbers(struct qr_sc_shape *s)
         s->types &= ~(uint32_t)QR_SC_INTEGER;
 }
 
+/* What contains lets pass has been seen by unevaluatedItems around it: which items those are, nothing here can say. */
+static bool contains_evaluates(struct qr_sc *sc, struct qr_sc_shape *s)
+{
+    for (const struct qr_sc_contains *c = s->contains; c; c = c->next) {
+        for (const struct qr_sc_items *t = c->scope != 0 ? s->items : NULL; t; t = t->next) {
+            if (!t->unevaluated || !qr_sc_in_scope(sc, c->scope, t->scope))
+                continue;
+            s->hard = s->hard ? s->hard : c->at;
+            return true;
+        }
+    }
+    return false;
+}
+
 static void drop_array(struct qr_sc *sc, struct qr_sc_shape *s)
 {
     const int32_t max_looked = 64;
+    if (contains_evaluates(sc, s))
+        return;
     bool dead = s->n_items_min > s->n_items_max;
     for (int32_t i = 0; i < s->n_items_min && i < max_looked && s->items && !dead; i++)
         dead = qr_sc_goal_empty(sc, qr_sc_item_goal(sc, s, i));

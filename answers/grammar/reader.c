@@ -203,15 +203,11 @@ static int token_expr(struct qr_reader *r, struct qr_exprs *x, const struct qr_v
 }
 
 /* <[...]>; r->at is behind "<[". */
-static int read_ids(struct qr_reader *r, struct qr_exprs *x, const struct qr_vocab *v, size_t start, bool *negated, int32_t *out)
+static int read_ids(struct qr_reader *r, struct qr_exprs *x, const struct qr_vocab *v, size_t start, int32_t *out)
 {
     int32_t e = QR_EXPR_NONE, n = 0;
-    if (qr_reader_take(r, "*]>")) {
-        *out = any_token(x);
-        return 0;
-    }
-    if (qr_reader_take(r, "^"))
-        *negated = !*negated;
+    if (qr_reader_is(r, "*") || qr_reader_is(r, "^"))
+        return qr_reader_fail(r, QR_E_UNSUPPORTED, start, "tokens are named by their numbers; any token, and any but some, are not supported");
     do {
         int32_t low, high, one = QR_EXPR_NONE;
         if (!take_id(r, &low))
@@ -239,7 +235,7 @@ int qr_reader_token(struct qr_reader *r, struct qr_exprs *x, const struct qr_voc
     int rc;
     QR_ASSERT(qr_reader_is(r, "<") && x != NULL);
     if (qr_reader_take(r, "<[")) {
-        rc = read_ids(r, x, v, start, &negated, out);
+        rc = read_ids(r, x, v, start, out);
     } else {
         while (r->at < r->len && r->text[r->at] != '>' && r->text[r->at] != '\n')
             r->at++;

@@ -37,7 +37,7 @@ int qr_reader_escape(struct qr_reader *r, int32_t *rune);
 /* The text between the quotes, the first of which is at r->at. */
 int qr_reader_quoted(struct qr_reader *r, struct qr_buf *out);
 
-/* A special token at r->at: <name>, <[id]>, <[id,id-id]>, <[^...]>, <[*]>; a name is looked up as it stands, < and > included. v NULL: none are known.
+/* A special token at r->at: <name>, <[id]>, <[id,id-id]>; a name is looked up as it stands, < and > included. v NULL: none are known.
  * negated: any special token but these. */
 int qr_reader_token(struct qr_reader *r, struct qr_exprs *x, const struct qr_vocab *v, bool negated, int32_t *out);
 

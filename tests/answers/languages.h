@@ -68,20 +68,40 @@ static inline void expect_rows(enum language kind, int flags, const struct row *
     words_free(&w);
 }
 
-static inline void expect_refused(enum language kind, const struct refused *row, int n)
+static inline void expect_refused_of(const struct words *w, enum language kind, const struct refused *row, int n)
 {
-    struct words w;
-    words_make(&w, NULL);
     for (int i = 0; i < n; i++) {
         struct qr_exprs *x = qr_exprs_new(1 << 24);
         struct qr_err err = {0};
         int32_t root = 0;
-        const int rc = parse(&root, x, kind, 0, row[i].grammar, strlen(row[i].grammar), w.vocab, &err);
+        const int rc = parse(&root, x, kind, 0, row[i].grammar, strlen(row[i].grammar), w->vocab, &err);
         cr_expect(rc == (int)row[i].code && err.code == row[i].code && strstr(err.msg, row[i].says), "%s\ngives %d, \"%s\"; expected %d, \"%s\"",
                   row[i].grammar, rc, err.msg, row[i].code, row[i].says);
         qr_exprs_free(x);
     }
+}
+
+static inline void expect_refused(enum language kind, const struct refused *row, int n)
+{
+    struct words w;
+    words_make(&w, NULL);
+    expect_refused_of(&w, kind, row, n);
     words_free(&w);
+}
+
+/* A vocabulary with special tokens that have names: a b c <x> <y> and the end </s>, numbered in this order. */
+static inline struct qr_tokenizer *names_make(struct words *w)
+{
+    static const char json[] = "{\"added_tokens\":[{\"id\":3,\"content\":\"<x>\",\"special\":true},{\"id\":4,\"content\":\"<y>\",\"special\":true},"
+                               "{\"id\":5,\"content\":\"</s>\",\"special\":true}],\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},"
+                               "\"decoder\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"c\":2},\"merges\":[]}}";
+    struct qr_tokenizer *t = NULL;
+    struct qr_err err = {0};
+    const int32_t end = 5;
+    const int rc = qr_tokenizer_parse(&t, json, sizeof json - 1, NULL, 0, &err);
+    cr_assert_eq(rc, 0, "%s", err.msg);
+    *w = (struct words){.vocab = qr_vocab_new(t, 6, &end, 1)};
+    return t;
 }
 
 #endif

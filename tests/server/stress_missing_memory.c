@@ -53,7 +53,8 @@ static const struct kind kinds[] = {
     {"completions, streamed", "POST", "/v1/completions",
      "{\"prompt\":\"Once\",\"n\":2,\"seed\":1,\"max_tokens\":4,\"stream\":true,\"logprobs\":2,\"echo\":true,\"ignore_eos\":true}", NULL},
     {"a schema", "POST", "/v1/completions",
-     "{\"prompt\":\"a\",\"temperature\":0,\"max_tokens\":8,\"guided_json\":{\"title\":\"@@@@\",\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"},"
+     "{\"prompt\":\"a\",\"temperature\":0,\"max_tokens\":8,\"guided_json\":"
+     "{\"title\":\"@@@@\",\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"},"
      "\"b\":{\"enum\":[\"x\",\"y\"]}},\"required\":[\"a\",\"b\"]}}", NULL},
     {"a grammar", "POST", "/v1/chat/completions", "{" CHAT ",\"grammar\":\"root ::= [a-z]+ # @@@@\\n\"}", NULL},
     {"a tool that must be called", "POST", "/v1/chat/completions",

@@ -7,7 +7,8 @@
 Test(schema_refused, a_keyword_that_cannot_be_enforced_is_named_by_its_path)
 {
     EXPECT_REFUSED(
-        {"{'properties':{'a':{'type':'array','items':{'type':'string'},'uniqueItems':true}}}", "$.properties.a.uniqueItems", "uniqueItems", QR_E_UNSUPPORTED},
+        {"{'properties':{'a':{'type':'array','items':{'type':'string'},'uniqueItems':true}}}", "$.properties.a.uniqueItems",
+         "uniqueItems", QR_E_UNSUPPORTED},
         {"{'type':'array','not':{'uniqueItems':true}}", "$.not.uniqueItems", "opposite of uniqueItems", QR_E_UNSUPPORTED},
         {"{'type':'object','not':{'propertyNames':{'maxLength':3}}}", "$.not.propertyNames", "opposite of propertyNames", QR_E_UNSUPPORTED},
         {"{'not':{'const':{'a':1}}}", "$.not.const", "opposite of a given object", QR_E_UNSUPPORTED},
@@ -121,7 +122,8 @@ Test(schema_refused, bombs_compile_or_are_refused_within_a_second)
         {"{\"allOf\":[", "{'anyOf':[{'required':['a@']},{'required':['b@']}]}", 30, "]}", QR_E_TOO_LARGE},
         {"{\"$ref\":\"#/$defs/d0\",\"$defs\":{\"d200\":{},", "'d@':{'$ref':'#/$defs/d+'}", 200, "}}", QR_OK},
         {"{\"$ref\":\"#/$defs/d0\",\"$defs\":{\"d500\":{},", "'d@':{'properties':{'a':{'$ref':'#/$defs/d+'}}}", 500, "}}", QR_E_TOO_LARGE},
-        {"{\"$ref\":\"#/$defs/d0\",\"$defs\":{\"d30\":{\"type\":\"null\"},", "'d@':{'anyOf':[{'$ref':'#/$defs/d+'},{'$ref':'#/$defs/d+'}]}", 30, "}}", QR_E_TOO_LARGE},
+        {"{\"$ref\":\"#/$defs/d0\",\"$defs\":{\"d30\":{\"type\":\"null\"},",
+         "'d@':{'anyOf':[{'$ref':'#/$defs/d+'},{'$ref':'#/$defs/d+'}]}", 30, "}}", QR_E_TOO_LARGE},
         {"{\"oneOf\":[", "{'required':['k@']}", 60, "]}", QR_OK},
         {"{\"patternProperties\":{", "'a@':{'minLength':@}", 20, "}}", QR_E_TOO_LARGE},
         {"{\"dependentRequired\":{", "'a@':['b@']", 8, "}}", QR_OK},

@@ -1,8 +1,6 @@
 /* test_schema.c - what each keyword of JSON Schema takes and refuses, alone and beside others. */
 #include "schemas.h"
 
-#include "base/mem.h"
-
 Test(schema, types_are_told_apart_and_1_0_is_an_integer)
 {
     EXPECT_SCHEMAS(
@@ -190,7 +188,8 @@ Test(schema, combinations_are_exact)
          {"{}", "{'c':1}"}},
         {"{'type':'object','properties':{'a':{},'b':{}},'oneOf':[{'required':['a']},{'required':['b']}]}", {"{'a':1}", "{'b':1}"}, {"{}", "{'a':1,'b':2}"}},
         {"{'oneOf':[{'type':'integer'},{'type':'number','minimum':2}]}", {"1", "2.5"}, {"2", "1.5"}},
-        {"{'oneOf':[{'properties':{'k':{'const':'a'},'v':{'type':'integer'}},'required':['k']},{'properties':{'k':{'const':'b'},'v':{'type':'string'}},'required':['k']}],"
+        {"{'oneOf':[{'properties':{'k':{'const':'a'},'v':{'type':'integer'}},'required':['k']},"
+         "{'properties':{'k':{'const':'b'},'v':{'type':'string'}},'required':['k']}],"
          "'type':'object'}",
          {"{'k':'a','v':1}", "{'k':'b','v':''}"}, {"{'k':'a','v':''}", "{'k':'c'}", "{'v':1}"}},
         {"{'type':'object','oneOf':[{'additionalProperties':false,'properties':{'a':{}}},{'additionalProperties':false,'properties':{'b':{}}}]}",
@@ -223,7 +222,8 @@ Test(schema, references_are_followed_also_around_in_circles)
          "'h':{'$anchor':'here','type':'string'}}}",
          {"{'a':1,'b':''}"}, {"{'a':''}", "{'b':1}"}},
         {"{'$ref':'#/$defs/a','minimum':3,'$defs':{'a':{'type':'integer'}}}", {"3"}, {"2", "'x'"}},
-        {"{'$schema':'http://json-schema.org/draft-07/schema#','properties':{'a':{'$ref':'#/definitions/i','minimum':3}},'definitions':{'i':{'type':'integer'}}}",
+        {"{'$schema':'http://json-schema.org/draft-07/schema#','properties':{'a':{'$ref':'#/definitions/i','minimum':3}},"
+         "'definitions':{'i':{'type':'integer'}}}",
          {"{'a':2}"}, {"{'a':''}"}},
         {"{'properties':{'$ref':{'type':'string'}}}", {"{'$ref':'x'}"}, {"{'$ref':1}"}},
         {"{'$dynamicRef':'#n','$defs':{'n':{'$dynamicAnchor':'n','type':'null'}}}", {"null"}, {"1"}});
@@ -231,7 +231,8 @@ Test(schema, references_are_followed_also_around_in_circles)
 
 Test(schema, annotations_and_keywords_of_others_refuse_nothing)
 {
-    EXPECT_SCHEMAS({"{'title':'t','description':'d','default':5,'examples':[1],'deprecated':true,'readOnly':true,'$comment':'c','$schema':'https://json-schema.org/"
+    EXPECT_SCHEMAS({"{'title':'t','description':'d','default':5,'examples':[1],'deprecated':true,'readOnly':true,'$comment':'c',"
+                    "'$schema':'https://json-schema.org/"
                     "draft/2020-12/schema','contentEncoding':'base64','x-own':{'not':1},'nullable':true}",
                     {"1", "null", "{'a':1}"}, {"x"}});
     static const struct schema_row objects[] = {{"true", {"{}", "{'a':[1]}"}, {"[]", "1"}}};

@@ -25,7 +25,11 @@ struct qr_constraint {
     bool strict, compact;
 };
 
-/* Into an expression: for those who put something before or behind it (dialects). */
+/* Bytes that the expressions of one grammar may take (qr_exprs_new). */
+#define QR_GRAMMAR_EXPR_BYTES ((size_t)32 << 20)
+
+/* Into an expression: for those who put something before or behind it (dialects). Errors: those of syntax.h and schema.h; err's param is the path
+ * in the constraint's JSON ("$.properties.a", "$[3]"), "$" or "" where it is no JSON. */
 int qr_constraint_build(int32_t *out, struct qr_exprs *x, const struct qr_constraint *c, const struct qr_vocab *v, struct qr_err *err);
 
 /* Into a grammar of its own. */
@@ -34,13 +38,20 @@ int qr_constraint_compile(struct qr_grammar **out, const struct qr_constraint *c
 /* "gbnf" or "lark": what a text that vLLM's `grammar` may hold is written in. */
 enum qr_constraint_kind qr_constraint_guess(const char *text, size_t len);
 
+/* Structural tags (tags.c): xgrammar's {"type": "structural_tag", "format": ...}, and the older {"structures": [...], "triggers": [...]}. */
+int qr_tags_build(int32_t *out, struct qr_exprs *x, const struct qr_json *tags, const struct qr_vocab *v, bool compact, struct qr_err *err);
+
 /* ---- the store ---- */
 
+/* Holds at most bytes_max of qr_grammar_bytes. A grammar that is in use elsewhere stays in it, so that what is in use is bounded, too. */
 struct qr_grammar_store; /* opaque */
 struct qr_grammar_store *qr_grammar_store_new(size_t bytes_max);
 void qr_grammar_store_free(struct qr_grammar_store *s); /* NULL is fine */
+size_t qr_grammar_store_bytes(struct qr_grammar_store *s); /* held now */
 /* A counted reference, or NULL. key: all that the grammar was made of. */
 struct qr_grammar *qr_grammar_store_find(struct qr_grammar_store *s, const char *key, size_t len);
-void qr_grammar_store_add(struct qr_grammar_store *s, const char *key, size_t len, struct qr_grammar *g);
+/* The store takes a reference of its own. Where the key is there already that grammar stays. Errors: QR_E_TOO_LARGE where it is larger than the whole
+ * store, QR_E_BUSY where grammars in use leave no room. */
+int qr_grammar_store_add(struct qr_grammar_store *s, const char *key, size_t len, struct qr_grammar *g, struct qr_err *err);
 
 #endif

@@ -224,6 +224,15 @@ bool qr_account_run(struct qr_account *a, void (*fn)(void *arg), void *arg)
     return a->failure == QR_ACCOUNT_OK;
 }
 
+bool qr_account_try(void (*fn)(void *arg), void *arg)
+{
+    QR_ASSERT(fn != NULL);
+    if (current && !current->scope)
+        return current->failure == QR_ACCOUNT_OK && qr_account_run(current, fn, arg);
+    fn(arg);
+    return true;
+}
+
 void qr_account_give(struct qr_account *to, const void *block)
 {
     const int64_t n = block_bytes(block);

@@ -57,6 +57,10 @@ void qr_account_leave(struct qr_account *before);
  * lock while it allocates, and guards what has to be undone, as it may end there. */
 bool qr_account_run(struct qr_account *a, void (*fn)(void *arg), void *arg);
 
+/* For code that may be in a run or not, and is not made for memory that is missing: between enter and leave the same as qr_account_run in the thread's account,
+ * otherwise fn(arg) as it is. False: the account failed. */
+bool qr_account_try(void (*fn)(void *arg), void *arg);
+
 /* For what is no memory (a file, a mapping, a state): where the run ends early fn(arg, n) is called, the last one first, unless unguarded before. In no run
  * nothing happens. */
 void qr_account_guard(void (*fn)(void *arg, size_t n), void *arg, size_t n);

@@ -173,6 +173,37 @@ int qr_json_parse(struct qr_json **out, const char *text, size_t len, const stru
     return qr_json_parse_members(out, text, len, limits, NULL, err);
 }
 
+struct parsing {
+    struct qr_json **out;
+    const char *text;
+    size_t len;
+    const struct qr_json_limits *limits;
+    const char *const *wanted;
+    struct qr_err *err;
+    int rc;
+};
+
+static void parse(void *arg)
+{
+    struct parsing *p = arg;
+    struct builder b = {.wanted = p->wanted};
+    struct qr_json_scan *scan = qr_json_scan_new(p->text, p->len, p->limits);
+    struct qr_json_token t;
+    qr_account_guard(free_building, &b, 0);
+    while ((p->rc = qr_json_next(scan, &t, p->err)) == 0 && t.event != QR_JSON_DONE)
+        take(&b, &t);
+    qr_account_unguard(&b);
+    qr_json_scan_free(scan);
+    qr_buf_release(&b.key);
+    qr_buf_release(&b.text);
+    if (p->rc) {
+        cJSON_Delete(b.root);
+        return;
+    }
+    qr_account_guard(free_tree, b.root, 0);
+    *p->out = (struct qr_json *)(void *)b.root;
+}
+
 int qr_json_parse_members(struct qr_json **out, const char *text, size_t len, const struct qr_json_limits *limits, const char *const *wanted,
                           struct qr_err *err)
 {
@@ -180,24 +211,10 @@ int qr_json_parse_members(struct qr_json **out, const char *text, size_t len, co
     QR_ASSERT(limits != NULL);
     if (len > INT_MAX)
         return qr_err_set(err, QR_E_TOO_LARGE, "the text has %zu bytes, more than the limit of %d", len, INT_MAX);
-    struct builder b = {.wanted = wanted};
-    struct qr_json_scan *scan = qr_json_scan_new(text, len, limits);
-    struct qr_json_token t;
-    int rc;
-    qr_account_guard(free_building, &b, 0);
-    while ((rc = qr_json_next(scan, &t, err)) == 0 && t.event != QR_JSON_DONE)
-        take(&b, &t);
-    qr_account_unguard(&b);
-    qr_json_scan_free(scan);
-    qr_buf_release(&b.key);
-    qr_buf_release(&b.text);
-    if (rc) {
-        cJSON_Delete(b.root);
-        return rc;
-    }
-    qr_account_guard(free_tree, b.root, 0);
-    *out = (struct qr_json *)(void *)b.root;
-    return 0;
+    struct parsing p = {.out = out, .text = text, .len = len, .limits = limits, .wanted = wanted, .err = err};
+    if (!qr_account_try(parse, &p))
+        return qr_err_set(err, QR_E_NO_ROOM, "there is no memory for the values of the text");
+    return p.rc;
 }
 
 int qr_json_parse_line(struct qr_json **out, const char *line, size_t len, const struct qr_json_limits *limits, struct qr_err *err)

@@ -1,4 +1,5 @@
-/* samples.c - see samples.h. Values are floats (24 bits are far below the noise of any clock), sums are doubles. */
+/* samples.c - medians and percentiles of measurements (samples.h). Values are floats (24 bits are far below the noise
+ * of any clock), sums are doubles. */
 #include "bench/samples.h"
 
 #include <math.h>

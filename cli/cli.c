@@ -306,3 +306,10 @@ int64_t qr_cli_requests_bytes(int64_t asked, int64_t left)
     const int64_t most = left / 2 > QR_CLI_REQUESTS_MIN ? left / 2 : QR_CLI_REQUESTS_MIN;
     return asked < most ? asked : most;
 }
+
+int64_t qr_cli_grammars_bytes(int64_t asked, int64_t left)
+{
+    QR_ASSERT(asked >= QR_CLI_REQUESTS_MIN);
+    const int64_t most = left / 4 > QR_CLI_REQUESTS_MIN ? left / 4 : QR_CLI_REQUESTS_MIN;
+    return asked < most ? asked : most;
+}

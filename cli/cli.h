@@ -20,8 +20,8 @@
 /* The commands, in the order of --help (main.c). */
 extern const struct qr_command *const qr_cli_commands[];
 extern const int32_t qr_cli_n_commands;
-extern const struct qr_command qr_cmd_serve, qr_cmd_generate, qr_cmd_score, qr_cmd_tokenize, qr_cmd_detokenize, qr_cmd_template, qr_cmd_parse, qr_cmd_check, qr_cmd_plan,
-    qr_cmd_data, qr_cmd_data_tokenizer, qr_cmd_train, qr_cmd_lora, qr_cmd_quantize, qr_cmd_bench;
+extern const struct qr_command qr_cmd_serve, qr_cmd_generate, qr_cmd_score, qr_cmd_tokenize, qr_cmd_detokenize, qr_cmd_template, qr_cmd_grammar,
+    qr_cmd_parse, qr_cmd_check, qr_cmd_plan, qr_cmd_data, qr_cmd_data_tokenizer, qr_cmd_train, qr_cmd_lora, qr_cmd_quantize, qr_cmd_bench;
 
 /* Runs the command of a group that argv[1] names; without one prints the group's help. Returns the exit status. */
 int qr_cli_group(const struct qr_command *group, int argc, char **argv);
@@ -182,5 +182,8 @@ int qr_cli_ids(struct qr_ids *out, const struct qr_json *array, const char *para
  * their part of it. */
 #define QR_CLI_REQUESTS_MIN ((int64_t)1 << 20)
 int64_t qr_cli_requests_bytes(int64_t asked, int64_t left);
+
+/* The same of compiled grammars and --grammar-cache: a quarter of it at most. */
+int64_t qr_cli_grammars_bytes(int64_t asked, int64_t left);
 
 #endif

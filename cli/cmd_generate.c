@@ -6,18 +6,23 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "answers/constraint.h"
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/utf8.h"
 #include "cli/cli.h"
 #include "engine/adapters.h"
+#include "loader/config/hf_config.h"
+
+#define GRAMMAR_BYTES_MAX ((size_t)4 << 20)
 
 struct generate_options {
     struct qr_cli_model m;
     struct qr_cli_engine e;
-    const char *prompt, *prompt_ids, *prompts, *lora;
+    const char *prompt, *prompt_ids, *prompts, *lora, *schema, *regex, *grammar;
     union qr_sampling_given given[QR_P_N];
     bool json, add_special, stats;
 };
@@ -39,6 +44,8 @@ struct generator {
     uint64_t adapter; /* 0: none */
     struct qr_sampling sampling; /* of all prompts, but for max_tokens, which the context may cut */
     struct qr_ids allowed, bad;  /* what sampling's point to */
+    struct qr_vocab *vocab;      /* owned; NULL without a grammar */
+    struct qr_grammar *grammar;  /* owned; of all answers, or NULL */
     struct job *job; /* owned [n_jobs] */
     int32_t n_jobs, n_submitted, n_done, n_printed;
 };
@@ -148,6 +155,58 @@ static int read_sampling(struct generator *g, struct qr_err *err)
     return rc ? rc : read_texts(g, err);
 }
 
+/* The language that a flag's text is in. QR_CONSTRAINT_NONE: a grammar, whose text tells. */
+static const struct form {
+    const char *flag;
+    size_t offset;
+    enum qr_constraint_kind kind;
+    bool is_file;
+} forms[] = {{"schema", offsetof(struct generate_options, schema), QR_CONSTRAINT_SCHEMA, true},
+             {"regex", offsetof(struct generate_options, regex), QR_CONSTRAINT_REGEX, false},
+             {"grammar", offsetof(struct generate_options, grammar), QR_CONSTRAINT_NONE, true}};
+
+static int compile_form(struct generator *g, const struct form *f, const char *given, const struct qr_model_config *mc, struct qr_err *err)
+{
+    struct qr_buf text = {0};
+    int rc = f->is_file ? qr_file_read(&text, given, QR_FILE_ANY, GRAMMAR_BYTES_MAX, err) : 0;
+    if (rc != 0)
+        return rc;
+    struct qr_constraint c = {.kind = f->kind, .text = f->is_file ? text.data : given, .len = f->is_file ? text.len : strlen(given)};
+    if (c.kind == QR_CONSTRAINT_NONE)
+        c.kind = qr_constraint_guess(c.text, c.len);
+    const int32_t eos = qr_tokenizer_eos(g->tokenizer);
+    g->vocab = qr_vocab_new(g->tokenizer, mc->n_vocab, mc->n_eos > 0 ? mc->eos_ids : &eos, mc->n_eos > 0 ? mc->n_eos : eos >= 0);
+    rc = qr_constraint_compile(&g->grammar, &c, g->vocab, err);
+    if (rc != 0) {
+        const bool has_path = strchr(err->param, '.') || strchr(err->param, '[');
+        if (rc == QR_E_INVALID)
+            err->code = f->is_file ? QR_E_DAMAGED : QR_E_USAGE;
+        rc = qr_err_prefix(err, "--%s%s%s: %s%s", f->flag, f->is_file ? " " : "", f->is_file ? given : "", has_path ? err->param : "",
+                           has_path ? ": " : "");
+    }
+    qr_buf_release(&text);
+    return rc;
+}
+
+/* What --schema, --regex or --grammar demands of every answer. */
+static int read_form(struct generator *g, const struct qr_source *model, struct qr_err *err)
+{
+    const struct form *found = NULL;
+    const char *given = NULL;
+    struct qr_model_config mc;
+    for (int i = 0; i < QR_COUNT(forms); i++) {
+        const char *value = *(const char *const *)((const char *)g->o + forms[i].offset);
+        if (value && found)
+            return qr_err_set(err, QR_E_USAGE, "--%s and --%s: an answer can be made to fit one of them", found->flag, forms[i].flag);
+        found = value ? &forms[i] : found;
+        given = value ? value : given;
+    }
+    if (!found)
+        return 0;
+    const int rc = qr_model_config_from(&mc, model, err);
+    return rc ? rc : compile_form(g, found, given, &mc, err);
+}
+
 /* Of prompt `no`, the first being 1: as many new tokens as the context has room for. */
 static int fill_sampling(struct qr_sampling *s, const struct generator *g, int32_t no, int32_t n_prompt, struct qr_err *err)
 {
@@ -228,6 +287,7 @@ static int submit_some(struct generator *g, struct qr_err *err)
         r->id = (uint64_t)g->n_submitted + 1;
         r->user = j;
         r->adapter = g->adapter;
+        r->grammar = g->grammar ? qr_grammar_ref(g->grammar) : NULL;
         r->arrived_us = qr_clock_us();
         rc = qr_engine_submit(g->engine, r, err);
         if (rc != 0) {
@@ -265,6 +325,8 @@ static int run_all(struct generator *g, struct qr_err *err)
 static void release(struct generator *g)
 {
     qr_engine_close(g->engine);
+    qr_grammar_unref(g->grammar);
+    qr_vocab_free(g->vocab);
     qr_tokenizer_close(g->tokenizer);
     for (int32_t i = 0; i < g->n_jobs; i++) {
         qr_ids_release(&g->job[i].prompt);
@@ -327,6 +389,7 @@ static int generate(struct generator *g, struct qr_err *err)
     if (rc == 0)
         rc = qr_tokenizer_open_from(&g->tokenizer, mo.source, err);
     rc = rc ? rc : read_sampling(g, err);
+    rc = rc ? rc : read_form(g, mo.source, err);
     rc = rc ? rc : read_prompts(g, err);
     struct qr_cli_progress progress;
     qr_cli_progress_begin(&progress, &mo);
@@ -370,6 +433,10 @@ static const struct qr_option table[] = {
         .help = "JSON lines, each a string, {\"prompt\": text} or {\"prompt_ids\": [...]}; - is stdin."),
     ROW(add_special, QR_OPT_FLAG, "add-special", .builtin = "true", .group = "Input", .help = "Let the tokenizer add BOS to text."),
     QR_SAMPLING_ROWS(PARAM)
+    ROW(schema, QR_OPT_STR, "schema", .brief = true, .arg = "FILE", .group = "Answers",
+        .help = "Every answer is JSON that fits the JSON schema in FILE; what cannot be enforced is refused by its path."),
+    ROW(regex, QR_OPT_STR, "regex", .arg = "PATTERN", .group = "Answers", .help = "Every answer matches the pattern as a whole."),
+    ROW(grammar, QR_OPT_STR, "grammar", .arg = "FILE", .group = "Answers", .help = "Every answer is in the grammar in FILE, GBNF or Lark."),
     ROW(json, QR_OPT_FLAG, "json", .brief = true, .builtin = "false", .group = "Output", .help = "JSON lines {prompt_ids, ids, text, finish_reason}."),
     ROW(stats, QR_OPT_FLAG, "stats", .builtin = "false", .group = "Output", .help = "A line of timing on stderr.")};
 

@@ -44,7 +44,7 @@ struct serve {
     struct qr_engine *engine;
     char *name; /* the directory's or GGUF file's own name */
     int64_t available_bytes; /* before anything was opened */
-    int64_t requests_bytes;  /* what requests may hold */
+    int64_t requests_bytes, grammars_bytes; /* what requests, and compiled grammars, may hold */
     int64_t started_us;
     int status; /* of the loader: 0, or the exit status of what went wrong */
     atomic_bool loaded; /* or failed: the loader is about to say so */
@@ -71,12 +71,12 @@ static void print_adapters(const struct serve *s, const struct qr_engine_limits 
             qr_size_text(size, l->lora_bytes), dir ? "; more from " : "", dir ? dir : "");
 }
 
-/* What requests may hold: as the settings say, or less where the model leaves less. */
-static int64_t requests_bytes(const struct serve *s)
+/* What the model leaves. */
+static int64_t left_bytes(const struct serve *s)
 {
     const struct qr_engine_limits *l = qr_engine_limits(s->engine);
     const int64_t taken = l->weight_bytes + l->act_bytes + l->scratch_bytes + l->table_bytes + l->lora_bytes + l->kv_bytes + l->kv_host_bytes;
-    return qr_cli_requests_bytes(s->o->s.bodies_bytes, l->on_host ? s->available_bytes - taken : qr_memory_available());
+    return l->on_host ? s->available_bytes - taken : qr_memory_available();
 }
 
 /* What is likely not meant, as the last thing that is read. */
@@ -126,8 +126,9 @@ static void banner(const struct serve *s, int64_t opened_us)
     if (l->n_host_blocks > 0)
         fprintf(stderr, "        and %d blocks, %s, in the host's memory%s\n", l->n_host_blocks, qr_size_text(t[0], l->kv_host_bytes),
                 l->on_host ? ", where the cache is as well: of use on a GPU only" : "");
-    fprintf(stderr, "limits  %d running, %d waiting, bodies of %s, requests of %s, context %d tokens%s\n", l->running_max, l->waiting_max,
-            qr_size_text(t[0], s->o->s.body_bytes), qr_size_text(t[1], s->requests_bytes), l->ctx_max, l->ctx_max < c->ctx_max ? " (what fits)" : "");
+    fprintf(stderr, "limits  %d running, %d waiting, bodies of %s, requests of %s, grammars of %s, context %d tokens%s\n", l->running_max,
+            l->waiting_max, qr_size_text(t[0], s->o->s.body_bytes), qr_size_text(t[1], s->requests_bytes), qr_size_text(t[2], s->grammars_bytes),
+            l->ctx_max, l->ctx_max < c->ctx_max ? " (what fits)" : "");
     if (l->n_ranks > 1)
         fprintf(stderr, "ranks   %d processes (%s) share the model; memory is that of each, or less\n", l->n_ranks, qr_comm_name(&s->team.comm));
     print_adapters(s, l);
@@ -235,11 +236,13 @@ static void *loader(void *arg)
         return NULL;
     }
     atomic_store(&s->loaded, true);
-    s->requests_bytes = requests_bytes(s);
+    s->requests_bytes = qr_cli_requests_bytes(s->o->s.bodies_bytes, left_bytes(s));
+    s->grammars_bytes = qr_cli_grammars_bytes(s->o->s.grammars_bytes, left_bytes(s));
     banner(s, qr_clock_us() - t0);
     const char *const names[] = {s->name};
     qr_server_set_ready(s->server, &(struct qr_server_model){.engine = s->engine, .tokenizer = s->tokenizer, .chat = s->chat,
                                                              .pooling = s->pooling, .requests_bytes = s->requests_bytes,
+                                                             .grammars_bytes = s->grammars_bytes,
                                                              .names = names, .n_names = 1});
     return NULL;
 }

@@ -282,13 +282,9 @@ static void on_signal(void *arg)
         x->ask->signal = s;
         if (s == SIGINT)
             end_with(x, QR_ASK_INTERRUPTED);
-        else if (s == SIGTSTP) {
-            bool quiet = x->ask->term->quiet;
-            qr_term_restore(x->ask->term);
-            qr_term_stop_self();
-            if (quiet)
-                qr_term_quiet(x->ask->term);
-        } else if (s != SIGWINCH)
+        else if (s == SIGTSTP)
+            qr_term_suspend(x->ask->term);
+        else if (s != SIGWINCH)
             end_with(x, QR_ASK_KILLED);
     }
 }

@@ -96,6 +96,67 @@ static bool put(struct qr_talk *c, const char *text, size_t n)
     return !c->out_closed;
 }
 
+/* Text for a terminal, wrapped. */
+static bool put_wrapped(struct qr_talk *c, const char *text, size_t n)
+{
+    qr_buf_clear(&c->shown);
+    c->wrap.columns = qr_term_columns(&c->term, 1);
+    qr_wrap_put(&c->wrap, &c->shown, text, n);
+    if (c->shown.len > 0)
+        spinner_end(c);
+    return put(c, c->shown.data, c->shown.len);
+}
+
+/* ---- folded thinking ---- */
+
+#define FOLD_PERIOD_NS ((int64_t)100000000)
+#define FOLD_COLUMNS_MIN 32 /* a line that does not fit cannot be drawn again in its place */
+
+/* Words as blanks part them; a character of a script without blanks (U+3000 to U+9FFF) is one. */
+static void count_words(struct qr_fold *f, const char *text, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const unsigned char c = (unsigned char)text[i];
+        const bool blank = c <= ' ', whole = c >= 0xe3 && c <= 0xe9;
+        f->n_words += whole || (!blank && !f->in_word);
+        f->in_word = !blank && (f->in_word || !whole);
+    }
+}
+
+static bool fold(struct qr_talk *c, const char *text, size_t n)
+{
+    struct qr_fold *f = &c->fold;
+    const int64_t now = qr_clock_ns();
+    const int32_t columns = qr_term_columns(&c->term, 1);
+    count_words(f, text, n);
+    if (f->n_words == 0)
+        return true;
+    spinner_end(c);
+    if (!f->open && !c->at_line_start && !put_wrapped(c, "\n", 1))
+        return false;
+    f->open = c->at_line_start = true;
+    if (!c->term.colour || columns < FOLD_COLUMNS_MIN || (f->drawn && now - f->shown_ns < FOLD_PERIOD_NS))
+        return true;
+    f->drawn = true;
+    f->shown_ns = now;
+    qr_buf_clear(&c->shown);
+    qr_buf_printf(&c->shown, "\r\033[K%sthinking ... %d word%s%s", qr_term_style(&c->term, "dim"), f->n_words, f->n_words == 1 ? "" : "s",
+                  qr_term_style(&c->term, "off"));
+    return put(c, c->shown.data, c->shown.len);
+}
+
+static void fold_end(struct qr_talk *c)
+{
+    struct qr_fold *f = &c->fold;
+    if (f->open) {
+        qr_buf_clear(&c->shown);
+        qr_buf_printf(&c->shown, "%s%s[thought %d word%s; /think shows them]%s\n", f->drawn ? "\r\033[K" : "", qr_term_style(&c->term, "dim"), f->n_words,
+                      f->n_words == 1 ? "" : "s", qr_term_style(&c->term, "off"));
+        put(c, c->shown.data, c->shown.len);
+    }
+    *f = (struct qr_fold){.ended = f->open || f->ended};
+}
+
 static bool on_text(void *arg, const char *text, size_t n, bool reasoning)
 {
     struct qr_talk *c = arg;
@@ -105,6 +166,14 @@ static bool on_text(void *arg, const char *text, size_t n, bool reasoning)
         c->at_line_start = text[n - 1] == '\n';
         return put(c, text, n);
     }
+    if (reasoning && !c->show_thinking)
+        return fold(c, text, n);
+    fold_end(c);
+    for (; c->fold.ended && n > 0 && *text == '\n'; n--)
+        text++;
+    if (n == 0)
+        return true;
+    c->fold.ended = false;
     struct qr_buf seen = {0}; /* as a terminal may have it */
     if (reasoning != c->in_reasoning) {
         qr_buf_put_str(&seen, reasoning ? qr_term_style(&c->term, "dim") : "\n");
@@ -113,13 +182,9 @@ static bool on_text(void *arg, const char *text, size_t n, bool reasoning)
     }
     qr_buf_put_visible(&seen, text, n);
     c->at_line_start = text[n - 1] == '\n';
-    qr_buf_clear(&c->shown);
-    c->wrap.columns = qr_term_columns(&c->term, 1);
-    qr_wrap_put(&c->wrap, &c->shown, seen.data, seen.len);
+    const bool goes_on = put_wrapped(c, seen.data, seen.len);
     qr_buf_release(&seen);
-    if (c->shown.len > 0)
-        spinner_end(c);
-    return put(c, c->shown.data, c->shown.len);
+    return goes_on;
 }
 
 static void on_wait(void *arg, const char *why, int64_t wait_us)
@@ -134,7 +199,7 @@ static void on_wait(void *arg, const char *why, int64_t wait_us)
 static void print_tools(struct qr_talk *c)
 {
     const struct qr_tool_calls *tools = &c->ask.answer.tools;
-    for (int i = 0; i < tools->n && !c->opt.json; i++) {
+    for (int i = 0; i < tools->n && !c->opt.json && !qr_talk_runs_tools(c); i++) {
         struct qr_buf line = {0};
         qr_buf_printf(&line, "%s(%s)", qr_buf_text(&tools->item[i].name), qr_buf_text(&tools->item[i].arguments));
         if (!c->at_line_start)
@@ -151,6 +216,7 @@ static void print_tail(struct qr_talk *c, enum qr_ask_end end)
         put(c, c->ask.raw.data, c->ask.raw.len);
         c->at_line_start = c->ask.raw.data[c->ask.raw.len - 1] == '\n';
     }
+    fold_end(c);
     if (!c->out_closed)
         print_tools(c);
     qr_buf_clear(&c->shown);
@@ -169,13 +235,14 @@ static void print_tail(struct qr_talk *c, enum qr_ask_end end)
     qr_talk_print(c, c->shown.data, c->shown.len);
 }
 
-enum qr_ask_end qr_talk_ask(struct qr_talk *c, struct qr_err *err)
+enum qr_ask_end qr_talk_ask(struct qr_talk *c, const char *more, struct qr_err *err)
 {
-    QR_ASSERT(c != NULL);
+    QR_ASSERT(c != NULL && more != NULL);
     QR_ASSERT(err != NULL);
     enum qr_ask_end end = QR_ASK_DONE;
     c->at_line_start = true;
     c->in_reasoning = false;
+    c->fold = (struct qr_fold){0};
     qr_wrap_release(&c->wrap);
     qr_wrap_init(&c->wrap, 0);
     if (c->model.len == 0) {
@@ -186,7 +253,7 @@ enum qr_ask_end qr_talk_ask(struct qr_talk *c, struct qr_err *err)
         return end;
     struct qr_buf body = {0};
     bool stream = c->opt.stream && !c->opt.json;
-    qr_session_body(&body, &c->session, c->model.data, &c->params, stream);
+    qr_session_body(&body, &c->session, c->model.data, &c->params, more, stream);
     c->ask.on_text = on_text;
     spinner_begin(c);
     end = qr_ask_run(&c->ask, "POST", "/chat/completions", body.data, body.len, err);
@@ -231,6 +298,10 @@ static int set_up(struct qr_talk *c, const struct qr_option_set *set, struct qr_
         rc = qr_http_url_parse(&url, c->opt.url, err);
     if (rc == 0 && c->opt.api_key != NULL)
         rc = qr_http_key_check(c->opt.api_key, err);
+    if (rc == 0 && c->opt.tools != NULL)
+        rc = qr_tools_load(&c->tools, c->opt.tools, err);
+    if (rc == 0 && c->opt.schema != NULL)
+        rc = qr_talk_set_schema(c, c->opt.schema, err);
     if (rc == 0)
         rc = qr_http_client_new(&c->http, c->loop, &url, &limits, err);
     if (rc != 0)
@@ -281,7 +352,7 @@ static int run_filter(struct qr_talk *c, const struct qr_buf *prompt)
 {
     struct qr_err err;
     qr_session_add(&c->session, QR_ROLE_USER, prompt->data, prompt->len, false);
-    enum qr_ask_end end = qr_talk_ask(c, &err);
+    enum qr_ask_end end = qr_talk_answer(c, &err);
     if (end == QR_ASK_SERVER_ERROR || end == QR_ASK_NO_CONNECT || end == QR_ASK_NO_MODEL)
         qr_talk_complain(c, &err);
     if (c->out_closed && c->out_errno != EPIPE) { /* a full disk, say: the reader is there and misses text */
@@ -318,6 +389,10 @@ int qr_chat_run(struct qr_command_run *r, struct qr_err *err)
     qr_ask_release(&c.ask);
     qr_buf_release(&c.model);
     qr_buf_release(&c.shown);
+    qr_buf_release(&c.thinking);
+    qr_buf_release(&c.schema);
+    qr_buf_release(&c.schema_path);
+    qr_tools_release(&c.tools);
     qr_wrap_release(&c.wrap);
     qr_session_release(&c.session);
     qr_chat_params_release(&c.params);

@@ -28,6 +28,16 @@ static const struct qr_option table[] = {
      .group = "Server", .help = "Give up when the server sends nothing for so long; 0: never."},
     {.name = "system", .brief = true, .letter = 's', .type = QR_OPT_STR, .offset = AT(system), .arg = "TEXT", .group = "Conversation",
      .help = "System message."},
+    {.name = "schema", .brief = true, .type = QR_OPT_STR, .offset = AT(schema), .arg = "FILE", .group = "Conversation",
+     .help = "Answers are JSON that fits the JSON schema in FILE; in a conversation /schema changes that."},
+    {.name = "tools", .brief = true, .type = QR_OPT_STR, .offset = AT(tools), .arg = "FILE", .group = "Tools",
+     .help = "Tools that the model may call. FILE is a JSON array of {\"function\": {\"name\": .., \"description\": .., \"parameters\": ..}, \"command\": "
+             "[\"program\", \"argument\", ..]}. A command gets the arguments as JSON on stdin, no shell runs it, and its stdout goes back to the "
+             "model. A conversation asks before each run."},
+    {.name = "yes-run-tools", .type = QR_OPT_FLAG, .offset = AT(yes_run_tools), .builtin = "false", .group = "Tools",
+     .help = "Run what the model calls without asking. A filter runs nothing without this: it prints the calls."},
+    {.name = "tool-timeout", .type = QR_OPT_TIME, .offset = AT(tool_timeout_us), .builtin = "60s", .min = 1, .max = 86400e6, .arg = "TIME",
+     .group = "Tools", .help = "End a tool's command that takes longer."},
     QR_SAMPLING_ROWS(PARAM)
     {.name = "stop", .type = QR_OPT_LIST, .offset = AT(stop), .arg = "TEXT", .group = "Sampling",
      .help = "A text that ends the answer; may be repeated."},

@@ -7,19 +7,31 @@
 #include "client/params.h"
 #include "client/session.h"
 #include "client/term.h"
+#include "client/tools.h"
 #include "client/wrap.h"
 
 struct qr_chat_options {
-    const char *url, *model, *api_key, *system; /* borrowed from the option set */
+    const char *url, *model, *api_key, *system, *tools, *schema; /* borrowed from the option set */
     const char *param[QR_P_N]; /* of those that a chat has */
     struct qr_str_list stop;
-    bool json, stream, stats, fail_on_length, history;
+    bool json, stream, stats, fail_on_length, history, yes_run_tools;
     int32_t colour;
-    int64_t retries, wait_us, timeout_us;
+    int64_t retries, wait_us, timeout_us, tool_timeout_us;
 };
 
 /* The command's work (chat.c). */
 int qr_chat_run(struct qr_command_run *r, struct qr_err *err);
+
+/* The user's word about a call. */
+enum qr_approval { QR_APPROVAL_RUN, QR_APPROVAL_REFUSE, QR_APPROVAL_STOP /* the answer ends here, as by Ctrl-C */ };
+
+/* Thinking that is shown as one line, which counts its words. */
+struct qr_fold {
+    int32_t n_words;
+    int64_t shown_ns;
+    bool in_word, open, drawn; /* open: the line is to be ended; drawn: it is on the screen */
+    bool ended;                /* and nothing but line ends came behind it, which are not shown */
+};
 
 struct qr_talk {
     struct qr_chat_options opt;
@@ -36,10 +48,29 @@ struct qr_talk {
     int32_t spinner_frame;       /* 0: nothing on the screen */
     bool interactive, in_reasoning, at_line_start, out_closed;
     int out_errno; /* why, once out_closed */
+    struct qr_fold fold;
+    bool show_thinking;          /* as it comes, instead of folded */
+    struct qr_buf thinking;      /* owned: of the last question's answer, all rounds */
+    struct qr_buf schema;        /* owned: ,"response_format":{...}; empty: none */
+    struct qr_buf schema_path;   /* owned */
+    struct qr_tools tools;
+    /* Asks the user about a call that was shown; NULL: nothing is asked, and calls run with --yes-run-tools alone. */
+    enum qr_approval (*approve)(void *arg, struct qr_tool *tool);
+    void *approve_arg;           /* borrowed */
 };
 
-/* Makes sure a model name is known, then sends the conversation and prints the answer as it comes. */
-enum qr_ask_end qr_talk_ask(struct qr_talk *c, struct qr_err *err);
+/* Makes sure a model name is known, then sends the conversation and prints the answer as it comes. more: further members of the request. */
+enum qr_ask_end qr_talk_ask(struct qr_talk *c, const char *more, struct qr_err *err);
+
+/* The answer to a question: asks, runs the tools that are called, asks again with what they gave, until there is an answer without calls, which
+ * is not added to the conversation. Calls and their results are, but for those of a round that was stopped. */
+enum qr_ask_end qr_talk_answer(struct qr_talk *c, struct qr_err *err);
+
+/* Whether calls of tools are run, and not only shown. */
+bool qr_talk_runs_tools(const struct qr_talk *c);
+
+/* Answers are to fit the JSON schema in that file; NULL: they are free again. On an error nothing has changed. */
+int qr_talk_set_schema(struct qr_talk *c, const char *path, struct qr_err *err);
 
 /* Text that is no answer: to stderr, wrapped where that is a terminal. It may have colours, but no other controls. */
 void qr_talk_print(struct qr_talk *c, const char *text, size_t n);

@@ -1,6 +1,6 @@
-/* chunk.c - see chunk.h. One pass over the tokens, no tree: a load generator reads tens of thousands of these per
- * second. Each kind of object is a table of members, and a member says where its value goes. What a table does not name
- * is skipped, and checked as JSON all the same. One owning thread. */
+/* chunk.c - an answer or an event of a stream out of its JSON (chunk.h). One pass over the tokens, no tree: a load
+ * generator reads tens of thousands of these per second. Each kind of object is a table of members, and a member says
+ * where its value goes. What a table does not name is skipped, and checked as JSON all the same. One owning thread. */
 #include "client/chunk.h"
 
 #include <string.h>

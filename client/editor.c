@@ -1,4 +1,4 @@
-/* editor.c - see editor.h.
+/* editor.c - one message typed at a terminal, by libedit (editor.h).
  *
  * libedit knows no bracketed paste, and its own signal handling re-raises signals for the whole process group. So characters come from
  * our own reader, which also hears the signals: SIGINT becomes the character ^C, which is bound to a function; SIGTSTP puts the terminal

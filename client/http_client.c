@@ -1,4 +1,5 @@
-/* http_client.c - see http_client.h. Requests meet connections here; what a connection does is in http_conn.c. */
+/* http_client.c - HTTP requests to one server (http_client.h). Requests meet connections here; what a connection does
+ * is in http_conn.c. */
 #include "client/http_client.h"
 
 #include <netdb.h>

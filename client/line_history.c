@@ -1,4 +1,4 @@
-/* line_history.c - see line_history.h. */
+/* line_history.c - typed lines in a file, appended and read again (line_history.h). */
 #include "client/line_history.h"
 
 #include <fcntl.h>

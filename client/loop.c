@@ -1,4 +1,5 @@
-/* loop.c - see loop.h. A handle's memory goes when libuv has closed it; qr_loop_free waits for that. */
+/* loop.c - the event loop over libuv: clock, descriptors (loop.h). A handle's memory goes when libuv has closed it;
+ * qr_loop_free waits for that. */
 #include "client/loop.h"
 
 #include <errno.h>

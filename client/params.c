@@ -1,4 +1,4 @@
-/* params.c - see params.h. */
+/* params.c - sampling parameters as flags, /set, /show and JSON (params.h). */
 #include "client/params.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* repl.c - see repl.h. Reading a message, asking, and what Ctrl-C means in each state:
+/* repl.c - `quire chat` at a terminal (repl.h). Reading a message, asking, and what Ctrl-C means in each state:
  * while an answer comes it stops the answer, which stays in the conversation; with something typed it drops the line; on an empty line it
  * says how to leave; twice within a second it leaves with status 130.
  */
@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/assert.h"
 #include "base/clock.h"
@@ -94,7 +95,10 @@ static void keep_partial(struct qr_repl *r, bool by_user)
         qr_repl_say(r, by_user ? "[stopped] The answer so far stays in the conversation; /regen tries again, /undo drops it."
                                : "[stopped] What came before the error stays in the conversation; /regen tries again.");
     } else if (r->again) {
-        qr_session_add(&t->session, QR_ROLE_ASSISTANT, qr_buf_text(&r->before), r->before.len, r->before_stopped);
+        struct qr_session rounds = {0}; /* of tools, before the end */
+        qr_session_rewind_to_user(&t->session, &rounds);
+        qr_session_release(&rounds);
+        qr_session_move(&t->session, &r->before, 0);
         qr_repl_say(r, "[stopped] Nothing was answered; the answer before stays in the conversation.");
     } else {
         qr_session_undo(&t->session);
@@ -107,7 +111,7 @@ static bool answer(struct qr_repl *r)
 {
     struct qr_talk *t = r->talk;
     struct qr_err err;
-    enum qr_ask_end end = qr_talk_ask(t, &err);
+    enum qr_ask_end end = qr_talk_answer(t, &err);
     const struct qr_chunk *a = &t->ask.answer;
     if (end == QR_ASK_DONE) {
         const struct qr_buf *text = a->text.len > 0 ? &a->text : &a->refusal;
@@ -154,10 +158,50 @@ static bool send_message(struct qr_repl *r)
 /* /regen. */
 static bool answer_again(struct qr_repl *r)
 {
-    r->again = r->before.len > 0;
+    r->again = r->before.n > 0;
     const bool goes_on = answer(r);
     r->again = false;
+    qr_session_release(&r->before);
     return goes_on;
+}
+
+/* Whole words alone: a message that is typed too early must not allow anything. */
+static bool read_word(const struct qr_buf *line, enum qr_approval *word, bool *always)
+{
+    static const struct {
+        const char *text;
+        enum qr_approval means;
+        bool always;
+    } words[] = {{"y", QR_APPROVAL_RUN, false},   {"yes", QR_APPROVAL_RUN, false},   {"n", QR_APPROVAL_REFUSE, false},
+                 {"no", QR_APPROVAL_REFUSE, false}, {"a", QR_APPROVAL_RUN, true},    {"always", QR_APPROVAL_RUN, true}};
+    const char *text = qr_buf_text(line) + strspn(qr_buf_text(line), " ");
+    const size_t n = strcspn(text, " ");
+    for (int i = 0; i < QR_COUNT(words); i++)
+        if (n == strlen(words[i].text) && strncasecmp(text, words[i].text, n) == 0 && text[n + strspn(text + n, " ")] == '\0') {
+            *word = words[i].means;
+            *always = words[i].always;
+            return true;
+        }
+    return false;
+}
+
+enum qr_approval qr_repl_approve(void *repl, struct qr_tool *tool)
+{
+    struct qr_repl *r = repl;
+    struct qr_buf line = {0};
+    enum qr_approval word = QR_APPROVAL_STOP;
+    enum qr_edit_end end;
+    bool always = false;
+    QR_ASSERT(r != NULL);
+    QR_ASSERT(tool != NULL);
+    tcflush(0, TCIFLUSH); /* what was typed before the question is no answer to it */
+    do
+        end = qr_editor_read(r->editor, "run it? [y]es, [n]o, [a]lways: ", &line);
+    while (end == QR_EDIT_CLEARED || (end == QR_EDIT_LINE && !read_word(&line, &word, &always)));
+    qr_buf_release(&line);
+    r->talk->ask.signal = end == QR_EDIT_KILLED ? qr_editor_signal(r->editor) : 0;
+    tool->always = tool->always || always;
+    return word;
 }
 
 /* ---- the loop ---- */
@@ -219,12 +263,14 @@ int qr_repl_run(struct qr_talk *t)
     qr_buf_release(&path);
     r.editor = qr_editor_new(&t->term, &r.kept, &(struct qr_completer){.complete = qr_repl_complete, .arg = &r});
     qr_repl_say(&r, "%s at %s. /help lists the commands, Ctrl-D leaves.", t->model.data, qr_http_client_name(t->http));
+    t->approve = qr_repl_approve;
+    t->approve_arg = &r;
     while (turn(&r) && !t->out_closed)
         ;
     qr_editor_free(r.editor);
     qr_history_close(&r.kept);
     qr_buf_release(&r.message);
     qr_buf_release(&r.attached);
-    qr_buf_release(&r.before);
+    qr_session_release(&r.before);
     return r.status;
 }

@@ -73,6 +73,10 @@ static void show_history(struct qr_repl *r)
         qr_buf_printf(&out, "%s%s:%s%s ", qr_term_style(&r->talk->term, "bold"), qr_role_name(s->message[i].role),
                       qr_term_style(&r->talk->term, "off"), s->message[i].stopped ? " [stopped]" : "");
         qr_buf_put_visible(&out, s->message[i].text, s->message[i].len);
+        if (s->message[i].role == QR_ROLE_ASSISTANT && s->message[i].more != NULL) {
+            qr_buf_put_str(&out, s->message[i].len > 0 ? " " : "");
+            qr_buf_put_visible(&out, s->message[i].more, strlen(s->message[i].more));
+        }
         qr_buf_put_byte(&out, '\n');
     }
     print(r, &out);
@@ -102,6 +106,7 @@ static enum qr_repl_next run_show(struct qr_repl *r, const char *arg)
     show_row(&out, r, "  model", qr_buf_text(&t->model));
     show_row(&out, r, "  system", system != NULL ? system : "-");
     show_row(&out, r, "  messages", messages);
+    show_row(&out, r, "  schema", t->schema_path.len > 0 ? t->schema_path.data : "-");
     qr_chat_params_show(&out, &t->params, columns(r));
     print_rows(&out);
     qr_buf_release(&out);
@@ -189,14 +194,7 @@ static enum qr_repl_next run_undo(struct qr_repl *r, const char *arg)
 
 static enum qr_repl_next run_regen(struct qr_repl *r, const char *arg)
 {
-    const struct qr_session *s = &r->talk->session;
-    const struct qr_message *last = s->n > 0 ? &s->message[s->n - 1] : NULL;
-    qr_buf_clear(&r->before);
-    if (last != NULL && last->role == QR_ROLE_ASSISTANT) {
-        qr_buf_put(&r->before, last->text, last->len);
-        r->before_stopped = last->stopped;
-    }
-    if (qr_session_rewind_to_user(&r->talk->session))
+    if (qr_session_rewind_to_user(&r->talk->session, &r->before))
         return QR_REPL_ASK;
     qr_repl_say(r, "There is no question to answer again.");
     return QR_REPL_PROMPT;
@@ -320,6 +318,63 @@ static enum qr_repl_next run_stats(struct qr_repl *r, const char *arg)
     return QR_REPL_PROMPT;
 }
 
+static enum qr_repl_next run_think(struct qr_repl *r, const char *arg)
+{
+    struct qr_talk *t = r->talk;
+    struct qr_buf out = {0};
+    if (strcmp(arg, "on") == 0 || strcmp(arg, "off") == 0) {
+        t->show_thinking = strcmp(arg, "on") == 0;
+        return QR_REPL_PROMPT;
+    }
+    if (t->thinking.len == 0) {
+        qr_repl_say(r, "The last answer came without thinking. /think on shows it as it comes, /think off folds it.");
+        return QR_REPL_PROMPT;
+    }
+    qr_buf_put_str(&out, qr_term_style(&t->term, "dim"));
+    qr_buf_put_visible(&out, t->thinking.data, t->thinking.len);
+    while (out.len > 0 && out.data[out.len - 1] == '\n')
+        out.len--;
+    qr_buf_put_str(&out, qr_term_style(&t->term, "off"));
+    qr_buf_put_byte(&out, '\n');
+    print(r, &out);
+    qr_buf_release(&out);
+    return QR_REPL_PROMPT;
+}
+
+static enum qr_repl_next run_schema(struct qr_repl *r, const char *arg)
+{
+    struct qr_err err;
+    if (qr_talk_set_schema(r->talk, arg[0] != '\0' ? arg : NULL, &err) != 0)
+        return complain(r, &err);
+    if (arg[0] != '\0')
+        qr_repl_say(r, "Answers are JSON that fits %s from now on; /schema alone ends that.", arg);
+    else
+        qr_repl_say(r, "Answers are free.");
+    return QR_REPL_PROMPT;
+}
+
+static enum qr_repl_next run_tools(struct qr_repl *r, const char *arg)
+{
+    const struct qr_tools *tools = &r->talk->tools;
+    struct qr_buf out = {0}, command = {0};
+    for (int32_t i = 0; i < tools->n; i++) {
+        struct qr_buf head = {0};
+        qr_buf_put_str(&head, "  ");
+        qr_buf_put_visible(&head, tools->tool[i].name, strlen(tools->tool[i].name));
+        qr_buf_clear(&command);
+        qr_tool_put_command(&command, &tools->tool[i]);
+        qr_buf_put_str(&command, tools->tool[i].always || r->talk->opt.yes_run_tools ? " (runs without asking)" : "");
+        show_row(&out, r, head.data, command.data);
+        qr_buf_release(&head);
+    }
+    print_rows(&out);
+    if (tools->n == 0)
+        qr_repl_say(r, "There are no tools; quire chat --tools FILE gives the model some.");
+    qr_buf_release(&command);
+    qr_buf_release(&out);
+    return QR_REPL_PROMPT;
+}
+
 static enum qr_repl_next run_exit(struct qr_repl *r, const char *arg)
 {
     return QR_REPL_LEAVE;
@@ -339,6 +394,9 @@ static const struct command commands[] = {
     {"/save", "FILE", "write the conversation as JSON lines", run_save},
     {"/load", "FILE", "read one that was saved", run_load},
     {"/stats", "[on|off]", "the last answer's figures, or a line after each answer", run_stats},
+    {"/think", "[on|off]", "the last answer's thinking, or show it as it comes", run_think},
+    {"/schema", "[FILE]", "answers fit a JSON schema from now on; alone: no more", run_schema},
+    {"/tools", "", "list the tools that the model may call", run_tools},
     {"/exit", "", "leave", run_exit},
     {"/quit", "", NULL, run_exit},
     {"/bye", "", NULL, run_exit},
@@ -368,13 +426,13 @@ static enum qr_repl_next run_help(struct qr_repl *r, const char *arg)
 
 static bool takes_file(const struct command *c)
 {
-    return strcmp(c->arg, "FILE") == 0;
+    return strstr(c->arg, "FILE") != NULL;
 }
 
 static enum qr_repl_next run_command(struct qr_repl *r, const struct command *c, const char *arg)
 {
-    const bool is_stdin = strcmp(arg, "-") == 0 && c->run == run_read;
-    if (!takes_file(c) || (arg[0] != '\0' && !is_stdin))
+    const bool is_stdin = strcmp(arg, "-") == 0 && (c->run == run_read || c->run == run_schema);
+    if (!takes_file(c) || (arg[0] == '\0' ? c->arg[0] == '[' : !is_stdin))
         return c->run(r, arg);
     qr_repl_say(r, "%s needs a file's name.", c->name);
     return QR_REPL_PROMPT;

@@ -1,5 +1,5 @@
-/* sse_reader.c - see sse_reader.h. Lines are gathered first; a field is read when its line is complete, so the result
- * cannot depend on how the bytes were cut. */
+/* sse_reader.c - bytes to events of a stream (sse_reader.h). Lines are gathered first; a field is read when its line
+ * is complete, so the result cannot depend on how the bytes were cut. */
 #include "client/sse_reader.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* term.c - see term.h. */
+/* term.c - modes of a terminal, and signals as descriptors (term.h). */
 #include "client/term.h"
 
 #include <errno.h>
@@ -93,6 +93,16 @@ void qr_term_stop_self(void)
     raise(SIGTSTP); /* pending while blocked; taken when the mask opens */
     sigprocmask(SIG_UNBLOCK, &stop, &before);
     sigprocmask(SIG_SETMASK, &before, NULL);
+}
+
+void qr_term_suspend(struct qr_term *t)
+{
+    QR_ASSERT(t != NULL);
+    const bool quiet = t->quiet;
+    qr_term_restore(t);
+    qr_term_stop_self();
+    if (quiet)
+        qr_term_quiet(t);
 }
 
 const char *qr_term_style(const struct qr_term *t, const char *name)

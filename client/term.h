@@ -41,6 +41,9 @@ int qr_term_signal(struct qr_term *t);
 /* What SIGTSTP asks for: stops this process until it is continued. The caller has put the terminal in order before. */
 void qr_term_stop_self(void);
 
+/* The same with the terminal given back meanwhile, and made quiet again if it was. */
+void qr_term_suspend(struct qr_term *t);
+
 /* The escape sequence for a colour name ("red", "dim", "bold", "cyan", "off") when colours are on, else "". */
 const char *qr_term_style(const struct qr_term *t, const char *name);
 

@@ -1,6 +1,6 @@
-/* wrap.c - see wrap.h. Two stretches are held back: the blanks after the line so far, and the word after them. A word's end decides
- * whether both go on the line, or a line end takes the blanks' place.
- */
+/* wrap.c - text wrapped to the width of a terminal (wrap.h). Two stretches are held back: the blanks after the line
+ * so far, and the word after them. A word's end decides whether both go on the line, or a line end takes the blanks'
+ * place. */
 #include "client/wrap.h"
 
 #include <string.h>

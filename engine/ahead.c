@@ -20,12 +20,12 @@ bool qr_ahead_can(const struct qr_backend *be, const struct qr_model_config *mod
     return be->k->sample && !be->mem->host && model->n_vocab <= QR_DRAW_STRETCHES_MAX * QR_LINEAR_STRETCH;
 }
 
-void qr_ahead_init(struct qr_ahead *a, struct qr_backend *be, const struct qr_model_config *model, int32_t rows_max)
+void qr_ahead_init(struct qr_ahead *a, struct qr_backend *be, const struct qr_model_config *model, struct qr_masks *masks, int32_t rows_max)
 {
-    QR_ASSERT(a != NULL && be != NULL && model != NULL);
-    QR_ASSERT(qr_ahead_can(be, model) && rows_max > 0);
+    QR_ASSERT(a != NULL && be != NULL && model != NULL && masks != NULL);
+    QR_ASSERT(qr_ahead_can(be, model) && rows_max >= masks->n_max);
     const size_t n = (size_t)rows_max;
-    *a = (struct qr_ahead){.be = be, .model = model};
+    *a = (struct qr_ahead){.be = be, .model = model, .masks = masks};
     for (int32_t i = 0; i < QR_MARKS; i++) {
         struct qr_flight *f = &a->flight[i];
         f->row = qr_alloc(n, sizeof *f->row);
@@ -39,8 +39,7 @@ void qr_ahead_init(struct qr_ahead *a, struct qr_backend *be, const struct qr_mo
     a->row = qr_alloc(n, sizeof *a->row);
     a->changes_max = 1024;
     a->change = qr_alloc((size_t)a->changes_max, sizeof *a->change);
-    a->row_words = (model->n_vocab + 31) / 32;
-    a->allowed = qr_alloc(n * (size_t)a->row_words, sizeof *a->allowed);
+    a->allowed = be->mem->alloc((size_t)masks->n_max * (size_t)masks->n_words * sizeof *a->allowed);
     a->met = qr_alloc((size_t)model->n_vocab, sizeof *a->met);
 }
 
@@ -61,7 +60,7 @@ void qr_ahead_release(struct qr_ahead *a)
     a->be->mem->free(a->detail);
     qr_free(a->row);
     qr_free(a->change);
-    qr_free(a->allowed);
+    a->be->mem->free(a->allowed);
     qr_free(a->met);
     *a = (struct qr_ahead){0};
 }
@@ -113,26 +112,31 @@ static bool tell_bad_words(struct qr_ahead *a, int32_t first, const struct qr_sa
     return compares;
 }
 
-/* The row's bits. */
-static void tell_allowed(struct qr_ahead *a, struct qr_draw_row *d, const struct qr_sampling *p)
+/* Where the row's bits are: those of a list of ids are known. */
+static void tell_allowed(struct qr_ahead *a, struct qr_draw_row *d, const struct qr_row *row)
 {
-    if (p->n_allowed == 0)
+    const struct qr_sampling *p = &row->req->sampling;
+    uint32_t *word = row->mask;
+    if (!word && p->n_allowed == 0)
         return;
-    uint32_t *word = a->allowed + a->n_allowed;
-    memset(word, 0, (size_t)a->row_words * sizeof *word);
-    for (int32_t i = 0; i < p->n_allowed; i++)
-        word[p->allowed[i] / 32] |= 1u << (p->allowed[i] % 32);
-    d->allowed = a->n_allowed;
-    a->n_allowed += a->row_words;
+    if (!word) {
+        word = qr_masks_next(a->masks);
+        memset(word, 0, (size_t)a->masks->n_words * sizeof *word);
+        for (int32_t i = 0; i < p->n_allowed; i++)
+            word[p->allowed[i] / 32] |= 1u << (p->allowed[i] % 32);
+    }
+    d->allowed = (int32_t)(word - a->masks->word);
 }
 
-/* What qr_sample changes before it draws, as far as ids are known. */
-static void tell_changes(struct qr_ahead *a, struct qr_draw_row *d, const struct qr_sampling *p, const struct qr_seq *seq)
+/* What qr_sample changes before it draws, as far as ids are known. A mask knows what is forbidden. */
+static void tell_changes(struct qr_ahead *a, struct qr_draw_row *d, const struct qr_row *row)
 {
+    const struct qr_sampling *p = &row->req->sampling;
+    const struct qr_seq *seq = row->seq;
     const int32_t newest = seq->ids[seq->n_ids - 1], n_known = seq->n_ids - (newest < 0), first = a->n_changes;
     const bool often = p->presence != 0 || p->frequency != 0;
     int32_t end_ids[QR_EOS_MAX + QR_STOP_IDS_MAX];
-    const int32_t n_end = seq->n_ids - seq->n_prompt < p->min_tokens ? qr_row_end_ids(a->model, p, end_ids) : 0;
+    const int32_t n_end = !row->mask && seq->n_ids - seq->n_prompt < p->min_tokens ? qr_row_end_ids(a->model, p, end_ids) : 0;
     for (int32_t i = 0; p->repetition != 1.0f && i < n_known; i++)
         change_of(a, first, seq->ids[i])->flags |= QR_CHANGE_SEEN;
     for (int32_t i = seq->n_prompt; often && i < n_known; i++)
@@ -142,7 +146,7 @@ static void tell_changes(struct qr_ahead *a, struct qr_draw_row *d, const struct
     for (int32_t i = 0; i < n_end; i++)
         if (end_ids[i] >= 0 && end_ids[i] < a->model->n_vocab)
             change_of(a, first, end_ids[i])->flags |= QR_CHANGE_FORBID;
-    const bool compares = tell_bad_words(a, first, p, seq->ids + seq->n_prompt, seq->n_ids - seq->n_prompt);
+    const bool compares = !row->mask && tell_bad_words(a, first, p, seq->ids + seq->n_prompt, seq->n_ids - seq->n_prompt);
     for (int32_t i = first; i < a->n_changes; i++)
         a->met[a->change[i].id] = 0;
     d->first_change = first;
@@ -165,8 +169,8 @@ static struct qr_draw_row tell_row(struct qr_ahead *a, const struct qr_row *row)
     d.temperature = p->temperature, d.top_p = p->top_p, d.min_p = p->min_p, d.top_k = p->top_k;
     d.repetition = p->repetition, d.presence = p->presence, d.frequency = p->frequency;
     d.n_top = p->n_logprobs;
-    tell_changes(a, &d, p, row->seq);
-    tell_allowed(a, &d, p);
+    tell_changes(a, &d, row);
+    tell_allowed(a, &d, row);
     return d;
 }
 
@@ -175,29 +179,41 @@ void qr_ahead_tell(struct qr_ahead *a, struct qr_draws *out)
     QR_ASSERT(a != NULL && a->be != NULL);
     QR_ASSERT(out != NULL && !a->flight[a->next].launched);
     struct qr_flight *f = &a->flight[a->next];
-    a->n_changes = a->n_allowed = 0;
+    a->n_changes = 0;
     f->details = false;
     for (int32_t i = 0; i < f->n; i++) {
         a->row[i] = tell_row(a, &f->row[i]);
         f->dropped[i] = false;
         f->details = f->details || a->row[i].n_top >= 0;
     }
-    *out = (struct qr_draws){.row = a->row, .change = a->change, .allowed = a->allowed, .n_rows = f->n, .n_changes = a->n_changes,
-                             .n_allowed = a->n_allowed};
+    *out = (struct qr_draws){.row = a->row, .change = a->change, .n_rows = f->n, .n_changes = a->n_changes};
 }
 
 /* ---- the flight ---- */
 
-void qr_ahead_launch(struct qr_ahead *a, struct qr_exec *x, float *logits, int64_t stride)
+void qr_ahead_fly(struct qr_ahead *a, const struct qr_tensor *logits)
+{
+    QR_ASSERT(a != NULL && a->be != NULL);
+    QR_ASSERT(logits != NULL && !a->flight[a->next].launched);
+    a->logits = *logits;
+    a->flight[a->next].launched = true;
+}
+
+void qr_ahead_launch(struct qr_ahead *a, struct qr_exec *x)
 {
     QR_ASSERT(a != NULL && a->be != NULL && x != NULL);
     const struct qr_batch *placed = x->batch;
     QR_ASSERT(placed->host != NULL && placed->draws.n_rows == a->flight[a->next].n);
     struct qr_flight *f = &a->flight[a->next];
     const struct qr_mem_ops *mem = a->be->mem;
+    struct qr_draws draws = placed->draws;
+    QR_ASSERT(f->launched);
+    draws.allowed = a->allowed;
+    if (a->masks->n > 0)
+        mem->put(a->be->queue, a->allowed, a->masks->word, (size_t)a->masks->n * (size_t)a->masks->n_words * sizeof *a->allowed);
     if (f->n > 0) {
-        const struct qr_sample_args s = {.logits = logits, .draws = &placed->draws, .drawn = a->drawn, .detail = f->details ? a->detail : NULL,
-                                         .stride = stride, .n_vocab = a->model->n_vocab};
+        const struct qr_sample_args s = {.logits = a->logits.data, .draws = &draws, .drawn = a->drawn, .detail = f->details ? a->detail : NULL,
+                                         .stride = a->logits.stride[0], .n_vocab = a->model->n_vocab};
         a->be->k->sample(a->be->queue, &s);
         qr_exec_share_drawn(x, a->drawn, f->n);
         mem->fetch(a->be->queue, f->drawn, a->drawn, (size_t)f->n * sizeof *f->drawn);
@@ -207,7 +223,6 @@ void qr_ahead_launch(struct qr_ahead *a, struct qr_exec *x, float *logits, int64
     if (x->hidden.data)
         mem->fetch(a->be->queue, f->hidden, x->hidden.data, (size_t)qr_tensor_count(&x->hidden) * sizeof *f->hidden);
     mem->mark(a->be->queue, a->next);
-    f->launched = true;
     a->next = (a->next + 1) % QR_MARKS;
 }
 

@@ -6,7 +6,7 @@
 #ifndef QR_ENGINE_AHEAD_H
 #define QR_ENGINE_AHEAD_H
 
-#include "engine/rows.h"
+#include "engine/masks.h"
 #include "kernels/sample.h"
 #include "model/model.h"
 
@@ -34,8 +34,9 @@ struct qr_ahead {
     struct qr_draw_row *row;              /* owned [rows_max] of the flight that is made */
     struct qr_logit_change *change;       /* owned [changes_max] of that flight; grows for a step that changes more logits than any before */
     int32_t n_changes, changes_max;
-    uint32_t *allowed;                    /* owned [rows_max][row_words]: a bit for each id that may be drawn, of rows with a list; grows, too */
-    int32_t n_allowed, row_words;
+    struct qr_masks *masks;               /* borrowed: of the flight that is made, also those of rows with a list of ids */
+    uint32_t *allowed;                    /* owned, kernels' memory [masks->n_max][masks->n_words] where they go */
+    struct qr_tensor logits;              /* of that flight */
     int32_t *met;                         /* owned [n_vocab] 1 + where an id is among the changes of a row; all 0 between rows */
     int64_t landed_us;                    /* when the last step's results had been told */
     int64_t awaited_ns;                   /* when its wait ended */
@@ -43,14 +44,18 @@ struct qr_ahead {
 
 /* Whether this device draws: then qr_ahead_init may be called. */
 bool qr_ahead_can(const struct qr_backend *be, const struct qr_model_config *model);
-void qr_ahead_init(struct qr_ahead *a, struct qr_backend *be, const struct qr_model_config *model, int32_t rows_max);
+void qr_ahead_init(struct qr_ahead *a, struct qr_backend *be, const struct qr_model_config *model, struct qr_masks *masks, int32_t rows_max);
 void qr_ahead_release(struct qr_ahead *a); /* also of a zeroed one. Before the backend is closed */
 
 /* The flight that is made next has rows [0, n): what its sampling is told, to go along with the batch. Draws of row i are addressed -1 - i from then on. */
 void qr_ahead_tell(struct qr_ahead *a, struct qr_draws *out);
 
-/* Behind the forward of x->batch, whose arrays are placed on the device: draws, and begins to fetch what came of it. Other ranks get the ids, too. */
-void qr_ahead_launch(struct qr_ahead *a, struct qr_exec *x, float *logits, int64_t stride);
+/* The forward of this flight was launched: its logits will be there. What ends from now on is dropped from it, too. */
+void qr_ahead_fly(struct qr_ahead *a, const struct qr_tensor *logits);
+
+/* Behind that forward, of x->batch, whose arrays are placed on the device, and before any other: draws, from what masks allow as they are now, and begins to
+ * fetch what came of it. Other ranks get the ids, too. */
+void qr_ahead_launch(struct qr_ahead *a, struct qr_exec *x);
 
 /* Waits for a flight's results: they are there, unless a rank is lost (qr_exec_lost). */
 void qr_ahead_await(struct qr_ahead *a, struct qr_flight *f);

@@ -22,7 +22,7 @@
 static int32_t stretch_len(const struct qr_sampler *s, int32_t i)
 {
     int32_t from = i * QR_STRETCH;
-    return s->n_vocab - from < QR_STRETCH ? s->n_vocab - from : QR_STRETCH;
+    return s->n_row - from < QR_STRETCH ? s->n_row - from : QR_STRETCH;
 }
 
 static float largest_of(const struct qr_sampler *s)

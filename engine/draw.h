@@ -10,7 +10,7 @@
 bool qr_draw_needs_sums(const struct qr_sampling *p, int32_t n_vocab);
 
 /* The id at share u, 0 <= u < 1, of the cumulative distribution: in the order of ids when nothing restricts it, best first otherwise. p->temperature > 0.
- * logits [s->n_vocab] are read only. Requires s->most and, where it is needed, s->sum: the sum of e^((logit - most) / temperature) of
+ * logits [s->n_row] are read only. Requires s->most and, where it is needed, s->sum: the sum of e^((logit - most) / temperature) of
  * each stretch. Overwrites s->sum. */
 int32_t qr_draw(struct qr_sampler *s, const float *logits, const struct qr_sampling *p, double u);
 

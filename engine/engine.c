@@ -157,6 +157,7 @@ static int check_ids(const struct qr_request *r, int32_t vocab, struct qr_err *e
     if (rc == 0 && p->n_allowed > vocab)
         rc = qr_err_at(err, QR_E_INVALID, "allowed_token_ids", "%d ids are more than the vocabulary of %d has; name each once", p->n_allowed, vocab);
     rc = rc ? rc : check_id_list("allowed_token_ids", p->allowed, p->n_allowed, vocab, err);
+    rc = rc ? rc : check_id_list("thinking_token_budget", r->thinking.end, r->thinking.n_end, vocab, err);
     for (int32_t i = 0; i < p->n_logit_bias && rc == 0; i++)
         rc = check_id_list("logit_bias", &p->logit_bias[i].id, 1, vocab, err);
     for (int32_t at = 0; at < p->n_bad && rc == 0; at += 1 + p->bad[at])

@@ -39,6 +39,18 @@ struct qr_token_logprob {
     float top_logprob[QR_TOP_LOGPROBS_MAX];
 };
 
+/* What a model puts around its thinking: the ids of the markers, and how long it may take. Tokens that end it are forced when budget tokens of thinking have
+ * come, its own start not counted; where the request's grammar does not take them just there, as soon as it does. */
+#define QR_MARKER_MAX 8
+struct qr_thinking {
+    int32_t end[QR_MARKER_MAX], n_end;     /* n_end 0: nothing is known of thinking */
+    int32_t start[QR_MARKER_MAX], n_start; /* n_start 0: only the prompt begins it */
+    int32_t budget;                        /* -1: none */
+    bool begun;                            /* the prompt ends inside it */
+};
+
+struct qr_grammar; /* answers/grammar/matcher.h */
+
 struct qr_request {
     struct qr_node link;          /* inbox, then the engine's; not the receiver's business */
     uint64_t id;                  /* set by the maker, unique in this process */
@@ -54,12 +66,18 @@ struct qr_request {
     int64_t arrived_us, deadline_us; /* deadline 0: none; past it the request ends with an error */
     _Atomic bool cancelled;       /* set by qr_engine_cancel */
     bool continues;               /* it is more of what was begun with a request that was accepted: a drain lets it in */
+    /* What the answer has to be, set behind qr_request_new. Its mask comes behind everything that changes a logit, and it wins: where min_tokens, bad_words and
+     * allowed_token_ids forbid all that the grammar allows, they do not count. An end token ends the answer (STOP) whatever min_tokens says; with ignore_eos
+     * it comes only where nothing else may follow. Log-probabilities are the model's, from before penalties and mask. */
+    struct qr_grammar *grammar;   /* owned, counted; NULL: free text. For the vocabulary of this model */
+    struct qr_thinking thinking;
     enum qr_pooling pooling;      /* NONE but for qr_request_new_embedding. MEAN, CLS: nothing comes from the prefix cache, and chunks have at most
                                    * logit_rows_max tokens. Sums are in double, in order of positions: neither chunks nor batch can be seen in them */
     /* written by the engine, readable when an event of this request has arrived */
     struct qr_token_logprob *prompt_logprobs; /* owned [n_prompt] where the request wants them, complete at the first event; else NULL */
     double *pooled;               /* owned [n_pooled]: the embedding, not normalised, with the last event unless that tells of an error; else NULL */
     int32_t n_pooled;
+    int32_t n_reasoning[QR_CHOICES_MAX]; /* generated tokens of thinking, markers included: with the last event of that choice */
     int32_t n_cached;             /* prompt tokens found in the prefix cache (choice 0) */
     struct qr_err err;            /* when finish is QR_FINISH_ERROR */
     /* private to the engine */

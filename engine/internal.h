@@ -12,7 +12,9 @@
 #include "engine/ahead.h"
 #include "engine/engine.h"
 #include "engine/follow.h"
+#include "engine/guide.h"
 #include "engine/lower.h"
+#include "engine/masks.h"
 #include "engine/output.h"
 #include "engine/pace.h"
 #include "engine/pages.h"
@@ -28,6 +30,7 @@ struct qr_slot {
     int64_t last_token_us;
     int32_t choice;
     struct qr_output out;
+    struct qr_guide guide;        /* of a choice that has one: in its place until the slot is free again */
 };
 
 /* A slot for an adapter: FREE -> LOADING -> READY -> (LEAVING, while requests, or a step that was launched, use it ->) FREE. LOADING: its memory is the loading
@@ -113,6 +116,7 @@ struct qr_engine {
     struct qr_pace pace;
     struct qr_lower lower;
     struct qr_rows rows;
+    struct qr_masks masks;
     struct qr_ahead ahead;                /* of a device that draws itself */
     struct qr_slot *slot;                 /* owned [n_slots] */
     char *text;                           /* owned [n_slots][text_cap] */
@@ -158,6 +162,14 @@ void qr_tier_move(struct qr_engine *e);
 /* e->rows of the lowered plan: what each row of logits is for. And, when the forward is done: where each lies, and what is known of it. */
 void qr_want_rows(struct qr_engine *e);
 void qr_find_rows(struct qr_engine *e, const struct qr_tensor *logits);
+
+/* Counters (count.c): a choice has ended; a token has come; a prompt is in the cache, as its first choice found it; a step is done, which began at `started`;
+ * and what is counted so far can be read by others. Times in us. */
+void qr_count_end(struct qr_engine *e, const struct qr_slot *s, int64_t now);
+void qr_count_token(struct qr_engine *e, struct qr_slot *s, int64_t now);
+void qr_count_prompt(struct qr_engine *e, struct qr_slot *s, const struct qr_seq *seq, int64_t now);
+void qr_count_step(struct qr_engine *e, int32_t n_tokens, int32_t n_decode, int64_t started, int64_t now);
+void qr_publish_stats(struct qr_engine *e);
 
 /* Ranks that the memory of kernels is shared with, this one counted. Of an open model. */
 int32_t qr_engine_sharing(const struct qr_engine *e);

@@ -80,8 +80,9 @@ void qr_output_push(struct qr_output *o, const struct qr_request *r, int32_t id,
     QR_ASSERT(o->text_len <= QR_STOP_BYTES_MAX);
     const struct qr_sampling *p = &r->sampling;
     o->n_output++;
-    bool at_end = !p->ignore_eos && among(end_ids, n_end, id);
-    if ((at_end || among(p->stop_ids, p->n_stop_ids, id)) && o->n_output > p->min_tokens) {
+    const bool at_end = (r->grammar || !p->ignore_eos) && among(end_ids, n_end, id);
+    const bool stops = at_end || among(p->stop_ids, p->n_stop_ids, id);
+    if ((stops && o->n_output > p->min_tokens) || (at_end && r->grammar)) {
         o->stop_id = id;
         qr_output_end(o, QR_FINISH_STOP);
         return;

@@ -1,5 +1,7 @@
+/* request.c - a request is made and freed (engine.h): one block holds it, its ids, stops and biases. Any thread. */
 #include <string.h>
 
+#include "answers/grammar/matcher.h"
 #include "base/assert.h"
 #include "base/mem.h"
 #include "engine/engine.h"
@@ -142,6 +144,7 @@ void qr_request_free(struct qr_request *r)
 {
     if (!r)
         return;
+    qr_grammar_unref(r->grammar);
     qr_free(r->memory);
     qr_free(r);
 }

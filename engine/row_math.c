@@ -83,6 +83,17 @@ INLINE int32_t gather_rest(float *out, int32_t *id, const float *x, int32_t i, i
     return n_found;
 }
 
+INLINE void allow_rest(float *out, const float *x, const uint32_t *mask, int32_t i, int32_t n)
+{
+    for (; i < n; i++)
+        out[i] = mask[i / 32] >> (i % 32) & 1 ? x[i] : -INFINITY;
+}
+
+static void allow_any(float *out, const float *x, const uint32_t *mask, int32_t n)
+{
+    allow_rest(out, x, mask, 0, n);
+}
+
 static int32_t above_any(const float *x, int32_t n, float v)
 {
     return count_above_body(x, n, v);
@@ -256,6 +267,18 @@ AVX2 static double weigh_avx2(float *restrict w, const float *restrict x, int32_
     return sum;
 }
 
+AVX2 static void allow_avx2(float *out, const float *x, const uint32_t *mask, int32_t n)
+{
+    const __m256i bit = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    int32_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        const __m256i bits = _mm256_set1_epi32((int32_t)(mask[i / 32] >> (i % 32)));
+        const __m256i set = _mm256_cmpeq_epi32(_mm256_and_si256(bits, bit), bit);
+        _mm256_storeu_ps(out + i, _mm256_blendv_ps(_mm256_set1_ps(-INFINITY), _mm256_loadu_ps(x + i), _mm256_castsi256_ps(set)));
+    }
+    allow_rest(out, x, mask, i, n);
+}
+
 AVX2 static int32_t above_avx2(const float *x, int32_t n, float v)
 {
     return count_above_body(x, n, v);
@@ -294,10 +317,10 @@ float qr_reached_by(const struct qr_row_math *math, const float *x, int32_t n, i
 }
 
 static const struct qr_row_math math_any = {.name = "any", .max = max_any, .weigh = weigh_any, .count_above = above_any, .find = find_any,
-                                            .first = first_any, .gather = gather_any};
+                                            .first = first_any, .gather = gather_any, .allow = allow_any};
 #ifdef __x86_64__
 static const struct qr_row_math math_avx2 = {.name = "avx2", .max = max_avx2, .weigh = weigh_avx2, .count_above = above_avx2, .find = find_avx2,
-                                             .first = first_avx2, .gather = gather_avx2};
+                                             .first = first_avx2, .gather = gather_avx2, .allow = allow_avx2};
 #endif
 
 int32_t qr_row_math_all(const struct qr_row_math *out[2])

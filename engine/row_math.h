@@ -27,6 +27,8 @@ struct qr_row_math {
     int32_t (*first)(const float *x, int32_t n, float v);
     /* The same of all: out[0..) = the numbers, id[0..) = `from` + their places. Room for n each; out may not overlap x. */
     int32_t (*gather)(float *out, int32_t *id, const float *x, int32_t n, float v, int32_t from);
+    /* out[i] = x[i] where bit i of mask's words is set, else -infinity, i < n. out may not overlap x. */
+    void (*allow)(float *out, const float *x, const uint32_t *mask, int32_t n);
 };
 
 /* What at least k of x[0..n) are larger than, none of them larger than best: less than the k-th largest by a 32nd of how far it lies below best, at most, so

@@ -45,18 +45,28 @@ int32_t qr_row_end_ids(const struct qr_model_config *mc, const struct qr_samplin
     return n;
 }
 
+static int32_t choose(struct qr_sampler *s, const struct qr_model_config *mc, const struct qr_row *row)
+{
+    const struct qr_sampling *p = &row->req->sampling;
+    const struct qr_seq *seq = row->seq;
+    int32_t end_ids[QR_EOS_MAX + QR_STOP_IDS_MAX] QR_UNINITIALIZED;
+    if (row->mask)
+        return row->only >= 0 ? row->only : qr_sample_masked(s, &row->logits, p, seq->ids, seq->n_ids, seq->n_prompt, row->mask, row->choice);
+    const int32_t n_end = qr_row_end_ids(mc, p, end_ids);
+    return qr_sample(s, &row->logits, p, seq->ids, seq->n_ids, seq->n_prompt, end_ids, n_end, row->choice);
+}
+
 /* Log-probabilities are the model's own: where the row is about to be changed they are taken from a copy. */
 static void draw(struct qr_sampler *s, const struct qr_model_config *mc, struct qr_row *row)
 {
     const struct qr_sampling *p = &row->req->sampling;
     const struct qr_seq *seq = row->seq;
-    int32_t end_ids[QR_EOS_MAX + QR_STOP_IDS_MAX] QR_UNINITIALIZED;
-    const int32_t n_end = qr_row_end_ids(mc, p, end_ids);
     struct qr_logits own = row->logits;
-    if (p->n_logprobs >= 0 && qr_sampling_changes_logits(p, seq->n_ids - seq->n_prompt))
+    const bool changes = row->mask ? row->only < 0 && qr_sampling_biases_logits(p) : qr_sampling_changes_logits(p, seq->n_ids - seq->n_prompt);
+    if (p->n_logprobs >= 0 && changes)
         own.x = memcpy(s->raw, row->logits.x, (size_t)mc->n_vocab * sizeof *s->raw);
-    int32_t id = qr_sample(s, &row->logits, p, seq->ids, seq->n_ids, seq->n_prompt, end_ids, n_end, row->choice);
-    row->finite = isfinite(row->logits.x[id]);
+    const int32_t id = choose(s, mc, row);
+    row->finite = isfinite(row->logits.x[id]) && !row->failed;
     row->token.id = id;
     row->token.logprob = 0;
     row->token.rank = row->token.n_top = 0;
@@ -68,7 +78,10 @@ float qr_row_scale(const struct qr_rows *r, const struct qr_row *row)
 {
     QR_ASSERT(r != NULL && row != NULL);
     QR_ASSERT(row->req != NULL);
-    return row->kind == QR_ROW_PROMPT ? 1 : row->kind == QR_ROW_DRAW ? qr_sampling_scale(&row->req->sampling, r->model->n_vocab) : 0;
+    const struct qr_sampling *p = &row->req->sampling;
+    if (row->kind != QR_ROW_DRAW)
+        return row->kind == QR_ROW_PROMPT ? 1 : 0;
+    return row->req->grammar && p->n_logprobs < 0 ? 0 : qr_sampling_scale(p, r->model->n_vocab); /* of what a mask leaves nothing is known */
 }
 
 static void compute_row(const struct qr_rows *r, struct qr_row *row, int32_t worker)
@@ -86,7 +99,7 @@ bool qr_row_narrow(const struct qr_row *row)
     QR_ASSERT(row != NULL);
     QR_ASSERT(row->req != NULL);
     const struct qr_sampling *p = &row->req->sampling;
-    return row->kind == QR_ROW_END || row->kind == QR_ROW_HIDDEN || (p->n_logprobs < 0 && (p->temperature == 0 || p->top_k > 0));
+    return row->kind == QR_ROW_END || row->kind == QR_ROW_HIDDEN || (p->n_logprobs < 0 && (p->temperature == 0 || (p->top_k > 0 && !row->req->grammar)));
 }
 
 /* About how many logits are read for a row. What lies apart is waited for: that takes as long as reading some NARROW_LOGITS in a row. */

@@ -14,6 +14,8 @@ enum qr_row_kind {
     QR_ROW_END,    /* the prompt is complete and no token is wanted: nothing to compute */
 };
 
+struct qr_guide; /* guide.h */
+
 struct qr_row {
     enum qr_row_kind kind;
     int32_t index, choice;                   /* slot; choice of the request */
@@ -21,9 +23,13 @@ struct qr_row {
     bool narrow;                             /* little is read of it (qr_row_narrow) */
     const struct qr_request *req;            /* borrowed */
     const struct qr_seq *seq;                /* borrowed: its ids are read, nothing is changed */
+    struct qr_guide *guide;                  /* borrowed: what its choice may say */
     uint64_t tenure;                         /* of a sequence that decodes (qr_seq.tenure): while it is the same, all above stays. 0: it is not said */
     int32_t at;                              /* row of the step's logits; HIDDEN: of its hidden rows */
     int32_t pos;                             /* of the token that the logits came from */
+    uint32_t *mask;                          /* borrowed from the step's masks: the ids that may be drawn; NULL: qr_sampling says which */
+    int32_t only;                            /* with a mask: the only id that it allows; < 0: there are more */
+    bool failed;                             /* there is no mask, and no token (qr_masks_error) */
     bool first;                              /* DRAW, END, HIDDEN: the prompt has just been computed, for the first time */
     bool finite;                             /* DRAW: false when the logit of the drawn id is not finite */
     const float *hidden;                     /* borrowed from the step arena, or from where a device's came [D]: HIDDEN */

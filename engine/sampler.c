@@ -30,7 +30,10 @@ void qr_sampler_init(struct qr_sampler *s, int32_t n_vocab)
     s->id = qr_alloc(room, sizeof *s->id);
     s->weight = qr_alloc(room, sizeof *s->weight);
     s->bucket = qr_alloc(room, sizeof *s->bucket);
+    s->row = qr_alloc((size_t)n_vocab, sizeof *s->row);
+    s->n_row = n_vocab;
     s->n_stretches = (n_vocab + QR_STRETCH - 1) / QR_STRETCH;
+    s->from = qr_alloc((size_t)s->n_stretches, sizeof *s->from);
     s->most = qr_alloc((size_t)s->n_stretches, sizeof *s->most);
     s->sum = qr_alloc((size_t)s->n_stretches, sizeof *s->sum);
     s->stale = qr_alloc((size_t)s->n_stretches, sizeof *s->stale);
@@ -42,9 +45,9 @@ size_t qr_sampler_bytes(int32_t n_vocab)
     QR_ASSERT(n_vocab > 0);
     const struct qr_sampler *s = NULL;
     const size_t n_stretches = ((size_t)n_vocab + QR_STRETCH - 1) / QR_STRETCH;
-    return (size_t)n_vocab * (sizeof *s->count + sizeof *s->raw + sizeof *s->heap) +
+    return (size_t)n_vocab * (sizeof *s->count + sizeof *s->raw + sizeof *s->heap + sizeof *s->row) +
            room_for(n_vocab) * (sizeof *s->logit + sizeof *s->id + sizeof *s->weight + sizeof *s->bucket) +
-           n_stretches * (sizeof *s->most + sizeof *s->sum + sizeof *s->stale);
+           n_stretches * (sizeof *s->most + sizeof *s->sum + sizeof *s->stale + sizeof *s->from);
 }
 
 void qr_sampler_release(struct qr_sampler *s)
@@ -56,6 +59,8 @@ void qr_sampler_release(struct qr_sampler *s)
     qr_free(s->id);
     qr_free(s->weight);
     qr_free(s->bucket);
+    qr_free(s->row);
+    qr_free(s->from);
     qr_free(s->most);
     qr_free(s->sum);
     qr_free(s->stale);
@@ -239,6 +244,13 @@ static void apply_penalties(struct qr_sampler *s, float *logits, const struct qr
     }
 }
 
+static void bias(struct qr_sampler *s, float *logits, const struct qr_sampling *p, const int32_t *ids, int32_t n_ids, int32_t n_prompt)
+{
+    apply_penalties(s, logits, p, ids, n_ids, n_prompt);
+    for (int32_t i = 0; i < p->n_logit_bias; i++)
+        *change(s, logits, p->logit_bias[i].id) += p->logit_bias[i].bias;
+}
+
 bool qr_bad_word_ends(const int32_t *run, const int32_t *output, int32_t n_output)
 {
     QR_ASSERT(run != NULL && run[0] >= 1);
@@ -274,12 +286,18 @@ static void forbid(struct qr_sampler *s, float *logits, const struct qr_sampling
         forbid_others(s, logits, p->allowed, p->n_allowed);
 }
 
+bool qr_sampling_biases_logits(const struct qr_sampling *p)
+{
+    QR_ASSERT(p != NULL);
+    QR_ASSERT(p->n_logit_bias >= 0);
+    return p->repetition != 1.0f || p->presence != 0 || p->frequency != 0 || p->n_logit_bias > 0;
+}
+
 bool qr_sampling_changes_logits(const struct qr_sampling *p, int32_t n_output)
 {
     QR_ASSERT(p != NULL);
     QR_ASSERT(n_output >= 0);
-    return p->repetition != 1.0f || p->presence != 0 || p->frequency != 0 || p->n_logit_bias > 0 || n_output < p->min_tokens ||
-           p->n_bad > 0 || p->n_allowed > 0;
+    return qr_sampling_biases_logits(p) || n_output < p->min_tokens || p->n_bad > 0 || p->n_allowed > 0;
 }
 
 /* ---- the choice ---- */
@@ -336,21 +354,113 @@ float qr_sampling_scale(const struct qr_sampling *p, int32_t n_vocab)
     return is_greedy(p) || !qr_draw_needs_sums(p, n_vocab) ? 0 : 1.0f / p->temperature;
 }
 
+static double share_of(const struct qr_sampling *p, int32_t choice, int32_t n_output)
+{
+    return qr_rng_unit(p->seed, (uint64_t)choice, (uint64_t)n_output);
+}
+
 int32_t qr_sample(struct qr_sampler *s, const struct qr_logits *row, const struct qr_sampling *p, const int32_t *ids, int32_t n_ids,
                   int32_t n_prompt, const int32_t *end_ids, int32_t n_end, int32_t choice)
 {
     QR_ASSERT(s != NULL && row != NULL && row->x != NULL && p != NULL && ids != NULL);
     QR_ASSERT(n_ids >= n_prompt && choice >= 0);
     const bool greedy = is_greedy(p);
-    apply_penalties(s, row->x, p, ids, n_ids, n_prompt);
-    for (int32_t i = 0; i < p->n_logit_bias; i++)
-        *change(s, row->x, p->logit_bias[i].id) += p->logit_bias[i].bias;
+    bias(s, row->x, p, ids, n_ids, n_prompt);
     forbid(s, row->x, p, ids + n_prompt, n_ids - n_prompt, end_ids, n_end);
-    const double u = greedy ? 0 : qr_rng_unit(p->seed, (uint64_t)choice, (uint64_t)(n_ids - n_prompt));
+    const double u = greedy ? 0 : share_of(p, choice, n_ids - n_prompt);
     know_stretches(s, row, greedy || !qr_draw_needs_sums(p, s->n_vocab) ? 0 : 1.0f / p->temperature);
     if (greedy) {
         const int32_t i = first_best(s->math, s->most, s->n_stretches);
         return first_largest(s, row->x, i, i < s->n_stretches ? s->most[i] : 0);
     }
     return qr_draw(s, row->x, p, u);
+}
+
+/* ---- the choice among the ids of a mask ---- */
+
+#define WORD_BITS 32
+
+/* Whether the mask allows anything in stretch i. */
+static bool allows_any(const uint32_t *mask, int32_t n_vocab, int32_t i)
+{
+    const int32_t first = i * (QR_STRETCH / WORD_BITS), n = (stretch_len(n_vocab, i) + WORD_BITS - 1) / WORD_BITS;
+    uint32_t any = 0;
+    for (int32_t k = 0; k < n; k++)
+        any |= mask[first + k];
+    return any != 0;
+}
+
+/* to[0..) = stretch i of x, -infinity where the mask does not allow the id. Returns how many there are. */
+static int32_t lay_out(const struct qr_sampler *s, float *to, const float *x, const uint32_t *mask, int32_t i)
+{
+    const int32_t n = stretch_len(s->n_vocab, i);
+    s->math->allow(to, x + (int64_t)i * QR_STRETCH, mask + i * (QR_STRETCH / WORD_BITS), n);
+    return n;
+}
+
+static int32_t first_allowed(const uint32_t *mask)
+{
+    int32_t i = 0;
+    while (mask[i] == 0)
+        i++;
+    return i * WORD_BITS + __builtin_ctz(mask[i]);
+}
+
+/* The first of the largest; -1 where nothing allowed is more than -infinity. */
+static int32_t first_largest_of_mask(const struct qr_sampler *s, const struct qr_logits *row, const uint32_t *mask)
+{
+    float best = -INFINITY, x[QR_STRETCH] QR_UNINITIALIZED;
+    int32_t id = -1;
+    if ((mask[0] & 1) && isnan(row->x[0]))
+        return 0;
+    for (int32_t i = 0; i < s->n_stretches; i++) {
+        if (!allows_any(mask, s->n_vocab, i) || (row->largest && !s->stale[i] && row->largest[i] <= best))
+            continue;
+        const int32_t n = lay_out(s, x, row->x, mask, i);
+        const float most = s->math->max(x, n, best);
+        if (most > best)
+            id = i * QR_STRETCH + s->math->first(x, n, most);
+        best = most;
+    }
+    return id;
+}
+
+/* s->row of the stretches that hold something allowed, and of the first in any case; with inv_t their sums. A stretch left out would be of no weight. */
+static void gather_mask(struct qr_sampler *s, const float *x, const uint32_t *mask, float inv_t)
+{
+    const int32_t n_all = s->n_stretches;
+    s->n_stretches = s->n_row = 0;
+    for (int32_t i = 0; i < n_all; i++) {
+        if (i > 0 && !allows_any(mask, s->n_vocab, i))
+            continue;
+        float *to = s->row + s->n_row;
+        const int32_t k = s->n_stretches++, n = lay_out(s, to, x, mask, i);
+        s->from[k] = i;
+        s->most[k] = s->math->max(to, n, -INFINITY);
+        s->sum[k] = inv_t > 0 ? s->math->weigh(s->weight, to, n, s->most[k], inv_t) : 0;
+        s->n_row += n;
+    }
+}
+
+int32_t qr_sample_masked(struct qr_sampler *s, const struct qr_logits *row, const struct qr_sampling *p, const int32_t *ids, int32_t n_ids,
+                         int32_t n_prompt, const uint32_t *mask, int32_t choice)
+{
+    QR_ASSERT(s != NULL && row != NULL && row->x != NULL && p != NULL && ids != NULL);
+    QR_ASSERT(n_ids >= n_prompt && choice >= 0 && mask != NULL);
+    bias(s, row->x, p, ids, n_ids, n_prompt);
+    int32_t id;
+    if (is_greedy(p))
+        id = first_largest_of_mask(s, row, mask);
+    else {
+        const int32_t n_all = s->n_stretches;
+        gather_mask(s, row->x, mask, qr_draw_needs_sums(p, s->n_vocab) ? 1.0f / p->temperature : 0);
+        id = qr_draw(s, s->row, p, share_of(p, choice, n_ids - n_prompt));
+        id = isfinite(s->row[id]) ? s->from[id / QR_STRETCH] * QR_STRETCH + id % QR_STRETCH : -1;
+        s->n_stretches = n_all;
+        s->n_row = s->n_vocab;
+    }
+    if (s->any_stale)
+        memset(s->stale, false, (size_t)s->n_stretches * sizeof *s->stale);
+    s->any_stale = false;
+    return id >= 0 ? id : first_allowed(mask); /* whose logit is no number */
 }

@@ -21,7 +21,9 @@ struct qr_sampler {
     int32_t *id;                  /* as many: their ids, */
     float *weight;                /* its weights, */
     uint16_t *bucket;             /* and how far from the best they are (draw.c) */
-    int32_t n_stretches;
+    float *row;                   /* owned [n_vocab] the stretches of a row that hold something allowed, one behind the other, */
+    int32_t *from;                /* owned [n_stretches] and which stretches they are */
+    int32_t n_row, n_stretches;   /* of the row that is drawn from: n_vocab and all its stretches, or those in `row` */
     float *most;                  /* owned [n_stretches] the largest logit of each stretch */
     double *sum;                  /* owned [n_stretches] the weight of each: beside its own largest, or beside the row's */
     bool *stale, any_stale;       /* owned [n_stretches] whether these are to be found out; all false between calls */
@@ -39,7 +41,8 @@ void qr_sampler_init(struct qr_sampler *s, int32_t n_vocab);
 void qr_sampler_release(struct qr_sampler *s);
 size_t qr_sampler_bytes(int32_t n_vocab); /* what qr_sampler_init takes */
 
-/* Whether qr_sample overwrites logits when n_output tokens have been generated: penalties, biases or forbidden end ids. */
+/* Whether penalties or biases overwrite logits; and whether qr_sample does when n_output tokens have been generated: they, or forbidden ids. */
+bool qr_sampling_biases_logits(const struct qr_sampling *p);
 bool qr_sampling_changes_logits(const struct qr_sampling *p, int32_t n_output);
 
 /* Whether the run's last id is forbidden behind this output, as it ends with the others. */
@@ -66,5 +69,11 @@ void qr_token_logprob_copy(struct qr_token_logprob *to, const struct qr_token_lo
  * of them the prompt; end_ids[0..n_end) may not be chosen before min_tokens. choice and n_ids - n_prompt address the draw. */
 int32_t qr_sample(struct qr_sampler *s, const struct qr_logits *row, const struct qr_sampling *p, const int32_t *ids, int32_t n_ids,
                   int32_t n_prompt, const int32_t *end_ids, int32_t n_end, int32_t choice);
+
+/* The same among the ids of a mask, at least two: bit i of its (n_vocab + 31) / 32 words is for id i. What min_tokens, bad_words and allowed say is not asked,
+ * the mask knows it. The id, where its logit is finite, is that of a row in which every other logit is -infinity; that row is not made: greedy reads
+ * stretches that can hold the largest, a draw those that hold something allowed. */
+int32_t qr_sample_masked(struct qr_sampler *s, const struct qr_logits *row, const struct qr_sampling *p, const int32_t *ids, int32_t n_ids,
+                         int32_t n_prompt, const uint32_t *mask, int32_t choice);
 
 #endif

@@ -26,7 +26,7 @@ void qr_hist_add(struct qr_hist *h, double v)
 
 const char *qr_step_part_name(enum qr_step_part part)
 {
-    static const char *const name[QR_PARTS] = {"plan", "lower", "model", "wait", "sample", "output", "rest", "idle"};
+    static const char *const name[QR_PARTS] = {"plan", "lower", "model", "wait", "mask", "sample", "output", "rest", "idle"};
     QR_ASSERT(part >= 0 && part < QR_PARTS);
     QR_ASSERT(name[part] != NULL);
     return name[part];

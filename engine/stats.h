@@ -42,6 +42,7 @@ enum qr_step_part {
     QR_PART_LOWER,  /* the plan as arrays */
     QR_PART_MODEL,  /* the forward: of a device, launching it */
     QR_PART_WAIT,   /* a device's results are waited for */
+    QR_PART_MASK,   /* what grammars allow: of a device, while it computes */
     QR_PART_SAMPLE, /* logits to tokens and log-probabilities */
     QR_PART_OUTPUT, /* commit, tokens to text, events */
     QR_PART_REST,   /* new requests, cancels, deadlines, counters */

@@ -4,7 +4,7 @@
 
 static struct qr_row *next_row(struct qr_engine *e, int32_t index, int32_t pos, int32_t at, enum qr_row_kind kind)
 {
-    const struct qr_slot *s = &e->slot[index];
+    struct qr_slot *s = &e->slot[index];
     const struct qr_seq *seq = qr_sched_seq(e->sched, index);
     QR_ASSERT(e->rows.n < e->rows.rows_max);
     struct qr_row *row = &e->rows.row[e->rows.n++];
@@ -14,6 +14,7 @@ static struct qr_row *next_row(struct qr_engine *e, int32_t index, int32_t pos, 
     row->at = at;
     row->tenure = 0;
     row->req = s->req;
+    row->guide = &s->guide;
     row->seq = seq;
     row->pos = pos;
     row->narrow = qr_row_narrow(row);

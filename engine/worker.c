@@ -160,8 +160,9 @@ static int open_all(struct qr_engine *e, struct qr_err *err)
     qr_lower_init(&e->lower, c->step_tokens_max, c->running_max, c->logit_rows_max, e->limits.ctx_max, c->block_tokens, c->lora_slots);
     qr_rows_init(&e->rows, e->be, qr_model_config(e->model), c->logit_rows_max);
     e->lower.batch.logit_scale = e->rows.scale;
+    qr_masks_init(&e->masks, e->be, qr_model_config(e->model), c->running_max);
     if (qr_ahead_can(e->be, qr_model_config(e->model)))
-        qr_ahead_init(&e->ahead, e->be, qr_model_config(e->model), c->logit_rows_max);
+        qr_ahead_init(&e->ahead, e->be, qr_model_config(e->model), &e->masks, c->logit_rows_max);
     e->limits.no_embeddings = qr_pool_why_not(e->model);
     make_events(e);
     e->limits.scratch_bytes = (int64_t)qr_backend_scratch_bytes(e->be);
@@ -173,6 +174,7 @@ static void close_all(struct qr_engine *e)
 {
     qr_pages_stop(&e->pages);
     qr_ahead_release(&e->ahead);
+    qr_masks_release(&e->masks);
     qr_rows_release(&e->rows);
     qr_lower_release(&e->lower);
     qr_exec_release(&e->exec);
@@ -223,22 +225,6 @@ static struct qr_event *next_event(struct qr_engine *e, const struct qr_slot *s)
     return ev;
 }
 
-static void count_end(struct qr_engine *e, const struct qr_slot *s, int64_t now)
-{
-    struct qr_stats *st = &e->stats;
-    const struct qr_request *r = s->req;
-    const enum qr_finish finish = s->out.finish;
-    uint64_t *const ended = finish == QR_FINISH_ERROR ? &st->n_failed : finish == QR_FINISH_CANCEL ? &st->n_cancelled
-                                                    : finish == QR_FINISH_STOP ? &st->n_done_stop : &st->n_done_length;
-    ++*ended;
-    st->n_inside--;
-    qr_hist_add(&st->e2e, (double)(now - r->arrived_us) * 1e-6);
-    if (r->first_token_us > 0)
-        qr_hist_add(&st->decode_time, (double)(now - r->first_token_us) * 1e-6);
-    if (r->first_token_us > 0 && s->out.n_output > 1)
-        qr_hist_add(&st->tpot, (double)(now - r->first_token_us) * 1e-6 / (s->out.n_output - 1));
-}
-
 /* The choice has finished: its blocks go back, and after its event nothing here touches the request again. */
 static void release_slot(struct qr_engine *e, int32_t index, struct qr_event *ev, int64_t now)
 {
@@ -248,8 +234,10 @@ static void release_slot(struct qr_engine *e, int32_t index, struct qr_event *ev
     qr_ahead_drop(&e->ahead, index);
     qr_hist_add(&e->stats.output_len, s->out.n_output);
     r->n_output_all += (uint64_t)s->out.n_output;
+    r->n_reasoning[s->choice] = s->guide.n_thought;
+    qr_guide_release(&s->guide);
     if (--r->n_open == 0) {
-        count_end(e, s, now);
+        qr_count_end(e, s, now);
         const bool computed = r->first_token_us > 0 || s->out.finish == QR_FINISH_LENGTH; /* without a token: embeddings, scores of a prompt */
         qr_adapters_give_back(&e->adapters, r, computed ? (uint64_t)r->n_prompt : 0, r->n_output_all, qr_ahead_flies(&e->ahead));
     }
@@ -326,6 +314,7 @@ static void admit_choice(struct qr_engine *e, struct qr_request *r, int32_t choi
     struct qr_slot *s = &e->slot[index];
     QR_ASSERT(s->req == NULL);
     *s = (struct qr_slot){.req = r, .choice = choice};
+    qr_guide_init(&s->guide, r);
     qr_output_init(&s->out, e->text + (size_t)index * (size_t)e->text_cap, r, choice, e->tokenizer);
 }
 
@@ -394,35 +383,6 @@ static void reap(struct qr_engine *e, int64_t now)
 
 /* ---- one step ---- */
 
-static void count_token(struct qr_engine *e, struct qr_slot *s, int64_t now)
-{
-    struct qr_stats *st = &e->stats;
-    struct qr_request *r = s->req;
-    st->output_tokens++;
-    if (r->first_token_us == 0) {
-        r->first_token_us = now;
-        qr_hist_add(&st->ttft, (double)(now - r->arrived_us) * 1e-6);
-        qr_hist_add(&st->ttft_fine, (double)(now - r->arrived_us) * 1e-6);
-    }
-    if (s->last_token_us != 0) {
-        qr_hist_add(&st->itl, (double)(now - s->last_token_us) * 1e-6);
-        qr_hist_add(&st->itl_fine, (double)(now - s->last_token_us) * 1e-6);
-    }
-    s->last_token_us = now;
-}
-
-/* The prompt is in the cache: what the queue and the prefix cache did for this request (its first choice stands for all). */
-static void count_prompt(struct qr_engine *e, struct qr_slot *s, const struct qr_seq *seq, int64_t now)
-{
-    struct qr_stats *st = &e->stats;
-    struct qr_request *r = s->req;
-    st->prompt_tokens += (uint64_t)seq->n_prompt;
-    st->cached_tokens += (uint64_t)seq->n_cached;
-    r->n_cached = seq->n_cached;
-    qr_hist_add(&st->queue, (double)(seq->admitted_us - r->arrived_us) * 1e-6);
-    qr_hist_add(&st->prefill_time, (double)(now - seq->admitted_us) * 1e-6);
-}
-
 /* To where the sampler may read and write them. */
 static void bring(struct qr_engine *e, struct qr_tensor *rows, float *to)
 {
@@ -433,23 +393,42 @@ static void bring(struct qr_engine *e, struct qr_tensor *rows, float *to)
     rows->data = to;
 }
 
+/* The drawn token goes into the choice's guide; an error: there is none, or the grammar cannot follow it. */
+static int take_token(struct qr_engine *e, struct qr_slot *s, const struct qr_row *row, struct qr_err *err)
+{
+    const struct qr_sampling *p = &s->req->sampling;
+    const struct qr_model_config *mc = e->rows.model;
+    bool ends = false;
+    if (row->failed)
+        *err = *qr_masks_error(&e->masks, row);
+    else if (!row->finite && (p->n_allowed > 0 || p->n_bad > 0))
+        qr_err_at(err, QR_E_INVALID, p->n_allowed > 0 ? "allowed_token_ids" : "bad_words",
+                  "no token is left to choose: allowed_token_ids, bad_words and min_tokens forbid them all");
+    else if (!row->finite)
+        qr_err_set(err, QR_E_INTERNAL, "the model's output is not a number");
+    if (err->code != QR_OK)
+        return err->code;
+    for (int32_t i = 0; i < mc->n_eos; i++)
+        ends = ends || mc->eos_ids[i] == row->token.id;
+    return qr_guide_take(&s->guide, &s->req->thinking, s->req->ids[s->choice] + s->req->n_prompt, s->out.n_output + 1, ends, err);
+}
+
 /* Tells what was drawn: scheduler, text, event. */
 static void use_token(struct qr_engine *e, const struct qr_row *row, int64_t now)
 {
     struct qr_slot *s = &e->slot[row->index];
     const struct qr_model_config *mc = e->rows.model;
-    if (!row->finite) {
-        const struct qr_sampling *p = &s->req->sampling;
-        if (s->req->err.code == QR_OK && (p->n_allowed > 0 || p->n_bad > 0))
-            qr_err_at(&s->req->err, QR_E_INVALID, p->n_allowed > 0 ? "allowed_token_ids" : "bad_words",
-                      "no token is left to choose: allowed_token_ids, bad_words and min_tokens forbid them all");
-        else if (s->req->err.code == QR_OK)
-            qr_err_set(&s->req->err, QR_E_INTERNAL, "the model's output is not a number");
+    struct qr_err why = {0};
+    if (take_token(e, s, row, &why) != 0) {
+        if (s->req->err.code == QR_OK) /* set once: behind the first error event the receiver may read it */
+            s->req->err = why;
         end_slot(e, row->index, QR_FINISH_ERROR, now);
         return;
     }
-    count_token(e, s, now);
+    qr_count_token(e, s, now);
     qr_output_push(&s->out, s->req, row->token.id, mc->eos_ids, mc->n_eos, e->limits.ctx_max);
+    if (s->req->grammar && mc->n_eos == 0 && s->out.finish == QR_FINISH_NONE && qr_matcher_done(&s->guide.matcher))
+        qr_output_end(&s->out, QR_FINISH_STOP);
     say(e, row->index, &row->token, now);
 }
 
@@ -462,7 +441,7 @@ static void use_hidden(struct qr_engine *e, const struct qr_row *row, int64_t no
     if (row->pos + 1 < n_prompt)
         return;
     if (row->first)
-        count_prompt(e, &e->slot[row->index], row->seq, now);
+        qr_count_prompt(e, &e->slot[row->index], row->seq, now);
     if (qr_pool_end(r)) {
         end_slot(e, row->index, QR_FINISH_LENGTH, now);
         return;
@@ -478,7 +457,7 @@ static void use_row(struct qr_engine *e, const struct qr_row *row, int64_t now)
     if (row->kind == QR_ROW_PROMPT || row->kind == QR_ROW_HIDDEN)
         return;
     if (row->first)
-        count_prompt(e, &e->slot[row->index], row->seq, now);
+        qr_count_prompt(e, &e->slot[row->index], row->seq, now);
     if (row->kind == QR_ROW_DRAW)
         use_token(e, row, now);
     else
@@ -501,26 +480,6 @@ static void mark(struct qr_engine *e, enum qr_step_part part)
     int64_t now_ns = qr_clock_ns();
     e->stats.part_ns[part] += now_ns - e->marked_ns;
     e->marked_ns = now_ns;
-}
-
-static void count_step(struct qr_engine *e, int32_t n_tokens, int32_t n_decode, int64_t started, int64_t now)
-{
-    struct qr_stats *st = &e->stats;
-    st->n_steps++;
-    st->step_us_total += (uint64_t)(now - started);
-    qr_hist_add(&st->step_fine, (double)(now - started) * 1e-6);
-    qr_hist_add(&st->step_tokens, n_tokens);
-    atomic_store(&e->progress_us, now);
-    qr_pace_note(&e->pace, n_tokens - n_decode, n_decode, (double)(now - started));
-}
-
-static void publish_stats(struct qr_engine *e)
-{
-    qr_sched_stats(e->sched, &e->stats.sched);
-    qr_kv_pool_stats(e->pool, &e->stats.kv);
-    pthread_mutex_lock(&e->stats_lock);
-    e->stats_out = e->stats;
-    pthread_mutex_unlock(&e->stats_lock);
 }
 
 /* Whether a rank is gone: what was computed means nothing, and requests end when the engine looks around next. */
@@ -553,6 +512,12 @@ static void copy_blocks(struct qr_engine *e)
         qr_model_kv_copy(&e->exec, e->plan.copy[i].src, e->plan.copy[i].dst);
 }
 
+static void fill_masks(struct qr_engine *e, struct qr_row *row, int32_t n, const bool *dropped)
+{
+    qr_masks_fill(&e->masks, row, n, dropped);
+    mark(e, QR_PART_MASK);
+}
+
 /* The host samples: it reads logits when they are there. */
 static bool step_at_once(struct qr_engine *e)
 {
@@ -561,12 +526,14 @@ static bool step_at_once(struct qr_engine *e)
         return false;
     const struct qr_batch *batch = qr_lower(&e->lower, &e->plan, e->sched);
     qr_want_rows(e);
+    qr_masks_begin(&e->masks, e->rows.row, e->rows.n, false);
     mark(e, QR_PART_LOWER);
     copy_blocks(e);
     if (e->be->mem->host)
         qr_pages_used(&e->pages, (size_t)qr_kv_pool_ever_used(e->pool) * ((size_t)e->limits.kv_bytes / (size_t)e->limits.n_blocks));
     struct qr_tensor logits = qr_model_forward(&e->exec, batch);
     mark(e, QR_PART_MODEL);
+    fill_masks(e, e->rows.row, e->rows.n, NULL);
     bring(e, &logits, e->logits);
     bring(e, &e->exec.hidden, e->hidden);
     mark(e, QR_PART_WAIT);
@@ -581,7 +548,7 @@ static bool step_at_once(struct qr_engine *e)
     use_rows(e, qr_clock_us());
     tell(e);
     mark(e, QR_PART_OUTPUT);
-    count_step(e, e->plan.n_tokens, e->plan.n_decode, started, qr_clock_us());
+    qr_count_step(e, e->plan.n_tokens, e->plan.n_decode, started, qr_clock_us());
     return true;
 }
 
@@ -595,7 +562,8 @@ static void swap_rows(struct qr_engine *e, struct qr_flight *f)
     e->rows.row = row;
 }
 
-static void launch(struct qr_engine *e, int64_t now)
+/* Launches the planned step's forward. False: its draws have to wait for masks, which want to know what the step before has drawn. */
+static bool launch(struct qr_engine *e, int64_t now)
 {
     struct qr_flight *f = &e->ahead.flight[e->ahead.next];
     (void)qr_lower(&e->lower, &e->plan, e->sched);
@@ -606,12 +574,24 @@ static void launch(struct qr_engine *e, int64_t now)
     f->n_tokens = e->plan.n_tokens;
     f->n_decode = e->plan.n_decode;
     f->started_us = now;
+    const bool masked = qr_masks_begin(&e->masks, f->row, f->n, true) > 0;
     qr_ahead_tell(&e->ahead, &e->lower.batch.draws);
     e->lower.batch.drawn = e->ahead.drawn;
     mark(e, QR_PART_LOWER);
     copy_blocks(e);
     const struct qr_tensor logits = qr_model_forward(&e->exec, &e->lower.batch);
-    qr_ahead_launch(&e->ahead, &e->exec, logits.data, logits.stride[0]);
+    qr_ahead_fly(&e->ahead, &logits);
+    if (!masked)
+        qr_ahead_launch(&e->ahead, &e->exec);
+    mark(e, QR_PART_MODEL);
+    return !masked;
+}
+
+/* While the forward computes. */
+static void launch_draws(struct qr_engine *e, struct qr_flight *f)
+{
+    fill_masks(e, f->row, f->n, f->dropped);
+    qr_ahead_launch(&e->ahead, &e->exec);
     mark(e, QR_PART_MODEL);
 }
 
@@ -644,7 +624,7 @@ static void use_landed(struct qr_engine *e, const struct qr_flight *f)
         if (!f->dropped[i])
             use_row(e, &f->row[i], now);
     tell(e);
-    count_step(e, f->n_tokens, f->n_decode, f->started_us > e->ahead.landed_us ? f->started_us : e->ahead.landed_us, now);
+    qr_count_step(e, f->n_tokens, f->n_decode, f->started_us > e->ahead.landed_us ? f->started_us : e->ahead.landed_us, now);
     e->ahead.landed_us = now;
     mark(e, QR_PART_OUTPUT);
 }
@@ -666,8 +646,7 @@ static bool step_ahead(struct qr_engine *e)
     const int64_t now = qr_clock_us();
     struct qr_flight *next = &e->ahead.flight[e->ahead.next], *last = &e->ahead.flight[(e->ahead.next + 1) % QR_MARKS];
     const bool any = plan_step(e, now), landing = last->launched;
-    if (any)
-        launch(e, now);
+    const bool late = any && !launch(e, now);
     if (landing) {
         await(e, last, any);
         qr_adapters_landed(&e->adapters); /* the step launched since does not know which sequences had ended */
@@ -686,6 +665,8 @@ static bool step_ahead(struct qr_engine *e)
         commit_launched(e, next);
     if (landing)
         use_landed(e, last);
+    if (late)
+        launch_draws(e, next);
     return any || landing;
 }
 
@@ -726,7 +707,7 @@ static void run(struct qr_engine *e)
             if (!atomic_load(&e->lost) && lose(e))
                 wait_us = 0;
         }
-        publish_stats(e);
+        qr_publish_stats(e);
     }
 }
 
@@ -745,6 +726,7 @@ static void cancel_all(struct qr_engine *e)
             continue;
         }
         e->slot[i].req = NULL;
+        qr_guide_release(&e->slot[i].guide);
         if (--r->n_open == 0)
             qr_request_free(r);
     }
@@ -770,7 +752,7 @@ void *qr_engine_thread(void *arg)
         run(e);
         qr_adapters_end(&e->adapters);
         cancel_all(e);
-        publish_stats(e);
+        qr_publish_stats(e);
     }
     close_all(e);
     return NULL;

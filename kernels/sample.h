@@ -40,8 +40,8 @@ struct qr_draw_row {
 struct qr_draws {
     const struct qr_draw_row *row;   /* [n_rows] */
     struct qr_logit_change *change;  /* [n_changes] */
-    const uint32_t *allowed;         /* [n_allowed] words */
-    int32_t n_rows, n_changes, n_allowed;
+    const uint32_t *allowed;         /* words of the rows that have any; not part of a batch: when it is made they may not be known */
+    int32_t n_rows, n_changes;
 };
 
 /* What came of a row: the id, and its logit after all changes (not finite: the row holds no numbers). An id that the next step may embed in any case. */

@@ -48,7 +48,7 @@ struct qr_step_layout qr_step_lay_out(const struct qr_batch *b, int32_t width)
     struct qr_step_layout l = {.width = width};
     const struct qr_draws *d = &b->draws;
     const int64_t count[QR_STEP_ARRAYS] = {b->n_tokens, b->n_tokens, b->n_tokens, b->n_seqs + 1, b->n_seqs, b->n_logits, b->n_hidden,
-                                           (int64_t)b->n_seqs * width, b->n_groups > 0 ? b->n_tokens : 0, d->n_rows, d->n_changes, d->n_allowed};
+                                           (int64_t)b->n_seqs * width, b->n_groups > 0 ? b->n_tokens : 0, d->n_rows, d->n_changes};
     for (int i = 0; i < QR_STEP_ARRAYS; i++) {
         l.at[i] = l.total;
         l.n[i] = (size_t)count[i] * (i == QR_STEP_ROWS ? sizeof *d->row : i == QR_STEP_CHANGES ? sizeof *d->change : sizeof(int32_t));
@@ -70,7 +70,7 @@ void qr_step_fill(uint8_t *to, const struct qr_step_layout *l, const struct qr_b
     QR_ASSERT(to != NULL && l != NULL);
     QR_ASSERT(b != NULL);
     const void *const from[QR_STEP_ARRAYS] = {b->ids, b->pos, b->slot, b->row_start, b->ctx_len, b->logit_row, b->hidden_row, NULL, NULL,
-                                              b->draws.row, b->draws.change, b->draws.allowed};
+                                              b->draws.row, b->draws.change};
     for (int i = 0; i < QR_STEP_ARRAYS; i++)
         if (i != QR_STEP_TABLE && i != QR_STEP_ADAPTERS && l->n[i] > 0)
             memcpy(to + l->at[i], from[i], l->n[i]);
@@ -92,7 +92,7 @@ void qr_step_place(struct qr_batch *b, const struct qr_step_layout *l, void *fro
     b->ctx_len = at[QR_STEP_CTX_LEN], b->logit_row = at[QR_STEP_LOGIT_ROW], b->hidden_row = at[QR_STEP_HIDDEN_ROW];
     b->block_table = at[QR_STEP_TABLE], b->table_stride = l->width;
     b->row_slot = b->n_groups > 0 ? at[QR_STEP_ADAPTERS] : NULL;
-    b->draws.row = at[QR_STEP_ROWS], b->draws.change = at[QR_STEP_CHANGES], b->draws.allowed = at[QR_STEP_ALLOWED];
+    b->draws.row = at[QR_STEP_ROWS], b->draws.change = at[QR_STEP_CHANGES];
 }
 
 void qr_exec_set_batch(struct qr_exec *x, const struct qr_batch *b)

@@ -4,9 +4,9 @@
 
 #include "kernels/batch.h"
 
-/* Of a batch; ROWS, CHANGES and ALLOWED are those of its draws, and last: what a step is repeated with (repeat.h) has a place of its own whatever they are. */
+/* Of a batch; ROWS and CHANGES are those of its draws, and last: what a step is repeated with (repeat.h) has a place of its own whatever they are. */
 enum { QR_STEP_IDS, QR_STEP_POS, QR_STEP_SLOT, QR_STEP_ROW_START, QR_STEP_CTX_LEN, QR_STEP_LOGIT_ROW, QR_STEP_HIDDEN_ROW, QR_STEP_TABLE,
-       QR_STEP_ADAPTERS, QR_STEP_ROWS, QR_STEP_CHANGES, QR_STEP_ALLOWED, QR_STEP_ARRAYS };
+       QR_STEP_ADAPTERS, QR_STEP_ROWS, QR_STEP_CHANGES, QR_STEP_ARRAYS };
 #define QR_STEP_ALIGN 64 /* bytes between arrays: kernels load them in vectors */
 
 struct qr_step_layout {

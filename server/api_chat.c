@@ -1,9 +1,10 @@
 /* POST /v1/chat/completions. */
 #include <stdio.h>
+#include <string.h>
 
 #include "base/assert.h"
-#include "base/clock.h"
 #include "server/call.h"
+#include "server/forms.h"
 
 /* ---- prepare ---- */
 
@@ -17,11 +18,26 @@ static int encode(struct qr_call *call, struct qr_ids *ids, const struct qr_rend
     return qr_tokenizer_encode_segments(s->model.tokenizer, ids, data, text->text.len, text->segment, text->n_segments, flags, err);
 }
 
+/* Whether the model may think first: the prompt has begun it, or has not ended it already, and the request wants it. */
+static bool note_thinking(struct qr_call *call, const struct qr_rendered *text)
+{
+    const struct qr_dialect *d = qr_forms_dialect(call->server->forms);
+    const char *data = text->text.data ? text->text.data : "", *end = qr_dialect_think_end(d);
+    size_t n = text->text.len, n_end = strlen(end);
+    call->thinking = *qr_forms_thinking(call->server->forms);
+    call->thinking.budget = call->params.thinking.budget;
+    call->thinking.begun = qr_dialect_starts_inside(d, data, n);
+    while (n > 0 && strchr(" \t\r\n", data[n - 1]))
+        n--;
+    const bool over = n_end > 0 && n >= n_end && memcmp(data + n - n_end, end, n_end) == 0;
+    return call->thinking.begun || (qr_dialect_has_reasoning(d) && !over && !call->params.thinking.off);
+}
+
 static int render(struct qr_call *call, struct qr_rendered *out, const struct qr_json *messages, struct qr_err *err)
 {
     const struct qr_params *p = &call->params;
     enum qr_template_kind kind = QR_TEMPLATE_RUNTIME;
-    struct qr_chat_request request = {.messages = messages, .tools = p->tools, .documents = p->documents, .kwargs = p->template_kwargs,
+    struct qr_chat_request request = {.messages = messages, .tools = p->tools.shown, .documents = p->documents, .kwargs = p->template_kwargs,
                                       .add_generation_prompt = p->add_generation_prompt, .continue_final_message = p->continue_final,
                                       .now_s = call->created_s};
     int rc = qr_chat_render(call->server->model.chat, out, &request, &kind, err);
@@ -34,7 +50,24 @@ static int render(struct qr_call *call, struct qr_rendered *out, const struct qr
                                                          : "the model's chat template cannot render the conversation: ");
 }
 
-int qr_call_chat_ids(struct qr_call *call, struct qr_ids *ids, struct qr_err *err)
+/* With the tools in a message where the template shows none. Some templates know no system message: then the first user's has them. */
+static int render_dressed(struct qr_call *call, struct qr_rendered *out, const struct qr_json *messages, struct qr_err *err)
+{
+    static const char *const role[] = {"system", "user"};
+    const struct qr_json *tools = call->params.tools.shown;
+    if (tools && qr_forms_shows_tools(call->server->forms))
+        tools = NULL;
+    int rc = QR_E_INVALID;
+    for (int i = 0; i < (tools ? 2 : 1) && rc != 0; i++) {
+        struct qr_json *dressed;
+        rc = qr_messages_dress(&dressed, messages, tools, role[i], err);
+        rc = rc ? rc : render(call, out, dressed ? dressed : messages, err);
+        qr_json_free(dressed);
+    }
+    return rc;
+}
+
+int qr_call_chat_ids(struct qr_call *call, struct qr_ids *ids, bool *thinks, struct qr_err *err)
 {
     struct qr_json *opened = NULL;
     struct qr_rendered text = {0};
@@ -42,9 +75,11 @@ int qr_call_chat_ids(struct qr_call *call, struct qr_ids *ids, struct qr_err *er
     QR_ASSERT(call->server->model.chat != NULL && ids != NULL);
     int rc = qr_chat_open_arguments(&opened, call->params.messages, &qr_json_limits_request, err);
     if (rc == 0)
-        rc = render(call, &text, opened ? opened : call->params.messages, err);
+        rc = render_dressed(call, &text, opened ? opened : call->params.messages, err);
     if (rc == 0)
         rc = encode(call, ids, &text, err);
+    if (rc == 0 && thinks)
+        *thinks = note_thinking(call, &text);
     qr_rendered_release(&text);
     qr_json_free(opened);
     return rc;
@@ -60,12 +95,13 @@ static void prepare(struct qr_call *call)
     }
     if (!qr_call_parse(call) || !qr_call_make_pieces(call, 1))
         return;
-    int rc = qr_call_chat_ids(call, &ids, &err);
+    bool thinks = false;
+    int rc = qr_call_chat_ids(call, &ids, &thinks, &err);
     if (rc == 0 && ids.n == 0)
         rc = qr_err_at(&err, QR_E_INVALID, "messages", "the conversation renders to no token at all");
     if (rc != 0)
         qr_call_fail(call, &err);
-    else
+    else if (qr_call_form(call, thinks))
         qr_call_set_prompt(call, 0, ids.id, ids.n, "messages");
     qr_ids_release(&ids);
 }

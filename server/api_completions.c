@@ -49,7 +49,7 @@ static void prepare(struct qr_call *call)
     const struct qr_json *prompt = call->params.prompt, *first = qr_json_first(prompt);
     bool many = qr_json_type(prompt) == QR_JSON_T_ARRAY && qr_json_type(first) != QR_JSON_T_NUMBER;
     int32_t n = many ? qr_json_count(prompt) : 1, i = 0;
-    bool ok = qr_call_make_pieces(call, n);
+    bool ok = qr_call_make_pieces(call, n) && qr_call_form(call, false);
     struct qr_ids ids = {0};
     for (const struct qr_json *v = many ? first : prompt; ok && i < n; v = qr_json_after(v), i++) {
         struct qr_err err = {0};

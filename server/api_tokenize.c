@@ -17,7 +17,7 @@ static bool encode_messages(struct qr_call *call, struct qr_ids *ids)
     struct qr_err err = {0};
     if (!qr_call_parse_as(call, QR_API_CHAT))
         return false;
-    const int rc = call->server->model.chat ? qr_call_chat_ids(call, ids, &err)
+    const int rc = call->server->model.chat ? qr_call_chat_ids(call, ids, NULL, &err)
                                             : qr_err_at(&err, QR_E_UNSUPPORTED, "messages", "this model has no chat template; send prompt");
     if (rc != 0)
         qr_call_fail(call, &err);

@@ -32,6 +32,7 @@ static void call_free(struct qr_call *call)
     }
     for (int32_t i = 0; i < call->n_choices; i++)
         qr_write_release(&call->choice[i]);
+    qr_call_form_release(call);
     qr_free(call->piece);
     qr_free(call->choice);
     qr_params_release(&call->params);
@@ -148,190 +149,6 @@ static bool lacks_memory(struct qr_call *call)
 
 /* ---- before the engine ---- */
 
-#define MEMBERS_MAX 8
-
-int qr_call_read(struct qr_json **doc, const struct qr_call *call, const struct qr_member *member, int32_t n,
-                 struct qr_err *err)
-{
-    const char *wanted[MEMBERS_MAX + 1] = {NULL};
-    QR_ASSERT(doc != NULL && call != NULL);
-    QR_ASSERT(member != NULL && n >= 1 && n <= MEMBERS_MAX);
-    for (int32_t i = 0; i < n; i++)
-        wanted[i] = member[i].name;
-    int rc = qr_body_parse(doc, call->body.data, call->body.len, wanted, err);
-    for (int32_t i = 0; i < n && rc == 0; i++) {
-        const struct qr_member *m = &member[i];
-        const struct qr_json *v = qr_json_find(*doc, m->name);
-        *m->value = qr_json_is_null(v) ? NULL : v;
-        if (!*m->value && m->required)
-            rc = qr_err_at(err, QR_E_INVALID, m->name, "%s is required: %s", m->name, m->expected);
-        else if (*m->value && m->type != QR_JSON_T_NULL && qr_json_type(v) != m->type)
-            rc = qr_wrong_type(err, m->name, m->expected, v);
-    }
-    return rc;
-}
-
-int qr_call_encode(const struct qr_call *call, struct qr_ids *ids, const struct qr_json *text, bool add_special,
-                   struct qr_err *err)
-{
-    const struct qr_server *s = call->server;
-    size_t n;
-    const char *bytes = qr_json_str(text, &n);
-    QR_ASSERT(ids != NULL && err != NULL);
-    const unsigned flags =
-        (add_special ? QR_ENCODE_ADD_SPECIAL : 0u) | (s->config.trust_special ? QR_ENCODE_PARSE_SPECIAL : 0u);
-    return qr_tokenizer_encode(s->model.tokenizer, ids, bytes, n, flags, err);
-}
-
-bool qr_call_check_model(struct qr_call *call, const struct qr_json *given)
-{
-    const struct qr_server *s = call->server;
-    const char *name = given ? qr_json_str(given, NULL) : NULL;
-    QR_ASSERT(s->n_names > 0);
-    call->model = s->names[0];
-    for (int32_t i = 0; i < s->n_names && name; i++)
-        if (strcmp(s->names[i], name) == 0) {
-            call->model = s->names[i];
-            return true;
-        }
-    if (!name)
-        return true;
-    call->adapter = qr_engine_find_adapter(s->model.engine, name);
-    if (call->adapter != 0) {
-        call->model = name;
-        return true;
-    }
-    qr_api_error_set(&call->error, 404, "model_not_found", "The model '%.200s' does not exist; this server has '%.200s'.", name, s->names[0]);
-    snprintf(call->error.param, sizeof call->error.param, "model");
-    return false;
-}
-
-void qr_call_fail(struct qr_call *call, const struct qr_err *err)
-{
-    QR_ASSERT(call != NULL && err != NULL);
-    QR_ASSERT(call->error.status == 0);
-    qr_api_error_from(&call->error, err);
-}
-
-bool qr_call_parse(struct qr_call *call)
-{
-    QR_ASSERT(call != NULL);
-    QR_ASSERT(call->kind->api != 0);
-    if (qr_engine_model(call->server->model.engine)->headless) { /* before a template is missed */
-        qr_api_error_set(&call->error, 400, "unsupported", "This model has no head: it makes embeddings (/v1/embeddings), no text.");
-        snprintf(call->error.param, sizeof call->error.param, "model");
-        return false;
-    }
-    return qr_call_parse_as(call, call->kind->api);
-}
-
-bool qr_call_parse_as(struct qr_call *call, enum qr_api api)
-{
-    struct qr_err err = {0};
-    const struct qr_engine_limits *limits = qr_engine_limits(call->server->model.engine);
-    struct qr_params_context context = {.ctx_max = limits->ctx_max, .vocab = limits->vocab,
-                                        .tokenizer = call->server->model.tokenizer, .model = qr_engine_model(call->server->model.engine)};
-    QR_ASSERT(limits->vocab > 0 && api != 0);
-    if (qr_params_parse(&call->params, api, call->body.data ? call->body.data : "", call->body.len, &context, &err) != 0) {
-        qr_call_fail(call, &err);
-        return false;
-    }
-    return qr_call_check_model(call, call->params.model);
-}
-
-bool qr_call_make_pieces(struct qr_call *call, int32_t n_prompts)
-{
-    int32_t n = call->params.n;
-    const struct qr_engine_limits *limits = qr_engine_limits(call->server->model.engine);
-    int32_t capacity = limits->running_max + limits->waiting_max, most = capacity < QR_PROMPTS_MAX ? capacity : QR_PROMPTS_MAX;
-    QR_ASSERT(call->piece == NULL);
-    QR_ASSERT(n >= 1 && n_prompts >= 1);
-    if (n_prompts > most / n && call->kind->submitted_max == 0) { /* more than the queue holds would be answered 429 for ever */
-        qr_api_error_set(&call->error, 400, "too_large", "%d prompts with n %d make more than %d answers in one request.", n_prompts, n, most);
-        snprintf(call->error.param, sizeof call->error.param, "prompt");
-        return false;
-    }
-    call->n_pieces = n_prompts;
-    call->n_choices = n_prompts * n;
-    call->piece = qr_alloc((size_t)n_prompts, sizeof *call->piece);
-    call->choice = qr_alloc((size_t)call->n_choices, sizeof *call->choice);
-    for (int32_t i = 0; i < n_prompts; i++) {
-        call->piece[i].call = call;
-        call->piece[i].first_choice = i * n;
-    }
-    for (int32_t i = 0; i < call->n_choices; i++)
-        call->choice[i] = (struct qr_choice){.piece = &call->piece[i / n], .stop_index = -1, .stop_id = -1};
-    return true;
-}
-
-/* The words by which clients know this error, to cut the conversation or say so. */
-#define CONTEXT "This model's maximum context length is %d tokens; "
-
-static bool context_error(struct qr_call *call, const char *field, const char *detail)
-{
-    qr_api_error_set(&call->error, 400, "context_length_exceeded", "%s", detail);
-    snprintf(call->error.param, sizeof call->error.param, "%s", field);
-    return false;
-}
-
-/* Leaves a piece's prompt as many of its last tokens as the request says, for echo, too. False: that is more than there is room for. */
-static bool truncate_prompt(struct qr_call *call, struct qr_piece *piece, const int32_t **ids, int32_t *n, int32_t ctx)
-{
-    char text[300];
-    struct qr_sampling s = call->params.sampling;
-    s.max_tokens = call->params.max_tokens < 0 ? 1 : call->params.max_tokens;
-    if (s.truncate_prompt > ctx - s.max_tokens) {
-        snprintf(text, sizeof text, CONTEXT "truncate_prompt_tokens keeps %d and %d more are asked for. Keep at most %d.", ctx, s.truncate_prompt,
-                 s.max_tokens, ctx - s.max_tokens);
-        return context_error(call, "truncate_prompt_tokens", text);
-    }
-    const int32_t kept = qr_sampling_kept(&s, *n, ctx);
-    *ids += *n - kept;
-    if (kept < *n && call->params.echo) {
-        qr_buf_clear(&piece->prompt_text);
-        qr_tokenizer_decode(call->server->model.tokenizer, &piece->prompt_text, *ids, kept, s.skip_special);
-    }
-    *n = kept;
-    return true;
-}
-
-bool qr_call_set_prompt(struct qr_call *call, int32_t i, const int32_t *ids, int32_t n, const char *field)
-{
-    char text[300];
-    int32_t ctx = qr_engine_limits(call->server->model.engine)->ctx_max;
-    struct qr_piece *piece = &call->piece[i];
-    struct qr_sampling sampling = call->params.sampling;
-    QR_ASSERT(i >= 0 && i < call->n_pieces && piece->req == NULL);
-    QR_ASSERT(n >= 1);
-    if (!truncate_prompt(call, piece, &ids, &n, ctx))
-        return false;
-    int32_t room = ctx - n, wanted = call->params.max_tokens;
-    if (wanted < 0) {
-        int32_t usual = call->kind->api == QR_API_CHAT ? QR_CHAT_DEFAULT_TOKENS : 16;
-        wanted = usual < room ? usual : room;
-        if (room < 1) {
-            snprintf(text, sizeof text, CONTEXT "the prompt has %d, and one is needed for the answer.", ctx, n);
-            return context_error(call, field, text);
-        }
-        if (sampling.min_tokens > wanted && sampling.min_tokens <= room)
-            wanted = sampling.min_tokens;
-    }
-    if (wanted > room || sampling.min_tokens > room) {
-        if (n > ctx)
-            snprintf(text, sizeof text, CONTEXT "the prompt has %d.", ctx, n);
-        else
-            snprintf(text, sizeof text, CONTEXT "the prompt has %d and %d more are asked for. Ask for at most %d.", ctx, n,
-                     wanted > sampling.min_tokens ? wanted : sampling.min_tokens, room);
-        return context_error(call, n > ctx ? field : wanted > room ? "max_tokens" : "min_tokens", text);
-    }
-    sampling.max_tokens = wanted;
-    piece->req = qr_request_new(&sampling, ids, n, call->params.n);
-    piece->n_prompt = n;
-    if (call->params.return_token_ids)
-        qr_buf_put_ids(&piece->prompt_ids, ids, n);
-    return true;
-}
-
 /* The body and what it was parsed to became requests: some 20 times its size where it is ids, as each of them is a node. A few strings are read later. */
 static void drop_input(struct qr_call *call)
 {
@@ -339,7 +156,10 @@ static void drop_input(struct qr_call *call)
     struct qr_params *p = &call->params;
     if (p->doc && qr_json_type(p->doc) == QR_JSON_T_OBJECT)
         qr_json_retain(p->doc, later);
-    p->prompt = p->messages = p->tools = p->documents = p->template_kwargs = NULL;
+    p->prompt = p->messages = p->documents = p->template_kwargs = NULL;
+    p->tools.given = p->tools.choice = p->tools.shown = NULL;
+    p->thinking.enable = p->thinking.effort = NULL;
+    p->demand.value = NULL;
     qr_buf_release(&call->body);
 }
 
@@ -355,7 +175,10 @@ static void prepare_run(void *arg)
     struct qr_call *call = arg;
     if (qr_account_run(&call->account, prepare_all, call))
         return;
-    /* What was made of it is gone. */
+    /* What was made of it is gone, but the grammar, which is not its own. */
+    qr_grammar_unref(call->grammar);
+    call->grammar = NULL;
+    call->parses = false;
     call->params = (struct qr_params){.n = 1};
     call->piece = NULL;
     call->choice = NULL;
@@ -413,6 +236,7 @@ static void submit(struct qr_call *call)
         r->priority = call->params.priority;
         r->salt = salt;
         r->adapter = call->adapter;
+        qr_call_form_request(call, r);
         r->arrived_us = call->arrived_us;
         r->deadline_us = call->arrived_us + s->config.request_us;
         r->continues = call->n_submitted > 0;
@@ -584,6 +408,8 @@ static void deliver(struct qr_call *call, struct qr_piece *piece, const struct q
         return;
     }
     qr_write_prompt_parts(call, choice, ev);
+    if (choice->parser)
+        qr_parts_feed(call, choice, ev);
     if (call->params.stream)
         stream_event(call, choice, ev);
     else

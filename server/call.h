@@ -48,6 +48,7 @@ struct qr_piece {
     struct qr_buf prompt_logprobs;          /* owned: JSON array, vLLM's shape */
 };
 
+#define QR_SPECIALS_SEEN 16 /* different special tokens of one answer that are kept out of its text */
 #define QR_LOGPROB_PARTS 4 /* chat: items; completions: tokens, token_logprobs, top_logprobs, text_offset */
 
 struct qr_choice {
@@ -55,10 +56,20 @@ struct qr_choice {
     struct qr_buf text, ids;                /* owned: all of it (not streaming), "1,2,3" */
     struct qr_buf logprob[QR_LOGPROB_PARTS];/* owned: comma-separated items */
     int64_t text_offset;                    /* characters of the tokens before */
-    int32_t n_output;
+    int32_t n_output, n_reasoning;          /* tokens; those of thinking among them, once it has finished */
     enum qr_finish finish;
     int32_t stop_index, stop_id;
     bool begun;
+    /* Where the answer is more than content (openai_parts.c): */
+    struct qr_answer_parser *parser;        /* owned; NULL: all of its text is content */
+    struct qr_buf reasoning, calls;         /* owned, not streaming: the reasoning; "{...},{...}" */
+    struct qr_buf arguments;                /* owned, not streaming: of the call that has not ended */
+    struct qr_buf said;                     /* owned: what the parser has just said, of one kind */
+    struct qr_buf deltas;                   /* owned, streaming: deltas of the event, a line each */
+    enum qr_part part;                      /* of said */
+    int32_t n_calls;
+    bool call_open, call_bare;              /* a call has not ended; it has no arguments yet */
+    int32_t special[QR_SPECIALS_SEEN], n_special; /* ids */
 };
 
 struct qr_call {
@@ -78,6 +89,9 @@ struct qr_call {
     int64_t created_s, arrived_us;
     const char *model;                      /* borrowed from the server or params: the name in answers */
     uint64_t adapter;                       /* that the requests ask for; 0: none */
+    struct qr_grammar *grammar;             /* owned, counted: of every answer; NULL: free text */
+    struct qr_thinking thinking;            /* of every answer */
+    bool parses;                            /* choices have parsers */
     struct qr_piece *piece;                 /* owned [n_pieces] */
     struct qr_choice *choice;               /* owned [n_choices] */
     int32_t n_pieces, n_choices, n_open, n_submitted; /* n_submitted: pieces that are or were in the engine; n_open: submitted pieces that have not ended */
@@ -124,8 +138,16 @@ bool qr_call_parse(struct qr_call *call);
 /* The same as of a body of that api, whatever the call's own is, and of models without a head, too. */
 bool qr_call_parse_as(struct qr_call *call, enum qr_api api);
 
-/* What the conversation in params is to the model, which has a template. */
-int qr_call_chat_ids(struct qr_call *call, struct qr_ids *ids, struct qr_err *err);
+/* What the conversation in params is to the model, which has a template; thinks (may be NULL): whether the model may think first, or has begun to
+ * (call->thinking). */
+int qr_call_chat_ids(struct qr_call *call, struct qr_ids *ids, bool *thinks, struct qr_err *err);
+
+/* Gives the answers their form (call_form.c): grammar and, in chat, parsers. Pieces have been made, their prompts are not set. False: call->error is set. */
+bool qr_call_form(struct qr_call *call, bool thinks);
+
+/* What the engine must know of it, shortly before a request is submitted. Loop thread. */
+void qr_call_form_request(struct qr_call *call, struct qr_request *r);
+void qr_call_form_release(struct qr_call *call); /* grammar and parsers */
 
 /* False (and call->error set) when name is not NULL and is neither one of the server's nor an adapter's
  * (call->adapter). name lives as long as the call. */

@@ -1,6 +1,7 @@
 /* metrics.c - the text of /metrics. Counters and histograms are rows of tables: name, help, where the value lies.
  * Engine figures are copied out under one lock, so the ledger adds up in every scrape. Labels are escaped; the text is
  * charged to the call like any answer. Loop thread. */
+#include "server/forms.h"
 #include "server/metrics.h"
 
 #include <math.h>
@@ -207,6 +208,8 @@ static void put_server(struct out *o, struct qr_server *s)
         put_sample(o, "quire_calls_total", "", route[i], (double)s->n_begun[i]);
     put_one(o, "quire_requests_bytes", "gauge", "Memory that requests hold of --max-bodies-size.", (double)atomic_load(&s->budget.used_bytes));
     put_one(o, "quire_requests_bytes_max", "gauge", "What they may hold.", (double)s->budget.max_bytes);
+    if (s->forms)
+        put_one(o, "quire_grammars_bytes", "gauge", "Memory that compiled grammars hold of --grammar-cache.", (double)qr_forms_bytes(s->forms));
     put_one(o, "quire_calls", "gauge", "API calls that have not ended.", s->n_calls);
     put_one(o, "quire_submitted_requests_total", "counter", "Requests handed to the engine.", (double)s->n_submitted);
     put_one(o, "quire_ended_requests_total", "counter", "Requests whose last event came back.", (double)s->n_ended);

@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "answers/constraint.h"
+#include "answers/dialect/dialect.h"
 #include "base/err.h"
 #include "base/json.h"
 #include "engine/engine.h"
@@ -20,11 +22,43 @@ enum qr_api { QR_API_CHAT = 1, QR_API_COMPLETIONS = 2 };
 #define QR_PROMPTS_MAX 128 /* prompts times n in one request */
 #define QR_CACHE_SALT_MAX 128
 #define QR_CHAT_DEFAULT_TOKENS 4096
+#define QR_TOOLS_MAX 128
+#define QR_TOOL_NAME_MAX 64
+
+/* What the request demands of the answer's text. */
+struct qr_demand {
+    enum qr_constraint_kind kind;       /* NONE: nothing */
+    const struct qr_json *value;        /* borrowed from doc: a schema, an array, a string. NULL: OBJECT */
+    const char *field;                  /* static: the path of value, "response_format.json_schema.schema" */
+    bool strict, compact;
+};
+
+/* Tools, and which of them may be called. */
+struct qr_tool_params {
+    const struct qr_json *given, *choice; /* borrowed from doc: as they were sent */
+    const struct qr_json *shown;        /* what the chat template is given; NULL: none. Borrowed from doc, or `functions` */
+    struct qr_json *functions;          /* owned: the given ones that are functions, where others are among them */
+    struct qr_json *callable;           /* owned: those that may be called, NULL: none. In the order given */
+    int32_t place[QR_TOOLS_MAX];        /* of callable[i] among the given ones */
+    enum qr_call_choice calls;
+    bool parallel;
+};
+
+struct qr_thinking_params {
+    const struct qr_json *enable, *effort; /* borrowed from doc */
+    int32_t budget;                     /* of tokens; -1: none */
+    bool separate, include;             /* it is told apart from the content; it is a part of the answer */
+    bool off;                           /* the request wants none */
+};
 
 struct qr_params {
     struct qr_json *doc;                /* owned; everything below points into it */
-    const struct qr_json *model, *prompt, *messages, *tools; /* borrowed from doc; NULL when absent */
-    const struct qr_json *documents, *template_kwargs;       /* borrowed from doc; NULL when absent */
+    const struct qr_json *model, *prompt, *messages;         /* borrowed from doc; NULL when absent */
+    const struct qr_json *documents, *template_kwargs;       /* borrowed from doc, or kwargs; NULL when absent */
+    struct qr_json *kwargs;             /* owned: template_kwargs where other fields add to them */
+    struct qr_demand demand;
+    struct qr_tool_params tools;        /* chat */
+    struct qr_thinking_params thinking; /* chat */
     const char *cache_salt;             /* borrowed from doc; NULL when absent */
     size_t cache_salt_len;
     struct qr_sampling sampling;        /* stop strings borrowed from doc, lists of ids from the next three */
@@ -35,7 +69,7 @@ struct qr_params {
     int32_t top_logprobs;               /* chat */
     bool logprobs, prompt_logprobs;     /* prompt_logprobs: in the answer; echo with logprobs needs them without */
     bool stream, include_usage, continuous_usage, echo, return_token_ids, tokens_as_ids;
-    bool add_generation_prompt, continue_final, add_special, has_seed, tools_off;
+    bool add_generation_prompt, continue_final, add_special, has_seed;
 };
 
 /* What the parser must know of the model. */
@@ -72,9 +106,16 @@ const struct qr_field *qr_fields(int32_t *n);
 /* Readers of the structured fields (openai_fields.c); p and v are never NULL. */
 typedef int qr_field_reader(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err);
 qr_field_reader qr_read_messages, qr_read_prompt, qr_read_stop, qr_read_stop_token_ids, qr_read_logit_bias,
-    qr_read_stream_options, qr_read_seed, qr_read_logprobs_completions, qr_read_cache_salt, qr_read_tools,
-    qr_read_tool_choice, qr_read_response_format, qr_read_template_kwargs, qr_read_modalities, qr_read_best_of,
-    qr_read_allowed_token_ids, qr_read_bad_words;
+    qr_read_stream_options, qr_read_seed, qr_read_logprobs_completions, qr_read_cache_salt, qr_read_template_kwargs,
+    qr_read_modalities, qr_read_best_of, qr_read_allowed_token_ids, qr_read_bad_words;
+
+/* What the answer must be (openai_demand.c): one of them in a request. */
+qr_field_reader qr_read_response_format, qr_read_structured_outputs, qr_read_demand;
+
+/* Tools and thinking (openai_tools.c). settle: once all fields are read, what they mean together. */
+qr_field_reader qr_read_tools, qr_read_reasoning_format;
+int qr_tools_settle(struct qr_params *p, struct qr_err *err);
+int qr_thinking_settle(struct qr_params *p, struct qr_err *err);
 
 /* `found` as text for messages: at most 60 bytes of its JSON. */
 const char *qr_json_excerpt(char out[72], const struct qr_json *v);
@@ -95,5 +136,9 @@ int qr_read_token_ids(struct qr_ids *ids, const struct qr_json *array, const cha
 
 /* Messages as OpenAI defines them (openai_messages.c). */
 int qr_messages_check(const struct qr_json *messages, struct qr_err *err);
+
+/* *owned becomes a copy of checked messages as a template reads them: `reasoning` is there as `reasoning_content`, too, and with tools (NULL: none) they stand
+ * in front, in a message of that role. NULL where nothing has to change. Errors: those of qr_json_parse, for a copy that passes the limits. */
+int qr_messages_dress(struct qr_json **owned, const struct qr_json *messages, const struct qr_json *tools, const char *role, struct qr_err *err);
 
 #endif

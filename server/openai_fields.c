@@ -264,20 +264,6 @@ int qr_read_stream_options(struct qr_params *p, const struct qr_json *v, const s
     return 0;
 }
 
-int qr_read_response_format(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err)
-{
-    const struct qr_json *type = qr_json_find(v, "type");
-    if (!type || qr_json_type(type) != QR_JSON_T_STRING)
-        return qr_err_at(err, QR_E_INVALID, "response_format.type", "response_format.type must be a string such as \"text\"");
-    if (strcmp(qr_json_str(type, NULL), "text") == 0)
-        return 0;
-    char excerpt[72];
-    return qr_err_at(err, QR_E_UNSUPPORTED, "response_format.type",
-                     "response_format.type must be \"text\", found %s; structured output is not available in this version: leave response_format out and "
-                     "ask for JSON in the messages",
-                     qr_json_excerpt(excerpt, type));
-}
-
 int qr_read_modalities(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err)
 {
     for (const struct qr_json *e = qr_json_first(v); e; e = qr_json_after(e))
@@ -296,39 +282,6 @@ int qr_read_cache_salt(struct qr_params *p, const struct qr_json *v, const struc
 }
 
 /* ---- what the chat template sees ---- */
-
-int qr_read_tools(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err)
-{
-    int32_t i = 0;
-    for (const struct qr_json *e = qr_json_first(v); e; e = qr_json_after(e), i++) {
-        char at[64];
-        snprintf(at, sizeof at, "tools[%d]", i);
-        if (qr_json_type(e) != QR_JSON_T_OBJECT)
-            return qr_wrong_type(err, at, "an object", e);
-        const struct qr_json *type = qr_json_find(e, "type"), *function = qr_json_find(e, "function");
-        const struct qr_json *name = function ? qr_json_find(function, "name") : NULL;
-        if (!type || qr_json_type(type) != QR_JSON_T_STRING || strcmp(qr_json_str(type, NULL), "function") != 0)
-            return qr_err_at(err, QR_E_INVALID, at, "%s.type must be \"function\"", at);
-        if (!name || qr_json_type(name) != QR_JSON_T_STRING || *qr_json_str(name, NULL) == 0)
-            return qr_err_at(err, QR_E_INVALID, at, "%s.function.name must be a string that is not empty", at);
-    }
-    p->tools = i > 0 ? v : NULL;
-    return 0;
-}
-
-int qr_read_tool_choice(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err)
-{
-    char excerpt[72];
-    if (qr_json_type(v) == QR_JSON_T_STRING && strcmp(qr_json_str(v, NULL), "auto") == 0)
-        return 0;
-    if (qr_json_type(v) == QR_JSON_T_STRING && strcmp(qr_json_str(v, NULL), "none") == 0) {
-        p->tools_off = true;
-        return 0;
-    }
-    return qr_err_at(err, QR_E_UNSUPPORTED, "tool_choice",
-                     "tool_choice must be \"auto\" or \"none\", found %s; the model cannot be forced to call a tool in this version",
-                     qr_json_type(v) == QR_JSON_T_OBJECT ? "a tool to be called" : qr_json_excerpt(excerpt, v));
-}
 
 int qr_read_template_kwargs(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err)
 {

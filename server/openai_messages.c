@@ -1,4 +1,4 @@
-/* Messages of a chat request, as OpenAI defines them, text only. */
+/* openai_messages.c - messages of a chat request, as OpenAI defines them, text only: what they may be, and what a template is given of them. Pure. */
 #include <stdio.h>
 #include <string.h>
 
@@ -139,4 +139,113 @@ int qr_messages_check(const struct qr_json *messages, struct qr_err *err)
         rc = check_message(m, path, err);
     }
     return rc;
+}
+
+/* ---- for the template ---- */
+
+/* What a model is told of tools where its template does not; its calls are read as the dialect "json" (docs/api.md). */
+static void put_tools_text(struct qr_buf *out, const struct qr_json *tools)
+{
+    qr_buf_put_str(out, "You can call functions. To call one, answer with nothing but one line of JSON, "
+                        "{\"name\": the function's name, \"arguments\": {...}}; for several calls one line each. These are the functions:\n");
+    for (const struct qr_json *t = qr_json_first(tools); t; t = qr_json_after(t)) {
+        qr_json_print(out, qr_json_find(t, "function"));
+        qr_buf_put_byte(out, '\n');
+    }
+}
+
+/* The text, then what the message said itself. */
+static void put_told_content(struct qr_buf *out, const struct qr_json *content, const char *text)
+{
+    struct qr_buf b = {0};
+    size_t n;
+    const char *own = qr_json_text(content, &n);
+    qr_buf_put_str(&b, text);
+    if (own) {
+        qr_buf_put_byte(&b, '\n');
+        qr_buf_put(&b, own, n);
+    }
+    if (content && qr_json_type(content) == QR_JSON_T_ARRAY) {
+        qr_buf_put_str(out, "[{\"type\":\"text\",\"text\":");
+        qr_json_put_str(out, b.data, b.len);
+        qr_buf_put_byte(out, '}');
+        for (const struct qr_json *part = qr_json_first(content); part; part = qr_json_after(part)) {
+            qr_buf_put_byte(out, ',');
+            qr_json_print(out, part);
+        }
+        qr_buf_put_byte(out, ']');
+    } else {
+        qr_json_put_str(out, b.data, b.len);
+    }
+    qr_buf_release(&b);
+}
+
+static bool lacks_reasoning_content(const struct qr_json *message)
+{
+    return is_string(qr_json_find(message, "reasoning")) && qr_json_is_null(qr_json_find(message, "reasoning_content"));
+}
+
+/* text: goes before its content; NULL: nothing does. */
+static void put_message(struct qr_buf *out, const struct qr_json *message, const char *text)
+{
+    const bool lacks = lacks_reasoning_content(message);
+    qr_buf_put_byte(out, '{');
+    for (const struct qr_json *v = qr_json_first(message); v; v = qr_json_after(v)) {
+        const char *key = qr_json_key(v);
+        if (lacks && strcmp(key, "reasoning_content") == 0)
+            continue;
+        qr_buf_put_comma(out);
+        qr_json_put_str(out, key, strlen(key));
+        qr_buf_put_byte(out, ':');
+        if (text && strcmp(key, "content") == 0)
+            put_told_content(out, v, text);
+        else
+            qr_json_print(out, v);
+    }
+    if (lacks) {
+        qr_buf_put_str(out, ",\"reasoning_content\":");
+        qr_json_print(out, qr_json_find(message, "reasoning"));
+    }
+    qr_buf_put_byte(out, '}');
+}
+
+static const struct qr_json *first_of(const struct qr_json *messages, const char *role)
+{
+    for (const struct qr_json *m = qr_json_first(messages); m; m = qr_json_after(m))
+        if (qr_json_says(qr_json_find(m, "role"), role))
+            return m;
+    return NULL;
+}
+
+int qr_messages_dress(struct qr_json **owned, const struct qr_json *messages, const struct qr_json *tools, const char *role, struct qr_err *err)
+{
+    QR_ASSERT(owned != NULL && messages != NULL);
+    QR_ASSERT(role != NULL && err != NULL);
+    struct qr_buf text = {0}, out = {0};
+    bool changes = tools != NULL;
+    *owned = NULL;
+    for (const struct qr_json *m = qr_json_first(messages); m && !changes; m = qr_json_after(m))
+        changes = lacks_reasoning_content(m);
+    if (!changes)
+        return 0;
+    const struct qr_json *told = tools ? first_of(messages, role) : NULL;
+    qr_buf_put_byte(&out, '[');
+    if (tools)
+        put_tools_text(&text, tools);
+    if (tools && !told) {
+        qr_buf_put_str(&out, "{\"role\":");
+        qr_json_put_str(&out, role, strlen(role));
+        qr_buf_put_str(&out, ",\"content\":");
+        qr_json_put_str(&out, text.data, text.len);
+        qr_buf_put_byte(&out, '}');
+    }
+    for (const struct qr_json *m = qr_json_first(messages); m; m = qr_json_after(m)) {
+        qr_buf_put_comma(&out);
+        put_message(&out, m, m == told ? text.data : NULL);
+    }
+    qr_buf_put_byte(&out, ']');
+    const int rc = qr_json_parse(owned, out.data, out.len, &qr_json_limits_request, err);
+    qr_buf_release(&text);
+    qr_buf_release(&out);
+    return rc ? qr_err_prefix(err, "messages as the template is given them: ") : 0;
 }

@@ -18,7 +18,8 @@
 #define STRING .json = QR_JSON_T_STRING, .expected = "a string"
 #define ARRAY .json = QR_JSON_T_ARRAY, .expected = "an array"
 #define OBJECT .json = QR_JSON_T_OBJECT, .expected = "an object"
-#define NO_GUIDE "structured output is not available in this version; leave it out or use {\"type\": \"text\"}"
+#define DEMAND(field) {field, BOTH, QR_FIELD_OTHER, .read = qr_read_demand}
+#define NO_BLANKS "patterns of white space are not taken; structured_outputs.disable_any_whitespace leaves none"
 
 /* What a row of base/sampling.h is as a field of a request. */
 #define FIELD(field, kind, key, flag, usual, offline, low, high, chat, config, letter, arg, reader, help) FIELD_##kind(field, key, low, high, reader)
@@ -65,10 +66,21 @@ static const struct qr_field fields[] = {
     {"continue_final_message", QR_API_CHAT, QR_FIELD_BOOL, .offset = AT(continue_final)},
     {"cache_salt", BOTH, QR_FIELD_OTHER, STRING, .read = qr_read_cache_salt},
     {"tools", QR_API_CHAT, QR_FIELD_OTHER, ARRAY, .read = qr_read_tools},
-    {"tool_choice", QR_API_CHAT, QR_FIELD_OTHER, .read = qr_read_tool_choice},
+    {"tool_choice", QR_API_CHAT, QR_FIELD_OTHER, .offset = AT(tools.choice)},
+    {"parallel_tool_calls", QR_API_CHAT, QR_FIELD_BOOL, .offset = AT(tools.parallel)},
+    {"enable_thinking", QR_API_CHAT, QR_FIELD_OTHER, .offset = AT(thinking.enable), .json = QR_JSON_T_BOOL, .expected = "true or false"},
+    {"reasoning_effort", QR_API_CHAT, QR_FIELD_OTHER, .offset = AT(thinking.effort), STRING},
+    {"thinking_token_budget", QR_API_CHAT, QR_FIELD_INT, .offset = AT(thinking.budget), .min = -1, .max = INT_TOP},
+    {"thinking_budget_tokens", QR_API_CHAT, QR_FIELD_INT, .offset = AT(thinking.budget), .min = -1, .max = INT_TOP},
+    {"separate_reasoning", QR_API_CHAT, QR_FIELD_BOOL, .offset = AT(thinking.separate)},
+    {"include_reasoning", QR_API_CHAT, QR_FIELD_BOOL, .offset = AT(thinking.include)},
+    {"reasoning_format", QR_API_CHAT, QR_FIELD_OTHER, STRING, .read = qr_read_reasoning_format},
     {"documents", QR_API_CHAT, QR_FIELD_OTHER, .offset = AT(documents), ARRAY},
     {"chat_template_kwargs", QR_API_CHAT, QR_FIELD_OTHER, OBJECT, .read = qr_read_template_kwargs},
     {"response_format", BOTH, QR_FIELD_OTHER, OBJECT, .read = qr_read_response_format},
+    {"structured_outputs", BOTH, QR_FIELD_OTHER, OBJECT, .read = qr_read_structured_outputs},
+    DEMAND("guided_json"), DEMAND("guided_regex"), DEMAND("guided_choice"), DEMAND("guided_grammar"), DEMAND("grammar"), DEMAND("json_schema"),
+    DEMAND("regex"), DEMAND("ebnf"),
     {"modalities", QR_API_CHAT, QR_FIELD_OTHER, ARRAY, .read = qr_read_modalities},
     {"suffix", QR_API_COMPLETIONS, QR_FIELD_REFUSED, .why = "text after the gap is not supported; leave suffix out"},
     {"echo", QR_API_CHAT, QR_FIELD_REFUSED, .why = "echo belongs to /v1/completions; leave it out"},
@@ -79,21 +91,15 @@ static const struct qr_field fields[] = {
     {"web_search_options", QR_API_CHAT, QR_FIELD_REFUSED, .why = "this server does not search the web; leave it out"},
     {"chat_template", QR_API_CHAT, QR_FIELD_REFUSED,
      .why = "templates are not taken from requests; the model's own is used"},
-    {"structured_outputs", BOTH, QR_FIELD_REFUSED, .why = NO_GUIDE},
-    {"guided_json", BOTH, QR_FIELD_REFUSED, .why = NO_GUIDE},
-    {"guided_regex", BOTH, QR_FIELD_REFUSED, .why = NO_GUIDE},
-    {"guided_choice", BOTH, QR_FIELD_REFUSED, .why = NO_GUIDE},
-    {"guided_grammar", BOTH, QR_FIELD_REFUSED, .why = NO_GUIDE},
-    {"grammar", BOTH, QR_FIELD_REFUSED, .why = NO_GUIDE},
-    {"json_schema", BOTH, QR_FIELD_REFUSED, .why = NO_GUIDE},
+    {"guided_whitespace_pattern", BOTH, QR_FIELD_REFUSED, .why = NO_BLANKS},
     {"use_beam_search", BOTH, QR_FIELD_REFUSED, .why = "beam search is not supported; use n with sampling"},
     {"prompt_embeds", BOTH, QR_FIELD_REFUSED, .why = "tensors are not taken from requests; send text or token ids"},
     {"logits_processors", BOTH, QR_FIELD_REFUSED, .why = "code is not taken from requests; leave it out"},
     IGNORED("user", BOTH), IGNORED("metadata", BOTH), IGNORED("store", BOTH),
-    IGNORED("service_tier", BOTH), IGNORED("parallel_tool_calls", QR_API_CHAT),
+    IGNORED("service_tier", BOTH), IGNORED("guided_decoding_backend", BOTH),
     IGNORED("prediction", QR_API_CHAT), IGNORED("prompt_cache_key", BOTH),
     IGNORED("prompt_cache_retention", BOTH), IGNORED("safety_identifier", BOTH),
-    IGNORED("verbosity", QR_API_CHAT), IGNORED("reasoning_effort", QR_API_CHAT),
+    IGNORED("verbosity", QR_API_CHAT), IGNORED("stream_reasoning", QR_API_CHAT),
     IGNORED("spaces_between_special_tokens", BOTH), IGNORED("request_id", BOTH),
 };
 
@@ -220,7 +226,8 @@ static int read_field(struct qr_params *p, const struct qr_field *f, const struc
 
 static void set_defaults(struct qr_params *p, enum qr_api api, const struct qr_model_config *m)
 {
-    *p = (struct qr_params){.max_tokens = -1, .n = 1, .add_generation_prompt = true, .add_special = api == QR_API_COMPLETIONS};
+    *p = (struct qr_params){.max_tokens = -1, .n = 1, .add_generation_prompt = true, .add_special = api == QR_API_COMPLETIONS,
+                            .tools.parallel = true, .thinking = {.budget = -1, .separate = true, .include = true}};
     qr_sampling_init(&p->sampling);
     if (!m)
         return;
@@ -256,8 +263,6 @@ static int check_together(struct qr_params *p, enum qr_api api, struct qr_err *e
                          "continue_final_message and add_generation_prompt cannot both be true");
     if (p->continue_final)
         p->add_generation_prompt = false;
-    if (p->tools_off)
-        p->tools = NULL;
     qr_sampling_put(s, QR_P_top_p, (double)s->top_p); /* OpenAI allows 0: the most likely token only */
     qr_sampling_put(s, QR_P_top_k, s->top_k);
     if (s->truncate_prompt == 0 && !qr_json_is_null(qr_json_find(p->doc, "truncate_prompt_tokens")))
@@ -283,8 +288,9 @@ int qr_params_parse(struct qr_params *p, enum qr_api api, const char *body, size
         if (v && !qr_json_is_null(v))
             rc = read_field(p, &fields[i], v, context, err);
     }
-    if (rc == 0)
-        rc = check_together(p, api, err);
+    rc = rc ? rc : check_together(p, api, err);
+    rc = rc ? rc : qr_tools_settle(p, err);
+    rc = rc ? rc : qr_thinking_settle(p, err);
     if (rc != 0)
         qr_params_release(p);
     return rc;
@@ -295,9 +301,12 @@ void qr_params_release(struct qr_params *p)
     if (!p)
         return;
     qr_json_free(p->doc);
+    qr_json_free(p->kwargs);
+    qr_json_free(p->tools.functions);
+    qr_json_free(p->tools.callable);
     qr_free(p->bias);
     qr_ids_release(&p->allowed);
     qr_ids_release(&p->bad);
-    p->doc = NULL;
+    p->doc = p->kwargs = p->tools.functions = p->tools.callable = NULL;
     p->bias = NULL;
 }

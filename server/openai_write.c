@@ -50,21 +50,25 @@ static void put_member(struct qr_buf *out, const char *name, const struct qr_buf
 
 static void put_usage(struct qr_buf *out, const struct qr_call *call)
 {
-    int64_t prompt = 0, cached = 0, output = 0;
+    int64_t prompt = 0, cached = 0, output = 0, reasoning = 0;
     for (int32_t i = 0; i < call->n_pieces; i++) {
         prompt += call->piece[i].n_prompt;
         cached += call->piece[i].n_cached;
     }
-    for (int32_t i = 0; i < call->n_choices; i++)
+    for (int32_t i = 0; i < call->n_choices; i++) {
         output += call->choice[i].n_output;
+        reasoning += call->choice[i].n_reasoning;
+    }
     qr_buf_printf(out, "{\"prompt_tokens\":%lld,\"completion_tokens\":%lld,\"total_tokens\":%lld,"
-                       "\"prompt_tokens_details\":{\"cached_tokens\":%lld},\"completion_tokens_details\":{\"reasoning_tokens\":0}}",
-                  (long long)prompt, (long long)output, (long long)(prompt + output), (long long)cached);
+                       "\"prompt_tokens_details\":{\"cached_tokens\":%lld},\"completion_tokens_details\":{\"reasoning_tokens\":%lld}}",
+                  (long long)prompt, (long long)output, (long long)(prompt + output), (long long)cached, (long long)reasoning);
 }
 
-static const char *finish_text(enum qr_finish finish)
+static const char *finish_text(const struct qr_choice *choice)
 {
-    return finish == QR_FINISH_STOP ? "\"stop\"" : finish == QR_FINISH_LENGTH ? "\"length\"" : "null";
+    if (choice->finish == QR_FINISH_STOP)
+        return choice->n_calls > 0 ? "\"tool_calls\"" : "\"stop\"";
+    return choice->finish == QR_FINISH_LENGTH ? "\"length\"" : "null";
 }
 
 /* vLLM's stop_reason: which stop string or stop id ended the text; absent when it was the model's own end. */
@@ -90,6 +94,8 @@ static void note_event(struct qr_choice *choice, const struct qr_event *ev)
 {
     choice->n_output = ev->n_output;
     choice->finish = ev->finish;
+    if (ev->finish != QR_FINISH_NONE)
+        choice->n_reasoning = ev->req->n_reasoning[ev->choice];
     choice->stop_index = ev->stop_index;
     choice->stop_id = ev->stop_id;
 }
@@ -129,7 +135,8 @@ void qr_write_collect(struct qr_call *call, struct qr_choice *choice, const stru
     QR_ASSERT(!call->params.stream);
     choice->begun = true;
     note_event(choice, ev);
-    qr_buf_put(&choice->text, ev->text, (size_t)ev->text_len);
+    if (!choice->parser)
+        qr_buf_put(&choice->text, ev->text, (size_t)ev->text_len);
     if (call->params.return_token_ids)
         put_ids(&choice->ids, ev);
     add_logprobs(call, choice, ev);
@@ -173,7 +180,7 @@ static void put_logprobs(struct qr_buf *out, const struct qr_call *call, struct 
 static void put_finish(struct qr_buf *out, const struct qr_call *call, const struct qr_choice *choice)
 {
     qr_buf_put_str(out, ",\"finish_reason\":");
-    qr_buf_put_str(out, finish_text(choice->finish));
+    qr_buf_put_str(out, finish_text(choice));
     put_stop_reason(out, call, choice);
 }
 
@@ -186,6 +193,38 @@ static void put_chunk_ids(struct qr_buf *out, const struct qr_call *call, const 
     qr_buf_put_byte(out, ']');
 }
 
+/* Behind a delta. The first chunk of an event has its log-probabilities and ids. */
+static void end_delta(struct qr_call *call, struct qr_choice *choice, const struct qr_event *ev, bool first, struct qr_buf *out)
+{
+    put_logprobs(out, call, choice, choice->logprob[0].len > 0);
+    qr_buf_put_str(out, ",\"finish_reason\":null");
+    if (first)
+        put_chunk_ids(out, call, ev);
+    end_chunk(out, call);
+}
+
+/* False: the event has none. */
+static bool parts_chunks(struct qr_call *call, struct qr_choice *choice, const struct qr_event *ev, struct qr_buf *out)
+{
+    const char *const begin = choice->deltas.data, *const end = begin ? begin + choice->deltas.len : NULL, *from = begin, *lf;
+    for (; from < end && (lf = memchr(from, '\n', (size_t)(end - from))) != NULL; from = lf + 1) {
+        begin_chunk(out, call, choice);
+        qr_buf_put_str(out, ",\"delta\":");
+        qr_buf_put(out, from, (size_t)(lf - from));
+        end_delta(call, choice, ev, from == begin, out);
+    }
+    return from > begin;
+}
+
+static void content_chunk(struct qr_call *call, struct qr_choice *choice, const struct qr_event *ev, size_t n, struct qr_buf *out)
+{
+    begin_chunk(out, call, choice);
+    qr_buf_put_str(out, ",\"delta\":{\"content\":");
+    qr_json_put_str(out, ev->text, n);
+    qr_buf_put_byte(out, '}');
+    end_delta(call, choice, ev, true, out);
+}
+
 static void chat_chunks(struct qr_call *call, struct qr_choice *choice, const struct qr_event *ev, struct qr_buf *out)
 {
     if (!choice->begun) {
@@ -194,17 +233,10 @@ static void chat_chunks(struct qr_call *call, struct qr_choice *choice, const st
         put_member(out, "prompt_token_ids", &choice->piece->prompt_ids);
         end_chunk(out, call);
     }
-    bool wants_tokens = ev->n_tokens > 0 && (call->params.logprobs || call->params.return_token_ids);
-    if (ev->text_len > 0 || wants_tokens) {
-        begin_chunk(out, call, choice);
-        qr_buf_put_str(out, ",\"delta\":{\"content\":");
-        qr_json_put_str(out, ev->text, (size_t)ev->text_len);
-        qr_buf_put_byte(out, '}');
-        put_logprobs(out, call, choice, choice->logprob[0].len > 0);
-        qr_buf_put_str(out, ",\"finish_reason\":null");
-        put_chunk_ids(out, call, ev);
-        end_chunk(out, call);
-    }
+    const bool wants_tokens = ev->n_tokens > 0 && (call->params.logprobs || call->params.return_token_ids);
+    const bool told = choice->parser && parts_chunks(call, choice, ev, out);
+    if (!told && ((!choice->parser && ev->text_len > 0) || wants_tokens))
+        content_chunk(call, choice, ev, choice->parser ? 0 : (size_t)ev->text_len, out);
     if (ev->finish != QR_FINISH_NONE) {
         begin_chunk(out, call, choice);
         qr_buf_put_str(out, ",\"delta\":{},\"logprobs\":null");
@@ -270,13 +302,27 @@ static void put_prompt(struct qr_buf *out, const struct qr_piece *piece)
     put_member(out, "prompt_logprobs", &piece->prompt_logprobs);
 }
 
+static void put_message(struct qr_buf *out, const struct qr_choice *choice)
+{
+    qr_buf_put_str(out, ",\"message\":{\"role\":\"assistant\",\"content\":");
+    if (choice->text.len == 0 && choice->n_calls > 0)
+        qr_buf_put_str(out, "null");
+    else
+        qr_json_put_str(out, choice->text.data ? choice->text.data : "", choice->text.len);
+    qr_buf_put_str(out, ",\"refusal\":null");
+    qr_parts_put_members(out, choice);
+    qr_buf_put_byte(out, '}');
+}
+
 static void put_choice(struct qr_call *call, struct qr_choice *choice, struct qr_buf *out)
 {
     put_index(out, call, choice);
-    qr_buf_put_str(out, is_chat(call) ? ",\"message\":{\"role\":\"assistant\",\"content\":" : ",\"text\":");
-    qr_json_put_str(out, choice->text.data ? choice->text.data : "", choice->text.len);
-    if (is_chat(call))
-        qr_buf_put_str(out, ",\"refusal\":null}");
+    if (is_chat(call)) {
+        put_message(out, choice);
+    } else {
+        qr_buf_put_str(out, ",\"text\":");
+        qr_json_put_str(out, choice->text.data ? choice->text.data : "", choice->text.len);
+    }
     put_logprobs(out, call, choice, true);
     put_finish(out, call, choice);
     if (call->params.return_token_ids) {
@@ -291,9 +337,10 @@ static void put_choice(struct qr_call *call, struct qr_choice *choice, struct qr
 
 void qr_write_release(struct qr_choice *choice)
 {
+    struct qr_buf *const held[] = {&choice->text, &choice->ids, &choice->reasoning, &choice->calls, &choice->arguments, &choice->said, &choice->deltas};
     QR_ASSERT(choice != NULL);
-    qr_buf_release(&choice->text);
-    qr_buf_release(&choice->ids);
+    for (int k = 0; k < QR_COUNT(held); k++)
+        qr_buf_release(held[k]);
     for (int k = 0; k < QR_LOGPROB_PARTS; k++)
         qr_buf_release(&choice->logprob[k]);
 }

@@ -25,6 +25,14 @@ void qr_write_whole(struct qr_call *call, struct qr_buf *out);
 /* What a choice has collected. */
 void qr_write_release(struct qr_choice *choice);
 
+/* ---- answers with parts (openai_parts.c) ---- */
+
+/* The event's text, of a choice with a parser: its parts join the choice, or in a stream become choice->deltas. */
+void qr_parts_feed(struct qr_call *call, struct qr_choice *choice, const struct qr_event *ev);
+
+/* Members of the message beside its content: reasoning, calls. */
+void qr_parts_put_members(struct qr_buf *out, const struct qr_choice *choice);
+
 /* ---- log-probabilities (openai_logprobs.c) ---- */
 
 /* Appends one token to the choice's logprob parts. present: false for the first prompt token, which has no log-probability. */

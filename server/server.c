@@ -17,6 +17,7 @@
 #include "base/rng.h"
 #include "base/utf8.h"
 #include "server/call.h"
+#include "server/forms.h"
 #include "server/route.h"
 #include "server/state.h"
 
@@ -204,7 +205,9 @@ static void on_wake(void *user)
         s->model = s->pending.model;
         s->names = s->pending.names;
         s->n_names = s->pending.n_names;
+        s->forms = s->pending.forms;
         s->pending.names = NULL;
+        s->pending.forms = NULL;
         if (s->model.requests_bytes > 0 && s->model.requests_bytes < s->budget.max_bytes)
             s->budget.max_bytes = s->model.requests_bytes;
     }
@@ -233,6 +236,14 @@ static char *as_text(const char *name)
     return text;
 }
 
+static struct qr_forms *forms_of(const struct qr_server *s, const struct qr_server_model *model)
+{
+    const int64_t asked = s->config.grammars_bytes, least = model->grammars_bytes;
+    return qr_forms_new(&(struct qr_forms_config){
+        .tokenizer = model->tokenizer, .chat = model->chat, .model = qr_engine_model(model->engine), .vocab = qr_engine_limits(model->engine)->vocab,
+        .tool_format = s->config.tool_format, .bytes_max = least > 0 && least < asked ? least : asked});
+}
+
 void qr_server_set_ready(struct qr_server *s, const struct qr_server_model *model)
 {
     QR_ASSERT(s != NULL && model != NULL);
@@ -244,9 +255,11 @@ void qr_server_set_ready(struct qr_server *s, const struct qr_server_model *mode
     const char **names = qr_alloc((size_t)n, sizeof *names);
     for (int32_t i = 0; i < n; i++)
         names[i] = as_text(from[i]);
+    struct qr_forms *forms = forms_of(s, model);
     pthread_mutex_lock(&s->lock);
     QR_ASSERT(s->pending.phase == QR_PHASE_LOADING);
     s->pending.model = *model;
+    s->pending.forms = forms;
     s->pending.model.names = NULL;
     s->pending.names = names;
     s->pending.n_names = n;
@@ -332,7 +345,8 @@ static int check_names(const struct qr_str_list *names, struct qr_err *err)
 
 static int read_names_and_keys(struct qr_keys **out, const struct qr_server_config *c, struct qr_err *err)
 {
-    const int rc = check_names(&c->served_names, err);
+    int rc = check_names(&c->served_names, err);
+    rc = rc ? rc : qr_forms_check_name(c->tool_format, err);
     return rc ? rc : qr_keys_new(out, &c->api_keys, c->api_key_file, &c->admin_keys, c->admin_key_file, err);
 }
 
@@ -386,6 +400,8 @@ void qr_server_close(struct qr_server *s)
     qr_calls_release(s);
     free_names(s->names, s->n_names);
     free_names(s->pending.names, s->pending.n_names); /* ready came after the loop had ended */
+    qr_forms_free(s->forms);
+    qr_forms_free(s->pending.forms);
     qr_keys_free(s->keys);
     qr_buf_release(&s->scratch);
     pthread_mutex_destroy(&s->lock);

@@ -30,6 +30,8 @@ struct qr_server_config {
     struct qr_str_list cors_origins, allowed_hosts;
     int64_t connections_max, per_address_max;
     int64_t header_bytes, header_fields, body_bytes, bodies_bytes;
+    int64_t grammars_bytes;
+    const char *tool_format;                /* name of a dialect; NULL: as the chat template tells */
     int64_t header_us, idle_us, body_rate;
     int64_t stream_soft_bytes, stream_hard_bytes, stall_us, ping_us;
     int64_t request_us, drain_us, watchdog_us;
@@ -68,6 +70,9 @@ struct qr_server_config {
     QR_OPTION(T, s.allowed_hosts, LIST, "allowed-host", .arg = "NAME", .group = "Server",                             \
               .help = "Further Host name accepted on a loopback address; others are refused, which stops DNS "        \
                       "rebinding."),                                                                                  \
+    QR_OPTION(T, s.tool_format, STR, "tool-format", .arg = "NAME", .group = "Server",                                 \
+              .help = "How the model writes calls of tools and reasoning, where its chat template does not tell: "    \
+                      "a name of `quire parse --family help`."),                                                      \
     QR_OPTION(T, s.trust_special, FLAG, "trust-special-tokens", .builtin = "false", .group = "Server",                \
               .help = "Take special tokens written in user text as such. Off, they are plain text and cannot "        \
                       "forge a role."),                                                                               \
@@ -95,6 +100,10 @@ struct qr_server_config {
               .help = "Memory that all requests may hold together: bodies (half of it at most), what they are "       \
                       "read to, and answers. Past it requests get 503, embeddings 429. Less where the model "         \
                       "leaves less: half of what is free then."),                                                     \
+    QR_OPTION(T, s.grammars_bytes, BYTES, "grammar-cache", .builtin = "512MiB", .min = 1048576, .max = 0x1p36,        \
+              .arg = "BYTES", .group = "Server limits",                                                               \
+              .help = "Memory for compiled grammars (schemas, tools) and the vocabulary's tree that they need. "      \
+                      "Those in use stay; a request that finds no room gets 429."),                                   \
     QR_OPTION(T, s.header_us, TIME, "header-timeout", .builtin = "10s", .min = 1e5, .max = 3.6e9, .arg = "T",         \
               .group = "Server limits",                                                                               \
               .help = "Longest time from the first byte of a head to its last; a body gets the same grace before "    \
@@ -133,6 +142,7 @@ struct qr_server_model {
     const struct qr_chat *chat;             /* NULL: /v1/chat/completions answers 400 */
     struct qr_pooling_config pooling;       /* of embeddings; all 0: there are none, /v1/embeddings answers 400 */
     int64_t requests_bytes;                 /* what all requests may hold, where that is less than the configuration says; 0: it is not */
+    int64_t grammars_bytes;                 /* the same of compiled grammars */
     const char *const *names;               /* copied: what clients call the model, when the configuration names none */
     int32_t n_names;
 };

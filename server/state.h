@@ -31,11 +31,13 @@ struct qr_server {
         enum qr_phase phase;
         bool stop;
         struct qr_server_model model;
-        const char **names;               /* owned until fetched */
+        struct qr_forms *forms;           /* owned until fetched, like the next */
+        const char **names;
         int32_t n_names;
     } pending;                            /* written by other threads, fetched after a wake */
     enum qr_phase phase;
     struct qr_server_model model;
+    struct qr_forms *forms;               /* owned: of answers */
     const char **names;                   /* owned [n_names], the strings too: what clients may call the model */
     int32_t n_names;
     int64_t created_s;                    /* when the model became ready */

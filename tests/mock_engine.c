@@ -3,10 +3,12 @@
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "answers/grammar/matcher.h"
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/mailbox.h"
@@ -15,6 +17,9 @@
 #include "engine/adapters.h"
 
 #define TEXT_KEPT 4096
+#define SCRIPTS_MAX 64
+#define SHORTEST_MAX 65536
+static const char usual_script[] = "The quick brown fox jumps over the lazy dog, says \"the mock\". ";
 
 struct voice { /* one choice of one request */
     struct qr_node link; /* waiting, running */
@@ -22,7 +27,11 @@ struct voice { /* one choice of one request */
     int32_t choice, n_done;
     int64_t due_us;
     struct qr_detok detok;
-    bool started, admitted;
+    bool started, admitted, thinks;
+    const struct qr_ids *script; /* borrowed: the engine's, or own */
+    struct qr_ids own;           /* owned */
+    bool once;                   /* the script is said once */
+    struct qr_matcher matcher;   /* of a request with a grammar */
     char tail[TEXT_KEPT];
     int32_t tail_len;
 };
@@ -32,7 +41,8 @@ struct qr_engine {
     const struct qr_tokenizer *tokenizer;
     struct qr_engine_limits limits;
     struct qr_model_config model;
-    struct qr_ids script;
+    struct qr_ids script[SCRIPTS_MAX]; /* owned */
+    int32_t n_scripts;
     pthread_t thread;
     struct qr_mailbox inbox, outbox;
     pthread_mutex_t lock; /* pool, stats, draining, n_inside */
@@ -49,8 +59,7 @@ struct qr_engine {
 
 void mock_options_init(struct mock_options *o)
 {
-    *o = (struct mock_options){.rate = 40, .event_tokens = 1, .running_max = 64, .waiting_max = 256, .ctx_max = 4096, .n_events = 4096,
-                               .script = "The quick brown fox jumps over the lazy dog, says \"the mock\". "};
+    *o = (struct mock_options){.rate = 40, .event_tokens = 1, .running_max = 64, .waiting_max = 256, .ctx_max = 4096, .n_events = 4096};
 }
 
 static struct qr_event *get_event(struct qr_engine *e)
@@ -82,6 +91,13 @@ static void count_end(struct qr_engine *e, const struct qr_request *r, enum qr_f
     qr_hist_add(&t->e2e, (double)(qr_clock_us() - r->arrived_us) * 1e-6);
 }
 
+static void voice_free(struct voice *v)
+{
+    qr_matcher_release(&v->matcher);
+    qr_ids_release(&v->own);
+    qr_free(v);
+}
+
 /* Finishes the event, and the voice when `finish` says so. */
 static void send(struct qr_engine *e, struct voice *v, struct qr_event *ev, enum qr_finish finish)
 {
@@ -96,7 +112,7 @@ static void send(struct qr_engine *e, struct voice *v, struct qr_event *ev, enum
         if (ev->last)
             count_end(e, r, finish);
         pthread_mutex_unlock(&e->lock);
-        qr_free(v);
+        voice_free(v);
     }
     qr_mailbox_push_urgent(&e->outbox, &ev->link);
 }
@@ -108,6 +124,80 @@ static void say_why(struct qr_request *r, enum qr_code code, const char *why)
         qr_err_set(&r->err, code, "%s", why);
 }
 
+/* ---- grammars, thinking ---- */
+
+/* Bytes as a matcher spells them: special tokens are 0xFF, their id, ';'. */
+static void take_spelled(struct qr_ids *out, const struct qr_tokenizer *t, const char *s, int32_t n)
+{
+    struct qr_err err;
+    for (int32_t i = 0, from = 0; i <= n; i++) {
+        if (i < n && (unsigned char)s[i] != 0xFF)
+            continue;
+        qr_tokenizer_encode(t, out, s + from, (size_t)(i - from), 0, &err);
+        int32_t id = 0;
+        for (i++; i < n && s[i] != ';'; i++)
+            id = id * 10 + (s[i] - '0');
+        if (i < n)
+            qr_ids_push(out, id);
+        from = i + 1;
+    }
+}
+
+static void choose_script(struct qr_engine *e, struct voice *v)
+{
+    const struct qr_request *r = v->req;
+    const uint64_t seed = r->sampling.seed;
+    v->script = &e->script[0];
+    if (r->grammar)
+        qr_matcher_init(&v->matcher, r->grammar);
+    if (seed >= MOCK_SEED_SAY && seed < MOCK_SEED_SAY + (uint64_t)e->n_scripts) {
+        v->script = &e->script[seed - MOCK_SEED_SAY];
+        v->once = true;
+    } else if (seed == MOCK_SEED_SHORTEST && r->grammar) {
+        char *text = qr_alloc(SHORTEST_MAX, 1);
+        take_spelled(&v->own, e->tokenizer, text, qr_matcher_shortest(&v->matcher, text, SHORTEST_MAX));
+        qr_free(text);
+        v->script = &v->own;
+        v->once = true;
+    }
+}
+
+static bool ends_with(const int32_t *ids, int32_t n, const int32_t *tail, int32_t n_tail)
+{
+    return n_tail > 0 && n >= n_tail && memcmp(ids + n - n_tail, tail, (size_t)n_tail * sizeof *ids) == 0;
+}
+
+/* The last token's part in thinking; markers count. */
+static void count_thinking(struct voice *v)
+{
+    struct qr_request *r = v->req;
+    const struct qr_thinking *t = &r->thinking;
+    const int32_t *ids = r->ids[v->choice] + r->n_prompt;
+    if (!v->thinks && ends_with(ids, v->n_done, t->start, t->n_start)) {
+        v->thinks = true;
+        r->n_reasoning[v->choice] += t->n_start - 1;
+    }
+    r->n_reasoning[v->choice] += v->thinks;
+    v->thinks &= !ends_with(ids, v->n_done, t->end, t->n_end);
+}
+
+/* Whether the request's grammar takes the token, an end token included. */
+static bool grammar_takes(struct voice *v, int32_t id)
+{
+    char why[100];
+    if (!v->req->grammar || qr_matcher_token(&v->matcher, id))
+        return true;
+    snprintf(why, sizeof why, "the grammar does not take token %d, which is number %d", id, v->n_done);
+    say_why(v->req, QR_E_INTERNAL, why);
+    return false;
+}
+
+static enum qr_finish end_voice(struct qr_engine *e, struct voice *v, struct qr_event *ev)
+{
+    ev->stop_id = qr_tokenizer_eos(e->tokenizer);
+    return grammar_takes(v, ev->stop_id) ? QR_FINISH_STOP : QR_FINISH_ERROR;
+}
+
 static enum qr_finish add_token(struct qr_engine *e, struct voice *v, struct qr_event *ev)
 {
     struct qr_request *r = v->req;
@@ -115,20 +205,21 @@ static enum qr_finish add_token(struct qr_engine *e, struct voice *v, struct qr_
     int64_t end_at = s->seed >= MOCK_SEED_END && s->seed < MOCK_SEED_END + 100000 ? (int64_t)(s->seed - MOCK_SEED_END) : INT64_MAX;
     if (v->n_done >= s->max_tokens)
         return QR_FINISH_LENGTH;
-    if (!s->ignore_eos && v->n_done >= end_at && v->n_done >= s->min_tokens) {
-        ev->stop_id = qr_tokenizer_eos(e->tokenizer);
-        return QR_FINISH_STOP;
-    }
+    if ((!s->ignore_eos && v->n_done >= end_at && v->n_done >= s->min_tokens) || (v->once && v->n_done >= v->script->n))
+        return end_voice(e, v, ev);
     if (s->seed == MOCK_SEED_ERROR && v->n_done == 3) {
         say_why(r, QR_E_INTERNAL, "the mock was asked to fail");
         return QR_FINISH_ERROR;
     }
     if (s->seed == MOCK_SEED_FREEZE && v->n_done == 3)
         usleep(1500000);
-    int32_t id = e->script.id[(v->n_done + 13 * v->choice) % e->script.n];
+    const int32_t id = v->script->id[(v->n_done + (v->once ? 0 : 13 * v->choice)) % v->script->n];
+    if (!grammar_takes(v, id))
+        return QR_FINISH_ERROR;
     fill_logprob(&ev->token[ev->n_tokens++], id, s->n_logprobs, e->limits.vocab);
     r->ids[v->choice][r->n_prompt + v->n_done++] = id;
     ev->n_output = v->n_done;
+    count_thinking(v);
     ev->text_len += (int32_t)qr_detok_push(&v->detok, ev->text + ev->text_len, id);
     for (int32_t i = 0; i < s->n_stop_ids; i++)
         if (s->stop_ids[i] == id) {
@@ -172,6 +263,8 @@ static void say(struct qr_engine *e, struct voice *v, struct qr_event *ev)
     enum qr_finish finish = QR_FINISH_NONE;
     if (!v->started) {
         v->started = true;
+        v->thinks = r->thinking.begun;
+        choose_script(e, v);
         qr_detok_init(&v->detok, e->tokenizer, r->ids[v->choice], r->n_prompt, r->sampling.skip_special);
         if (v->choice == 0 && r->prompt_logprobs)
             for (int32_t i = 0; i < r->n_prompt; i++)
@@ -263,9 +356,10 @@ static void drop_all(struct qr_engine *e, struct qr_node *list)
     struct qr_node *node;
     while ((node = qr_list_pop_front(list)) != NULL) {
         struct voice *v = QR_CONTAINER(node, struct voice, link);
-        if (--v->req->n_open == 0)
-            qr_request_free(v->req);
-        qr_free(v);
+        struct qr_request *r = v->req;
+        voice_free(v);
+        if (--r->n_open == 0)
+            qr_request_free(r);
     }
 }
 
@@ -305,6 +399,24 @@ static void *engine_main(void *arg)
     }
 }
 
+static int read_scripts(struct qr_engine *e, const struct qr_str_list *from, struct qr_err *err)
+{
+    int rc = 0;
+    e->n_scripts = from->n > 0 ? from->n : 1;
+    QR_ASSERT(e->n_scripts <= SCRIPTS_MAX);
+    for (int32_t i = 0; i < e->n_scripts && rc == 0; i++) {
+        const char *text = from->n > 0 ? from->item[i] : usual_script;
+        rc = qr_tokenizer_encode(e->tokenizer, &e->script[i], text, strlen(text), QR_ENCODE_PARSE_SPECIAL, err);
+    }
+    return rc;
+}
+
+static void free_scripts(struct qr_engine *e)
+{
+    for (int32_t i = 0; i < e->n_scripts; i++)
+        qr_ids_release(&e->script[i]);
+}
+
 int mock_engine_open(struct qr_engine **out, const struct mock_options *options, const struct qr_tokenizer *tokenizer,
                      void (*wake)(void *), void *wake_arg, struct qr_err *err)
 {
@@ -313,11 +425,13 @@ int mock_engine_open(struct qr_engine **out, const struct mock_options *options,
     e->tokenizer = tokenizer;
     e->limits = (struct qr_engine_limits){.ctx_max = options->ctx_max, .vocab = qr_tokenizer_vocab_size(tokenizer), .n_blocks = 100,
                                           .block_tokens = 16, .running_max = options->running_max, .waiting_max = options->waiting_max};
-    e->model = (struct qr_model_config){.n_embd = MOCK_EMBD, .n_vocab = e->limits.vocab, .ctx_max = options->ctx_max};
+    e->model = (struct qr_model_config){.n_eos = 1, .eos_ids = {qr_tokenizer_eos(tokenizer)}, .n_embd = MOCK_EMBD,
+                                         .n_vocab = e->limits.vocab, .ctx_max = options->ctx_max};
     qr_stats_init(&e->stats);
     e->stats.kv.n_blocks = e->stats.kv.n_free = 100;
-    int rc = qr_tokenizer_encode(tokenizer, &e->script, options->script, strlen(options->script), 0, err);
+    int rc = read_scripts(e, &options->scripts, err);
     if (rc != 0) {
+        free_scripts(e);
         qr_free(e);
         return rc;
     }
@@ -360,7 +474,7 @@ void qr_engine_close(struct qr_engine *e)
     qr_mailbox_release(&e->outbox);
     pthread_mutex_destroy(&e->lock);
     pthread_cond_destroy(&e->changed);
-    qr_ids_release(&e->script);
+    free_scripts(e);
     qr_free(e->events);
     qr_free(e);
 }

@@ -2,7 +2,9 @@
  *
  * Choice c of any request gets the script's tokens from position 13*c on, over and over. Seeds steer what the real engine would
  * decide for itself: 1000+n ends the text after n tokens with the end id, 666 fails after 3 tokens, 667 fails before the first,
- * 668 stops the whole engine for 1.5 s after 3 tokens.
+ * 668 stops the whole engine for 1.5 s after 3 tokens; 500000+k says script k once, and 669 the shortest text that the request's grammar takes, and then
+ * each ends. Special tokens in a script are such tokens. A token that the request's grammar does not take fails the request, and so does an end
+ * where it takes none: what the server made of the request is seen in that.
  * Number i of an embedding is the prompt's length, plus 1 when its id at i (over and over) is i modulo MOCK_EMBD.
  */
 #ifndef QR_TESTS_MOCK_ENGINE_H
@@ -13,7 +15,9 @@
 #define MOCK_SEED_ERROR 666
 #define MOCK_SEED_ERROR_AT_ONCE 667
 #define MOCK_SEED_FREEZE 668
+#define MOCK_SEED_SHORTEST 669
 #define MOCK_SEED_END 1000
+#define MOCK_SEED_SAY 500000
 #define MOCK_EMBD 8 /* numbers of an embedding */
 
 struct mock_options {
@@ -21,7 +25,7 @@ struct mock_options {
     int32_t event_tokens;   /* tokens per event, 1 .. QR_EVENT_TOKENS */
     int32_t running_max, waiting_max, ctx_max, n_events;
     int64_t prefill_us;     /* before the first token */
-    const char *script;     /* what it says */
+    struct qr_str_list scripts; /* what it says; empty: something */
 };
 void mock_options_init(struct mock_options *o);
 

@@ -20,7 +20,8 @@
 
 struct settings {
     struct qr_server_config server;
-    const char *model, *script;
+    const char *model;
+    struct qr_str_list scripts;
     double rate;
     int64_t event_tokens, running, waiting, ctx, events, prefill_us, load_us;
     bool fail_load, fields, routes, no_chat, verbose;
@@ -33,7 +34,7 @@ struct settings {
 static const struct qr_option table[] = {
     QR_SERVER_ROWS(struct settings, server),
     {.name = "model", .type = QR_OPT_STR, .offset = AT(model), .arg = "DIR", .help = "Tokenizer and chat template.", .group = "Mock"},
-    {.name = "mock-script", .type = QR_OPT_STR, .offset = AT(script), .arg = "TEXT", .help = "What it says.", .group = "Mock"},
+    {.name = "mock-script", .type = QR_OPT_LIST, .offset = AT(scripts), .arg = "TEXT", .help = "What it says; may be repeated.", .group = "Mock"},
     ROW("mock-rate", QR_OPT_FLOAT, rate, "40", 0, 1e9, "Events per second and choice; 0: no pause."),
     ROW("mock-event-tokens", QR_OPT_INT, event_tokens, "1", 1, QR_EVENT_TOKENS, "Tokens per event."),
     ROW("mock-running", QR_OPT_INT, running, "64", 1, 1e6, "Sequences at once."),
@@ -95,8 +96,7 @@ static void *load_main(void *arg)
     mock.ctx_max = (int32_t)o->ctx;
     mock.n_events = (int32_t)o->events;
     mock.prefill_us = o->prefill_us;
-    if (o->script)
-        mock.script = o->script;
+    mock.scripts = o->scripts;
     int rc = o->fail_load ? qr_err_set(&err, QR_E_DAMAGED, "the mock was asked to fail") : qr_tokenizer_open(&l->tokenizer, o->model, &err);
     if (rc == 0 && !o->no_chat)
         rc = qr_chat_open(&l->chat, o->model, &err);

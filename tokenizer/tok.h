@@ -1,4 +1,4 @@
-/* tok.h - the inside of struct qr_tokenizer, for this folder only. */
+/* tok.h - the inside of struct qr_tokenizer: what encoding, decoding and opening share. For this folder only. */
 #ifndef QR_TOKENIZER_TOK_H
 #define QR_TOKENIZER_TOK_H
 

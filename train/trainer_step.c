@@ -1,3 +1,5 @@
+/* trainer_step.c - one step of training: the micro-batches of all ranks, the gradients' norm, the move (trainer.h). The
+ * same bits however many ranks share it. Thread: the trainer's. */
 #include <math.h>
 #include <string.h>
 

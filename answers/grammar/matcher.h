@@ -21,6 +21,7 @@ struct qr_grammar; /* opaque, counted */
 int qr_grammar_new(struct qr_grammar **out, struct qr_exprs *x, int32_t root, const struct qr_vocab *v, size_t memo_bytes, struct qr_err *err);
 struct qr_grammar *qr_grammar_ref(struct qr_grammar *g);
 void qr_grammar_unref(struct qr_grammar *g); /* NULL is fine */
+bool qr_grammar_is_shared(const struct qr_grammar *g); /* there is more than one reference; any thread */
 size_t qr_grammar_bytes(const struct qr_grammar *g); /* the most that it will take */
 
 struct qr_matcher {
@@ -40,7 +41,7 @@ bool qr_matcher_bytes(struct qr_matcher *m, const char *bytes, size_t len, size_
 bool qr_matcher_token(struct qr_matcher *m, int32_t id); /* an end token: whether the text may end here */
 
 bool qr_matcher_accepts(const struct qr_matcher *m); /* the text may end here */
-bool qr_matcher_done(const struct qr_matcher *m);    /* and only end here */
+bool qr_matcher_done(const struct qr_matcher *m);    /* nothing is left of the grammar: the text can only end */
 
 /* Bit i of mask (QR_MASK_WORDS words) says whether token i may come next. Where the text may end, end tokens may. Errors: QR_E_TOO_LARGE
  * where what the grammar needs here is past the memo or the bound of work. */

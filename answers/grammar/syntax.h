@@ -21,8 +21,8 @@ enum { QR_REGEX_CASELESS = 1, QR_REGEX_DOT_ALL = 2 }; /* flags: Lark's /.../i an
  * within are refused by name. */
 int qr_regex_parse(int32_t *out, struct qr_exprs *x, const char *text, size_t len, enum qr_regex_form form, int flags, struct qr_err *err);
 
-/* llama.cpp's GBNF; the rule `root`. */
-int qr_gbnf_parse(int32_t *out, struct qr_exprs *x, const char *text, size_t len, struct qr_err *err);
+/* llama.cpp's GBNF; the rule `root`. v: for <special> tokens; NULL: there are none. */
+int qr_gbnf_parse(int32_t *out, struct qr_exprs *x, const char *text, size_t len, const struct qr_vocab *v, struct qr_err *err);
 
 /* llguidance's variant of Lark; the rule `start`. v: for <special> tokens; NULL: there are none. schema: compiles %json {...}. */
 struct qr_json;

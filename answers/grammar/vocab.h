@@ -17,7 +17,8 @@ struct qr_vocab; /* opaque */
 
 #define QR_MASK_WORDS(n_vocab) (((size_t)(n_vocab) + 31) / 32)
 
-/* n_vocab: of the model's logits, at least the tokenizer's. end: ids that may end an answer [n_end]. */
+/* n_vocab: of the model's logits, at least the tokenizer's. end: ids that may end an answer [n_end]. t is borrowed and outlives
+ * it. NULL without memory. */
 struct qr_vocab *qr_vocab_new(const struct qr_tokenizer *t, int32_t n_vocab, const int32_t *end, int32_t n_end);
 /* The same of tokens given as bytes, for tests: token i is bytes[i][0..len[i]), special where special[i]. */
 struct qr_vocab *qr_vocab_of(const char *const *bytes, const size_t *len, const bool *special, int32_t n_vocab, const int32_t *end, int32_t n_end);

@@ -1,3 +1,5 @@
+/* probe_device.c - what a device can do at most (probe.h): bytes copied in its memory, products by its own kernels. What
+ * is timed ends when the device has done it; memory is filled with random numbers before. */
 #include <stddef.h>
 
 #include "base/assert.h"

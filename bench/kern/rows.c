@@ -1,4 +1,4 @@
-/* rows.c - see rows.h. */
+/* rows.c - rows of measured kernels as JSON, and the comparison with a baseline (rows.h). */
 #include "bench/kern/rows.h"
 
 #include <math.h>

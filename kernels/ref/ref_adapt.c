@@ -1,3 +1,4 @@
+/* ref_adapt.c - the plain form of adapt, the low-rank products of LoRA (kernels.h, ref.h). */
 #include "base/assert.h"
 #include "kernels/ref/ref.h"
 

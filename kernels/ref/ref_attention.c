@@ -1,3 +1,4 @@
+/* ref_attention.c - the plain form of attention and of the paged cache's writes and copies (kernels.h, ref.h). */
 #include "kernels/ref/ref_context.h"
 
 #include <math.h>

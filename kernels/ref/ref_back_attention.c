@@ -1,3 +1,4 @@
+/* ref_back_attention.c - the plain form of attention's gradients (backward.h, ref.h). */
 #include <math.h>
 #include <string.h>
 

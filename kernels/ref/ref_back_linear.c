@@ -1,3 +1,4 @@
+/* ref_back_linear.c - the plain form of a product's gradients (backward.h, ref.h). */
 #include "base/assert.h"
 #include "kernels/ref/ref.h"
 

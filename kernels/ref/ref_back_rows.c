@@ -1,3 +1,4 @@
+/* ref_back_rows.c - the plain form of the gradients of norms and of all else that works on rows (backward.h, ref.h). */
 #include <math.h>
 
 #include "base/assert.h"

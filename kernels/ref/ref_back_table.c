@@ -1,3 +1,4 @@
+/* ref_back_table.c - the plain entries of backward.h. */
 #include "kernels/ref/ref.h"
 
 const struct qr_backward QR_REF(backward) = {

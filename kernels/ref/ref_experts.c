@@ -1,3 +1,4 @@
+/* ref_experts.c - the plain form of route and experts: which experts a row goes to, and their products (kernels.h, ref.h). */
 #include "kernels/ref/ref.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+/* ref_optim.c - the plain form of what turns gradients into steps: AdamW, Muon's passes, norms (backward.h, ref.h). */
 #include <math.h>
 #include <string.h>
 

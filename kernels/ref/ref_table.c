@@ -1,3 +1,4 @@
+/* ref_table.c - the plain entries of kernels.h. */
 #include "kernels/ref/ref.h"
 
 const struct qr_kernels QR_REF(kernels) = {

@@ -1,3 +1,5 @@
+/* hf_keep.c - config.json of a model that is written from another: what the source's file says is kept, but for what
+ * is no longer so (hf_config.h). */
 #include <stdio.h>
 #include <string.h>
 

@@ -199,15 +199,24 @@ static void q5_k(int8_t *code, struct qr_gguf_scales *s, const uint8_t *b)
             code[32 * run + i] = (int8_t)((b[48 + run / 2 * 32 + i] >> (run % 2 * 4) & 15) | (b[16 + i] >> run & 1) << 4);
 }
 
+/* 32 codes: four bits each, from bit `down` of low on, and two, from bit `up` of high on. */
+static inline void six_bits(int8_t *code, const uint8_t *low, const uint8_t *high, const int down, const int up)
+{
+    for (int32_t i = 0; i < 32; i++)
+        code[i] = (int8_t)(((low[i] >> down & 15) | (high[i] >> up & 3) << 4) - 32);
+}
+
 /* 128 bytes of lower halves, 64 of two upper bits, 16 scales of 8 bits. */
 static void q6_k(int8_t *code, struct qr_gguf_scales *s, const uint8_t *b)
 {
     s->scale = half_at(b + 208);
     memcpy(s->step, b + 192, 16);
-    for (int32_t run = 0; run < 8; run++) {
-        const uint8_t *low = b + run / 4 * 64 + run % 2 * 32, *high = b + 128 + run / 4 * 32;
-        for (int32_t i = 0; i < 32; i++)
-            code[32 * run + i] = (int8_t)(((low[i] >> (run % 4 / 2 * 4) & 15) | (high[i] >> (run % 4 * 2) & 3) << 4) - 32);
+    for (int32_t half = 0; half < 2; half++, code += 128) {
+        const uint8_t *low = b + 64 * half, *high = b + 128 + 32 * half;
+        six_bits(code, low, high, 0, 0);
+        six_bits(code + 32, low + 32, high, 0, 2);
+        six_bits(code + 64, low, high, 4, 4);
+        six_bits(code + 96, low + 32, high, 4, 6);
     }
 }
 

@@ -32,6 +32,8 @@ struct fake_script {
     const char *finish;      /* NULL: "length" when the tokens were asked for, else "stop" */
     const char *stream_body; /* these bytes instead of tokens */
     size_t n_stream_body, stream_piece;
+    const char *bodies[4];   /* the same, the next one for each POST; the last for all that follow */
+    int32_t n_bodies;
     bool close_each;         /* no keep-alive, no chunked coding: the body ends with the connection */
     bool drop_idle;          /* close each connection right after its answer, although keep-alive was promised */
     const char *models;      /* what GET /v1/models answers; NULL: a list of fake-model alone */
@@ -220,7 +222,9 @@ static inline void fake_on_timer(uv_timer_t *t);
 static inline void fake_send_prepared(struct fake_conn *c)
 {
     const struct fake_script *s = &c->server->script;
-    fake_send_pieces(c, s->stream_body, s->n_stream_body, s->stream_piece);
+    const int32_t at = c->server->n_posts < s->n_bodies ? c->server->n_posts - 1 : s->n_bodies - 1;
+    const char *body = s->n_bodies > 0 ? s->bodies[at] : s->stream_body;
+    fake_send_pieces(c, body, s->n_bodies > 0 ? strlen(body) : s->n_stream_body, s->stream_piece);
     if (!s->close_each)
         fake_send_str(c, "0\r\n\r\n");
     fake_answered(c);
@@ -241,7 +245,7 @@ static inline void fake_step(struct fake_conn *c)
         fake_simple(c, 200, NULL, body);
         return;
     }
-    if (s->stream_body != NULL) {
+    if (s->stream_body != NULL || s->n_bodies > 0) {
         fake_send_prepared(c);
         return;
     }

@@ -327,6 +327,36 @@ Test(chat, refusals_and_tool_calls_are_shown)
     fake_stop(s);
 }
 
+Test(chat, a_filter_prints_calls_and_runs_them_only_when_it_is_told_to)
+{
+    static const char call[] = "data: {\"choices\":[{\"index\":0,\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"c\",\"function\":{\"name\":\"f\","
+                               "\"arguments\":\"{\\\"a\\\":1}\"}}]},\"finish_reason\":\"tool_calls\"}]}\n\ndata: [DONE]\n\n";
+    static const char text[] = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"so it is\"},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
+    static const char file[] = "[{\"function\":{\"name\":\"f\"},\"command\":[\"cat\"]}]", schema[] = "{\"type\":\"string\"}";
+    struct fake_script script = fake_tokens(1);
+    script.stream_piece = 17;
+    script.bodies[0] = call;
+    script.bodies[1] = text;
+    script.n_bodies = 2;
+    struct fake_server *s = fake_start(script);
+    char tools[] = "/tmp/quire-tools-XXXXXX", given[] = "/tmp/quire-schema-XXXXXX", words[200];
+    int fd = mkstemp(tools), fd2 = mkstemp(given);
+    cr_assert(write(fd, file, sizeof file - 1) > 0 && write(fd2, schema, sizeof schema - 1) > 0);
+    snprintf(words, sizeof words, "--tools|%s|--schema|%s|x", tools, given);
+    expect(s, words, NULL, 0, "f({\"a\":1})\n", NULL);
+    cr_expect(strstr(s->body, "\"schema\":{\"type\":\"string\"}") != NULL && strstr(s->body, "\"tools\":[") != NULL, "%s", s->body);
+    s->n_posts = 0;
+    snprintf(words, sizeof words, "--tools|%s|--yes-run-tools|x", tools);
+    expect(s, words, NULL, 0, "so it is\n", "quire chat: f {\"a\":1}: runs cat\n");
+    cr_expect(strstr(s->body, "{\"role\":\"tool\",\"content\":\"{\\\"a\\\":1}\",\"tool_call_id\":\"c\"}]") != NULL, "%s", s->body);
+    expect(s, "--tools|/no/such|x", NULL, 4, "", "/no/such");
+    close(fd);
+    close(fd2);
+    unlink(tools);
+    unlink(given);
+    fake_stop(s);
+}
+
 Test(chat, interrupting_exits_130_and_leaves_the_server)
 {
     struct fake_script script = fake_tokens(100000);

@@ -48,7 +48,7 @@ static void body_is(const struct qr_session *s, const char *messages)
     struct qr_chat_params p = {0};
     struct qr_json *doc;
     struct qr_err err;
-    qr_session_body(&body, s, "m", &p, false);
+    qr_session_body(&body, s, "m", &p, "", false);
     cr_assert_eq(qr_json_parse(&doc, body.data, body.len, &qr_json_limits_request, &err), 0);
     qr_json_free(doc);
     const char *start = strstr(body.data, "\"messages\":") + 11;
@@ -72,22 +72,50 @@ Test(session, the_system_message_is_always_first_and_only_one)
 
 Test(session, undo_takes_the_question_and_all_behind_it_and_rewind_leaves_the_question)
 {
-    struct qr_session s = {0};
+    struct qr_session s = {0}, taken = {0};
     cr_expect(!qr_session_undo(&s));
-    cr_expect(!qr_session_rewind_to_user(&s));
+    cr_expect(!qr_session_rewind_to_user(&s, &taken));
     qr_session_set_system(&s, "s");
     cr_expect(!qr_session_undo(&s));
     add(&s, QR_ROLE_USER, "q1");
     add(&s, QR_ROLE_ASSISTANT, "a1");
     add(&s, QR_ROLE_USER, "q2");
     add(&s, QR_ROLE_ASSISTANT, "a2");
-    cr_expect(qr_session_rewind_to_user(&s));
+    cr_expect(qr_session_rewind_to_user(&s, &taken));
     cr_expect_eq(s.n, 4);
+    cr_expect(taken.n == 1 && strcmp(taken.message[0].text, "a2") == 0);
+    qr_session_release(&taken);
     cr_expect(qr_session_undo(&s));
     cr_expect_str_eq(qr_session_last(&s, QR_ROLE_ASSISTANT)->text, "a1");
     cr_expect(qr_session_undo(&s));
     cr_expect_eq(s.n, 1);
     qr_session_release(&s);
+}
+
+Test(session, calls_and_their_results_are_sent_saved_and_loaded)
+{
+    static const char calls[] = "\"tool_calls\":[{\"id\":\"c1\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}],"
+                                "\"reasoning_content\":\"hm\"";
+    static const char sent[] = "[{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"id\":\"c1\","
+                               "\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}],\"reasoning_content\":\"hm\"},"
+                               "{\"role\":\"tool\",\"content\":\"42\",\"tool_call_id\":\"c1\"}]";
+    struct qr_session s = {0}, t = {0};
+    struct qr_err err;
+    add(&s, QR_ROLE_USER, "q");
+    add(&s, QR_ROLE_ASSISTANT, "");
+    qr_session_set_more(&s, calls);
+    add(&s, QR_ROLE_TOOL, "42");
+    qr_session_set_more(&s, "\"tool_call_id\":\"c1\"");
+    body_is(&s, sent);
+    cr_assert_eq(qr_session_save(&s, path, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_session_load(&t, path, &err), 0, "%s", err.msg);
+    body_is(&t, sent);
+    static const char no_id[] = "{\"role\":\"tool\",\"content\":\"42\"}\n";
+    put_file(no_id, sizeof no_id - 1);
+    cr_expect_eq(qr_session_load(&t, path, &err), QR_E_DAMAGED);
+    cr_expect(strstr(err.msg, "tool_call_id") != NULL, "%s", err.msg);
+    qr_session_release(&s);
+    qr_session_release(&t);
 }
 
 Test(session, what_is_saved_is_loaded)

@@ -29,6 +29,12 @@ static inline struct qr_sampling sampling_of(int i)
     return s;
 }
 
+/* One of them says digits only. */
+static inline struct guided guided_of(int i)
+{
+    return (struct guided){.grammar = i == 1 ? GRAMMAR_DIGITS : GRAMMAR_NONE};
+}
+
 static inline void prompt_of(int i, int32_t prompt[N_PROMPT])
 {
     for (int k = 0; k < N_PROMPT; k++)

@@ -20,7 +20,7 @@ static void setup_make(struct setup *s, struct temp_model *model)
 
 Test(cuda_engine, a_step_is_one_graph_waits_once_for_the_step_before_it_and_allocates_nothing, .timeout = 240)
 {
-    static struct flight together[N_REQUESTS], alone, again, plain;
+    static struct flight together[N_REQUESTS], alone, again, plain, guided;
     struct setup setup;
     struct temp_model model;
     struct world w;
@@ -38,8 +38,9 @@ Test(cuda_engine, a_step_is_one_graph_waits_once_for_the_step_before_it_and_allo
     cr_assert_not_null(counts);
     for (int i = 0; i < N_REQUESTS; i++) {
         const struct qr_sampling s = sampling_of(i);
+        const struct guided g = guided_of(i);
         prompt_of(i, prompt);
-        cr_assert_eq(flight_start(&w, &together[i], &s, prompt, N_PROMPT, 1, &err), 0, "%s", err.msg);
+        cr_assert_eq(flight_start_guided(&w, &together[i], &s, prompt, N_PROMPT, 1, 0, &g, &err), 0, "%s", err.msg);
     }
     for (int i = 0; i < N_REQUESTS; i++)
         flight_finish(&w, &together[i]);
@@ -60,6 +61,17 @@ Test(cuda_engine, a_step_is_one_graph_waits_once_for_the_step_before_it_and_allo
     cr_assert_eq(c1.syncs - c0.syncs, n_steps, "%lld waits in %lld steps", (long long)(c1.syncs - c0.syncs), (long long)n_steps);
     cr_assert_eq(c1.copies - c0.copies, 2 * n_steps, "one copy there and one back");
     cr_assert_eq(c1.graph_launches - c0.graph_launches, n_steps - 1, "all but the prompt's are repeated");
+    const struct qr_sampling s1 = sampling_of(1);
+    const struct guided g = guided_of(1);
+    int32_t other[N_PROMPT];
+    prompt_of(1, other);
+    ask_guided(&w, &guided, &s1, other, N_PROMPT, 1, &g);
+    world_settle(&w, &before);
+    const struct qr_emu_counts c2 = counts();
+    const int64_t n_masked = (int64_t)(before.n_steps - after.n_steps);
+    cr_assert(answers_equal(&guided.answer[0], &together[1].answer[0]), "with a grammar");
+    cr_assert_eq(c2.syncs - c1.syncs, n_masked, "a mask waits for the step before, as the next step does");
+    cr_assert_eq(c2.copies - c1.copies, 3 * n_masked, "and is one copy more");
     dlclose(lib);
     world_close(&w);
     setenv("QUIRE_CUDA_GRAPHS", "0", 1);

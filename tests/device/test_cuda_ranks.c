@@ -162,8 +162,9 @@ static void answers_of(struct setup *s, struct flight out[N_BESIDE], bool togeth
     world_open(&w, s);
     for (int i = 0; i < N_BESIDE; i++) {
         const struct qr_sampling sampling = sampling_of(i + 1);
+        const struct guided guided = guided_of(i + 1);
         prompt_of(i, prompt);
-        cr_assert_eq(flight_start(&w, &out[i], &sampling, prompt, N_PROMPT, 1, &err), 0, "%s", err.msg);
+        cr_assert_eq(flight_start_guided(&w, &out[i], &sampling, prompt, N_PROMPT, 1, 0, &guided, &err), 0, "%s", err.msg);
         if (!together)
             flight_finish(&w, &out[i]);
     }

@@ -32,8 +32,7 @@ static void step_open(struct step *s, int32_t n_vocab)
     s->logits = qr_alloc((size_t)(N_ROWS * s->stride), sizeof *s->logits);
     s->before = qr_alloc((size_t)(N_ROWS * s->stride), sizeof *s->before);
     s->allowed = qr_alloc((size_t)n_vocab, sizeof *s->allowed);
-    s->draws = (struct qr_draws){.row = s->row, .change = s->change, .allowed = s->allowed, .n_rows = N_ROWS, .n_changes = N_ROWS * CHANGES,
-                                 .n_allowed = n_vocab};
+    s->draws = (struct qr_draws){.row = s->row, .change = s->change, .allowed = s->allowed, .n_rows = N_ROWS, .n_changes = N_ROWS * CHANGES};
     for (int32_t r = 0; r < N_ROWS; r++)
         s->row[r] = (struct qr_draw_row){.seed = (uint64_t)r, .temperature = 0.8f, .top_p = 1, .repetition = 1, .at = N_ROWS - 1 - r, .choice = r % 3, .pos = r,
                                          .newest = -1, .first_change = r * CHANGES, .id = -1, .n_top = -1, .allowed = -1};

@@ -415,7 +415,7 @@ def test_help_before_a_command_is_help_behind_it():
     assert rc == 2 and not out and "'serve'" in err, (rc, out, err)
 
 
-COMMANDS = ('', 'serve', 'chat', 'generate', 'score', 'tokenize', 'detokenize', 'template', 'check', 'plan', 'data', 'data prepare', 'data show',
+COMMANDS = ('', 'serve', 'chat', 'generate', 'score', 'tokenize', 'detokenize', 'template', 'grammar', 'check', 'plan', 'data', 'data prepare', 'data show',
             'data train-tokenizer', 'train', 'lora', 'lora merge', 'quantize', 'bench', 'bench load', 'bench kern', 'bench throughput', 'bench step',
             'bench open', 'bench train', 'bench comm', 'bench make-model')
 

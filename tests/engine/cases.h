@@ -15,9 +15,22 @@
 #endif
 #define PROMPT_MAX 120
 
+/* Some with a grammar, some with a thinking that is ended, some with both. */
+static inline void guide_case(struct guided *g, int c)
+{
+    static const enum grammar_kind kind[] = {GRAMMAR_WORDS, GRAMMAR_CHOICE, GRAMMAR_NESTED};
+    *g = (struct guided){.grammar = c % 7 == 2 ? kind[c / 7 % QR_COUNT(kind)] : c % 7 == 4 ? GRAMMAR_THOUGHT : GRAMMAR_NONE};
+    if (c % 7 != 4 && c % 7 != 6)
+        return;
+    g->thinking = (struct qr_thinking){.n_end = QR_COUNT(thought_end), .n_start = QR_COUNT(thought_start), .budget = c % 13, .begun = c != 13};
+    memcpy(g->thinking.end, thought_end, sizeof thought_end);
+    memcpy(g->thinking.start, thought_start, sizeof thought_start);
+}
+
 /* A fixed set of different requests: greedy and seeded, with and without log-probabilities, stop strings, penalties, choices. */
 struct kase {
     struct qr_sampling s;
+    struct guided guided;
     int32_t prompt[PROMPT_MAX], n_prompt, n_choices;
 };
 
@@ -58,6 +71,7 @@ static inline void make_cases(struct kase *k)
         }
         if (c % 9 == 4)
             s->stop[s->n_stops++] = "the";
+        guide_case(&k[c].guided, c);
         k[c].n_choices = c % 10 == 6 ? 3 : 1;
         k[c].n_prompt = 1 + (int32_t)qr_rng_below(&rng, PROMPT_MAX - 1);
         int32_t n_shared = c % 3 == 1 ? (int32_t)qr_rng_below(&rng, (uint32_t)k[c].n_prompt) : 0;
@@ -74,7 +88,7 @@ static inline void run_alone(struct flight *want, const struct kase *k, const st
     struct world w;
     world_open(&w, &s);
     for (int c = 0; c < N_CASES; c++)
-        ask(&w, &want[c], &k[c].s, k[c].prompt, k[c].n_prompt, k[c].n_choices);
+        ask_guided(&w, &want[c], &k[c].s, k[c].prompt, k[c].n_prompt, k[c].n_choices, &k[c].guided);
     world_close(&w);
 }
 
@@ -90,7 +104,8 @@ static inline void run_together(struct flight *got, const struct kase *k, const 
     int next = 0, n_done = 0;
     while (n_done < N_CASES) {
         if (next < N_CASES && qr_rng_below(&rng, 3) > 0) {
-            cr_assert(flight_start(&w, &got[next], &k[next].s, k[next].prompt, k[next].n_prompt, k[next].n_choices, &err) == 0, "%s", err.msg);
+            const struct kase *of = &k[next];
+            cr_assert(flight_start_guided(&w, &got[next], &of->s, of->prompt, of->n_prompt, of->n_choices, 0, &of->guided, &err) == 0, "%s", err.msg);
             next++;
         }
         struct flight *f = &noise[qr_rng_below(&rng, NOISE)];
@@ -98,7 +113,7 @@ static inline void run_together(struct flight *got, const struct kase *k, const 
         if (f->req)
             qr_engine_cancel(w.engine, f->req);
         else
-            flight_start(&w, f, &any->s, any->prompt, any->n_prompt, 1, &err);
+            flight_start_guided(&w, f, &any->s, any->prompt, any->n_prompt, 1, 0, &any->guided, &err);
         world_pump(&w, qr_rng_below(&rng, 2000));
         n_done = 0;
         for (int c = 0; c < next; c++)

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "answers/grammar/matcher.h"
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/mem.h"
@@ -42,9 +43,21 @@ struct follower {
     pthread_t thread;
 };
 
+/* Grammars of tests, for any vocabulary. THOUGHT: anything up to the texts of thought_end, then digits. */
+enum grammar_kind { GRAMMAR_NONE, GRAMMAR_WORDS, GRAMMAR_CHOICE, GRAMMAR_NESTED, GRAMMAR_THOUGHT, GRAMMAR_DIGITS, GRAMMAR_KINDS };
+static const int32_t thought_start[2] = {261, 300}, thought_end[2] = {351, 265};
+
+/* What a request's answer has to be. */
+struct guided {
+    enum grammar_kind grammar;
+    struct qr_thinking thinking;
+};
+
 struct world {
     struct qr_tokenizer *tokenizer;
     struct qr_engine *engine;
+    struct qr_vocab *vocab;                        /* NULL until a grammar is made */
+    struct qr_grammar *grammar[GRAMMAR_KINDS];     /* one of each kind, for all requests of this world */
     struct qr_comm comm[RANKS_MAX]; /* with several ranks, as the followers */
     struct follower follower[RANKS_MAX];
     int32_t n_ranks;
@@ -97,6 +110,8 @@ static inline void world_follow(struct world *w, const struct setup *s, const st
 static inline void world_open(struct world *w, const struct setup *s)
 {
     struct qr_err err = {0};
+    w->vocab = NULL;
+    memset(w->grammar, 0, sizeof w->grammar);
     struct qr_backend_options bo = {.device = s->device, .isa = s->isa, .n_threads = s->n_threads};
     struct qr_model_options mo = {.compute = s->compute, .kv_cache = s->kv_cache, .quantize = s->quantize};
     const char *dir = w->dir;
@@ -110,6 +125,9 @@ static inline void world_open(struct world *w, const struct setup *s)
 static inline void world_close(struct world *w)
 {
     qr_engine_close(w->engine);
+    for (int i = 0; i < GRAMMAR_KINDS; i++)
+        qr_grammar_unref(w->grammar[i]);
+    qr_vocab_free(w->vocab);
     qr_tokenizer_close(w->tokenizer);
     for (int32_t r = 1; r < w->n_ranks; r++)
         pthread_join(w->follower[r].thread, NULL);
@@ -122,7 +140,7 @@ static inline void world_close(struct world *w)
 
 /* Everything a choice said. */
 struct answer {
-    int32_t n, finish, stop_index, stop_id, n_events;
+    int32_t n, finish, stop_index, stop_id, n_events, n_reasoning;
     int32_t id[ANSWER_TOKENS];
     float logprob[ANSWER_TOKENS], top[ANSWER_TOKENS];
     int32_t text_len;
@@ -135,23 +153,86 @@ struct flight {
     struct answer answer[QR_CHOICES_MAX];
     double *pooled; /* borrowed [n_embd]: where its embedding goes; NULL: it is none */
     int32_t n_cached;
+    struct qr_err err; /* of an answer that ended with one */
     bool done;
 };
 
-static inline int flight_start_with(struct world *w, struct flight *f, const struct qr_sampling *s, const int32_t *prompt, int32_t n,
-                                    int32_t n_choices, uint64_t adapter, struct qr_err *err)
+static inline int32_t make_thought(struct world *w, struct qr_exprs *x)
+{
+    int32_t stop = QR_EXPR_EMPTY;
+    for (int i = 0; i < QR_COUNT(thought_end); i++) {
+        size_t len;
+        const char *text = qr_vocab_token(w->vocab, thought_end[i], &len);
+        stop = qr_expr_cat(x, stop, qr_expr_bytes(x, text, len));
+    }
+    return qr_expr_cat(x, qr_expr_until(x, stop), qr_expr_repeat(x, qr_expr_range(x, '0', '9'), 1, 9));
+}
+
+static inline int32_t make_nested(struct qr_exprs *x)
+{
+    const int32_t value = qr_expr_rule(x, "value"), more = qr_expr_repeat(x, qr_expr_cat(x, qr_expr_text(x, ","), value), 0, QR_REPEAT_FOREVER);
+    const int32_t text = qr_expr_cat(x, qr_expr_text(x, "\""), qr_expr_cat(x, qr_expr_repeat(x, qr_expr_json_char(x), 0, 12), qr_expr_text(x, "\"")));
+    const int32_t list = qr_expr_cat(x, qr_expr_text(x, "["), qr_expr_cat(x, qr_expr_cat(x, value, more), qr_expr_text(x, "]")));
+    qr_expr_define(x, value, qr_expr_or(x, text, list));
+    return value;
+}
+
+static inline int32_t make_expr(struct world *w, struct qr_exprs *x, enum grammar_kind kind)
+{
+    static const char *const choice[] = {"One day, a girl named Lily", "One day, a boy", "the end", "The", "a"};
+    static const size_t len[] = {26, 14, 7, 3, 1};
+    const int32_t letter = qr_expr_or(x, qr_expr_range(x, 'a', 'z'), qr_expr_text(x, " "));
+    if (kind == GRAMMAR_WORDS)
+        return qr_expr_repeat(x, letter, 20, 200);
+    if (kind == GRAMMAR_DIGITS)
+        return qr_expr_repeat(x, qr_expr_range(x, '0', '9'), 1, QR_REPEAT_FOREVER);
+    if (kind == GRAMMAR_CHOICE)
+        return qr_expr_any_text(x, choice, len, QR_COUNT(choice));
+    return kind == GRAMMAR_NESTED ? make_nested(x) : make_thought(w, x);
+}
+
+/* The world's grammar of this kind, made when it is first needed. */
+static inline struct qr_grammar *world_grammar(struct world *w, enum grammar_kind kind)
+{
+    struct qr_err err = {0};
+    const struct qr_model_config *mc = qr_engine_model(w->engine);
+    if (kind == GRAMMAR_NONE)
+        return NULL;
+    if (!w->vocab)
+        w->vocab = qr_vocab_new(w->tokenizer, mc->n_vocab, mc->eos_ids, mc->n_eos);
+    if (!w->grammar[kind]) {
+        struct qr_exprs *x = qr_exprs_new(1 << 20);
+        if (qr_grammar_new(&w->grammar[kind], x, make_expr(w, x, kind), w->vocab, 0, &err) != 0)
+            qr_panic("grammar %d: %s", (int)kind, err.msg);
+    }
+    return qr_grammar_ref(w->grammar[kind]);
+}
+
+/* guided NULL: free text. */
+static inline int flight_start_guided(struct world *w, struct flight *f, const struct qr_sampling *s, const int32_t *prompt, int32_t n,
+                                      int32_t n_choices, uint64_t adapter, const struct guided *guided, struct qr_err *err)
 {
     memset(f, 0, sizeof *f);
     f->req = qr_request_new(s, prompt, n, n_choices);
     f->req->user = f;
     f->req->arrived_us = qr_clock_us();
     f->req->adapter = adapter;
+    if (guided) {
+        f->req->grammar = world_grammar(w, guided->grammar);
+        f->req->thinking = guided->thinking;
+    }
     int rc = qr_engine_submit(w->engine, f->req, err);
     if (rc != 0) {
         qr_request_free(f->req);
         f->req = NULL;
     }
     return rc;
+}
+
+static inline int flight_start_with(struct world *w, struct flight *f, const struct qr_sampling *s, const int32_t *prompt, int32_t n,
+                                    int32_t n_choices, uint64_t adapter, struct qr_err *err)
+{
+    return flight_start_guided(w, f, s, prompt, n, n_choices, adapter, NULL, err);
 }
 
 static inline int flight_start(struct world *w, struct flight *f, const struct qr_sampling *s, const int32_t *prompt, int32_t n,
@@ -190,9 +271,11 @@ static inline void flight_event(struct world *w, struct qr_event *ev)
         a->finish = (int32_t)ev->finish;
         a->stop_index = ev->stop_index;
         a->stop_id = ev->stop_id;
+        a->n_reasoning = ev->req->n_reasoning[ev->choice];
     }
     if (ev->last) {
         f->n_cached = ev->req->n_cached;
+        f->err = ev->req->err;
         if (f->pooled && ev->finish == QR_FINISH_LENGTH)
             memcpy(f->pooled, ev->req->pooled, (size_t)ev->req->n_pooled * sizeof *f->pooled);
         f->done = true;
@@ -224,18 +307,24 @@ static inline void flight_finish(struct world *w, struct flight *f)
     }
 }
 
-static inline void ask(struct world *w, struct flight *f, const struct qr_sampling *s, const int32_t *prompt, int32_t n, int32_t n_choices)
+static inline void ask_guided(struct world *w, struct flight *f, const struct qr_sampling *s, const int32_t *prompt, int32_t n, int32_t n_choices,
+                              const struct guided *guided)
 {
     struct qr_err err = {0};
-    if (flight_start(w, f, s, prompt, n, n_choices, &err) != 0)
+    if (flight_start_guided(w, f, s, prompt, n, n_choices, 0, guided, &err) != 0)
         qr_panic("submit: %s", err.msg);
     flight_finish(w, f);
+}
+
+static inline void ask(struct world *w, struct flight *f, const struct qr_sampling *s, const int32_t *prompt, int32_t n, int32_t n_choices)
+{
+    ask_guided(w, f, s, prompt, n, n_choices, NULL);
 }
 
 /* Same tokens, same log-probabilities to the bit, same text, same end. */
 static inline bool answers_equal(const struct answer *a, const struct answer *b)
 {
-    return a->n == b->n && a->finish == b->finish && a->stop_index == b->stop_index && a->stop_id == b->stop_id &&
+    return a->n == b->n && a->finish == b->finish && a->n_reasoning == b->n_reasoning && a->stop_index == b->stop_index && a->stop_id == b->stop_id &&
            a->text_len == b->text_len && memcmp(a->id, b->id, (size_t)a->n * sizeof a->id[0]) == 0 &&
            memcmp(a->logprob, b->logprob, (size_t)a->n * sizeof a->logprob[0]) == 0 &&
            memcmp(a->top, b->top, (size_t)a->n * sizeof a->top[0]) == 0 && memcmp(a->text, b->text, (size_t)a->text_len) == 0;

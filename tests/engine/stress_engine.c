@@ -51,7 +51,8 @@ static void one_round(struct shared *sh, struct flight *f, struct qr_rng *rng)
     for (int32_t i = 0; i < n; i++)
         prompt[i] = 3 + (int32_t)qr_rng_below(rng, 500);
     pthread_mutex_lock(&sh->lock);
-    int rc = flight_start(&sh->w, f, &s, prompt, n, 1 + (int32_t)qr_rng_below(rng, 3), &err);
+    const struct guided guided = {.grammar = qr_rng_below(rng, 2) ? (enum grammar_kind)qr_rng_below(rng, GRAMMAR_KINDS) : GRAMMAR_NONE};
+    int rc = flight_start_guided(&sh->w, f, &s, prompt, n, 1 + (int32_t)qr_rng_below(rng, 3), 0, &guided, &err);
     pthread_mutex_unlock(&sh->lock);
     atomic_fetch_add(rc == 0 ? &sh->n_submitted : &sh->n_refused, 1);
     QR_ASSERT(rc == 0 || rc == QR_E_BUSY);

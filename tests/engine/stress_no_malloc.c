@@ -1,5 +1,5 @@
 /* A steady step allocates nothing and faults no page in: every allocation of any thread but this one, and every page fault of the engine's and the
- * workers' threads, is counted while 16 sequences decode, half of them with an adapter. */
+ * workers' threads, is counted while 16 sequences decode, half of them with an adapter, and half with grammars. */
 #include <ctype.h>
 #include <dirent.h>
 #include <dlfcn.h>
@@ -75,7 +75,8 @@ static void start(struct world *w, struct flight *f, uint64_t adapter)
     s.stop[s.n_stops++] = "never to be seen";
     for (int i = 0; i < N; i++) {
         s.seed = (uint64_t)i;
-        if (flight_start_with(w, &f[i], &s, prompt, 40, 1, i % 2 ? adapter : 0, &err) != 0)
+        const struct guided g = {.grammar = i % 4 == 2 ? GRAMMAR_DIGITS : i % 4 == 3 ? GRAMMAR_THOUGHT : GRAMMAR_NONE};
+        if (flight_start_guided(w, &f[i], &s, prompt, 40, 1, i % 2 ? adapter : 0, &g, &err) != 0)
             qr_panic("%s", err.msg);
     }
     for (int n = 0; n < N * 20;)

@@ -43,6 +43,26 @@ static void check_sampling(const struct qr_sampling *s)
         QR_ASSERT(s->logit_bias[i].id >= 0 && s->logit_bias[i].id < VOCAB && s->logit_bias[i].bias >= -100 && s->logit_bias[i].bias <= 100);
 }
 
+static void check_demand(const struct qr_demand *d)
+{
+    QR_ASSERT(d->kind >= QR_CONSTRAINT_NONE && d->kind <= QR_CONSTRAINT_TAGS);
+    QR_ASSERT(d->kind == QR_CONSTRAINT_NONE || d->field != NULL);
+    QR_ASSERT(d->kind == QR_CONSTRAINT_OBJECT || !d->value == (d->kind == QR_CONSTRAINT_NONE));
+}
+
+static void check_tools(const struct qr_tool_params *t)
+{
+    const int32_t n = t->callable ? qr_json_count(t->callable) : 0, n_given = t->given ? qr_json_count(t->given) : 0;
+    QR_ASSERT((n > 0) == (t->calls != QR_CALL_NONE) && n <= n_given && n_given <= QR_TOOLS_MAX);
+    QR_ASSERT(!t->shown == !t->callable);
+    for (int32_t i = 0; i < n; i++)
+        QR_ASSERT(t->place[i] < n_given && (i == 0 || t->place[i] > t->place[i - 1]));
+    for (const struct qr_json *e = n ? qr_json_first(t->callable) : NULL; e; e = qr_json_after(e)) {
+        const size_t len = strlen(qr_json_str(qr_json_find(qr_json_find(e, "function"), "name"), NULL));
+        QR_ASSERT(len >= 1 && len <= QR_TOOL_NAME_MAX);
+    }
+}
+
 static void make_request(const struct qr_params *p)
 {
     static const int32_t prompt[3] = {1, 2, 3};
@@ -70,7 +90,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     QR_ASSERT(api == QR_API_CHAT ? p.messages != NULL : p.prompt != NULL);
     QR_ASSERT(p.n >= 1 && p.n <= QR_CHOICES_MAX && p.max_tokens >= -1 && p.max_tokens <= CTX);
     QR_ASSERT(p.cache_salt_len <= QR_CACHE_SALT_MAX);
+    QR_ASSERT(p.thinking.budget >= -1);
     check_sampling(&p.sampling);
+    check_demand(&p.demand);
+    check_tools(&p.tools);
     make_request(&p);
     qr_params_release(&p);
     return 0;

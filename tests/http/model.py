@@ -6,14 +6,17 @@ import shutil
 import tempfile
 
 MERGES = "t h, h e, i n, e r, a n, r e, q u, o w, Ġ t, Ġ o"
-SPECIAL = ("<|bos|>", "<|eos|>", "<|im_start|>", "<|im_end|>")
+SPECIAL = ("<|bos|>", "<|eos|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>", "<tool_call>", "</tool_call>")
 TEMPLATE = """{%- if messages[0].role == 'assistant' %}{{ raise_exception('the first message must not be the assistant\\'s') }}{% endif %}
 {%- for m in messages %}{{ '<|im_start|>' + m.role + '\\n' }}
+{%- if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>{% endif %}
 {%- if m.content is string %}{{ m.content }}{% elif m.content %}{% for p in m.content %}{{ p.text }}{% endfor %}{% endif %}
 {%- for c in m.tool_calls or [] %}{{ c.function.name }}({{ c.function.arguments | tojson }}){% endfor %}
 {%- if not (loop.last and continue_final_message) %}{{ '<|im_end|>\\n' }}{% endif %}{% endfor %}
 {%- if tools %}{{ tools | length }} tools{% endif %}
-{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}
+{%- if enable_thinking is defined and not enable_thinking %}{{ '<think>\\n\\n</think>\\n\\n' }}{% endif %}
+{%- if reasoning_effort == 'high' %}{{ '<think>\\n' }}{% endif %}{% endif %}"""
 
 
 def byte_alphabet():
@@ -41,11 +44,11 @@ def tokenizer():
     }
 
 
-def make():
+def make(template=TEMPLATE):
     """A new temporary directory with the model's files; gone when the process ends."""
     path = tempfile.mkdtemp(prefix="quire-http-model-")
     atexit.register(shutil.rmtree, path, True)
-    config = {"bos_token": SPECIAL[0], "eos_token": SPECIAL[1], "chat_template": TEMPLATE, "tokenizer_class": "PreTrainedTokenizerFast",
+    config = {"bos_token": SPECIAL[0], "eos_token": SPECIAL[1], "chat_template": template, "tokenizer_class": "PreTrainedTokenizerFast",
               "model_max_length": 4096}
     for name, content in (("tokenizer.json", tokenizer()), ("tokenizer_config.json", config)):
         with open(os.path.join(path, name), "w", encoding="utf-8") as f:

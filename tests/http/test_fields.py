@@ -119,14 +119,14 @@ def test_structured_fields_are_checked():
         (CHAT, "top_logprobs", 3, "logprobs: true"), (COMPLETIONS, "logprobs", -1, "0"), (COMPLETIONS, "logprobs", 21, "20"), (COMPLETIONS, "logprobs", True, "integer"),
         (COMPLETIONS, "logprobs", "3", "integer"), (CHAT, "stream_options", {"include_usage": True}, "stream: true"), (CHAT, "stream_options", [], "object"),
         (CHAT, "stream_options", {"include_usage": 1}, "true or false"), (CHAT, "tools", {}, "array"), (CHAT, "tools", [1], "object"), (CHAT, "tools", [{}], "type"),
-        (CHAT, "tools", [{"type": "function"}], "name"), (CHAT, "tool_choice", "required", "auto"), (CHAT, "tool_choice", {"type": "function", "function": {"name": "f"}}, "found a tool to be called"),
-        (CHAT, "response_format", "text", "object"), (CHAT, "response_format", {}, "type"), (CHAT, "response_format", {"type": "json_object"}, "found \"json_object\"; structured output is not available in this version: leave"),
-        (CHAT, "response_format", {"type": "json_schema", "json_schema": {}}, "json_schema"), (CHAT, "modalities", ["text", "audio"], "text"),
+        (CHAT, "tools", [{"type": "function"}], "name"), (CHAT, "tool_choice", "required", "needs tools"), (CHAT, "tool_choice", {"type": "function", "function": {"name": "f"}}, "names the tool 'f'"),
+        (CHAT, "response_format", "text", "object"), (CHAT, "response_format", {}, "type"),
+        (CHAT, "modalities", ["text", "audio"], "text"),
         (CHAT, "audio", {"voice": "x"}, "audio"), (CHAT, "chat_template", "{{ 1 }}", "templates"), (CHAT, "chat_template_kwargs", [], "object"),
         (CHAT, "chat_template_kwargs", {"messages": 1}, "messages"), (CHAT, "chat_template_kwargs", {"x": []}, "number"), (CHAT, "documents", {}, "array"),
         (CHAT, "cache_salt", "", "between 1 and 128"), (CHAT, "cache_salt", "x" * 129, "129"), (CHAT, "cache_salt", 5, "string"),
         (COMPLETIONS, "best_of", 2, "found 2; use n"), (COMPLETIONS, "best_of", 0, "at least n (1)"), (COMPLETIONS, "best_of", "1", "integer"), (COMPLETIONS, "suffix", "end", "suffix"), (CHAT, "functions", [{}], "tools"),
-        (CHAT, "guided_json", {}, "structured"), (CHAT, "bad_words", "x", "an array of strings"), (COMPLETIONS, "bad_words", [5], "string"),
+        (CHAT, "bad_words", "x", "an array of strings"), (COMPLETIONS, "bad_words", [5], "string"),
         (CHAT, "bad_words", [""], "between 1 and 256"), (CHAT, "bad_words", ["ok", " \n"], "bad_words[1]: it has no token"), (CHAT, "bad_words", ["x"] * 1025, "1024"),
         (CHAT, "allowed_token_ids", 5, "array"), (COMPLETIONS, "allowed_token_ids", [], "between 1 and"), (CHAT, "allowed_token_ids", [-1], "between 0 and"),
         (CHAT, "allowed_token_ids", [100000], "between 0 and"), (CHAT, "allowed_token_ids", ["a"], "token id"), (CHAT, "truncate_prompt_tokens", 0, "-1 or at least 1, found 0"),
@@ -142,6 +142,84 @@ def test_structured_fields_are_checked():
         refused(send(s, CHAT, continue_final_message=True, add_generation_prompt=True), "continue_final_message")
         refused(send(s, COMPLETIONS, prompt=["a"] * 17, n=8), "prompt", 128)
         refused(send(s, COMPLETIONS, n=2, best_of=1), "best_of", "at least n (2), found 1")
+
+
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+
+
+def test_demands_are_checked():
+    schema = {"type": "object"}
+    table = [
+        ("response_format", {"type": "json"}, ".type", 'found "json"'), ("response_format", {"type": 5}, ".type", "string"),
+        ("response_format", {"type": "json_schema"}, ".json_schema", "required"), ("response_format", {"type": "json_schema", "json_schema": 5}, ".json_schema", "object"),
+        ("response_format", {"type": "json_schema", "json_schema": {}}, ".json_schema.schema", "required"),
+        ("response_format", {"type": "json_schema", "json_schema": {"schema": 5}}, ".json_schema.schema", "JSON Schema"),
+        ("response_format", {"type": "json_schema", "json_schema": {"schema": schema, "strict": 1}}, ".json_schema.strict", "true or false"),
+        ("response_format", {"type": "json_schema", "json_schema": {"schema": schema, "name": 1}}, ".json_schema.name", "string"),
+        ("response_format", {"type": "json_object", "schema": "x"}, ".schema", "JSON Schema"), ("structured_outputs", "x", "", "object"),
+        ("structured_outputs", {"choices": ["a"]}, ".choices", "not known"), ("structured_outputs", {"json": 5}, ".json", "JSON Schema"),
+        ("structured_outputs", {"regex": 5}, ".regex", "string"), ("structured_outputs", {"choice": "a"}, ".choice", "array"), ("structured_outputs", {"grammar": {}}, ".grammar", "string"),
+        ("structured_outputs", {"json_object": 1}, ".json_object", "true or false"), ("structured_outputs", {"structural_tag": 1}, ".structural_tag", "object"),
+        ("structured_outputs", {"json": schema, "disable_any_whitespace": 1}, ".disable_any_whitespace", "true or false"),
+        ("structured_outputs", {"json": schema, "whitespace_pattern": " "}, ".whitespace_pattern", "not supported"),
+        ("structured_outputs", {"json": schema, "disable_additional_properties": True}, ".disable_additional_properties", "not supported"),
+        ("guided_json", 5, "", "JSON Schema"), ("guided_json", "{", "", "not valid JSON"), ("guided_regex", {}, "", "string"), ("guided_choice", "a", "", "array"),
+        ("guided_choice", ["a", 5], "[1]", "string"), ("guided_grammar", 5, "", "string"), ("grammar", ["x"], "", "string"), ("json_schema", 5, "", "JSON Schema"),
+        ("regex", 5, "", "string"), ("ebnf", 5, "", "string"), ("guided_whitespace_pattern", " ", "", "white space"),
+    ]
+    with Server("--mock-rate", "0") as s:
+        for name, value, below, word in table:
+            for path in (CHAT, COMPLETIONS):
+                error = refused(send(s, path, **{name: value}), name, word)
+                assert error["param"] == name + below, (value, error)
+        for one, other in (({"response_format": {"type": "json_object"}}, {"guided_regex": "a"}), ({"grammar": "root ::= \"a\""}, {"structured_outputs": {"choice": ["a"]}}),
+                           ({"json_schema": {}}, {"ebnf": "root ::= \"a\""}), ({"guided_json": {}}, {"json_schema": {"type": "object"}})):
+            for path in (CHAT, COMPLETIONS):
+                message = refused(send(s, path, **one, **other), "")["message"]
+                assert all(name in message for name in (*one, *other)) and "both say" in message, message
+        assert send(s, CHAT, seed=669, guided_regex="a", structured_outputs={"regex": "a"}, regex="a").status == 200, "the same under several names"
+        refused(send(s, CHAT, structured_outputs={"regex": "a", "json_object": True}), "structured_outputs", "structured_outputs.regex and structured_outputs.json_object")
+
+
+def test_demands_that_ask_for_nothing_are_none():
+    with Server("--mock-rate", "0") as s:
+        for extra in ({"response_format": {"type": "text"}}, {"structured_outputs": {}}, {"structured_outputs": {"json": None, "json_object": False, "disable_fallback": True}},
+                      {"guided_json": None}, {"guided_regex": ""}, {"grammar": "", "json_schema": None, "guided_choice": []}, {"guided_decoding_backend": "outlines"},
+                      {"guided_whitespace_pattern": None}):
+            for path in (CHAT, COMPLETIONS):
+                r = send(s, path, **extra)
+                assert r.status == 200, (extra, r.body)
+
+
+def test_tools_are_checked_with_their_path():
+    def tool(**function):
+        return {"type": "function", "function": function}
+    table = [
+        ({"tools": [tool(name="a b")]}, "tools[0].function.name", "a-z"), ({"tools": [tool(name="")]}, "tools[0].function.name", "1 to 64"),
+        ({"tools": [tool(name="x" * 65)]}, "tools[0].function.name", "1 to 64"), ({"tools": [TOOL, tool(name="f", parameters=[])]}, "tools[1].function.parameters", "object"),
+        ({"tools": [tool(name="f", strict=1)]}, "tools[0].function.strict", "true or false"), ({"tools": [tool(name="f", description=1)]}, "tools[0].function.description", "string"),
+        ({"tools": [{"type": "function", "function": 5}]}, "tools[0].function", "object"), ({"tools": [TOOL] * 129}, "tools", "128"),
+        ({"tools": [TOOL], "tool_choice": "maybe"}, "tool_choice", "maybe"), ({"tools": [TOOL], "tool_choice": 5}, "tool_choice", "required"),
+        ({"tools": [TOOL], "tool_choice": {"type": "tool"}}, "tool_choice", "function"), ({"tools": [TOOL], "tool_choice": {"type": "function"}}, "tool_choice.function.name", "required"),
+        ({"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "g"}}}, "tool_choice", "'g'"),
+        ({"tools": [{"type": "custom", "custom": {}}], "tool_choice": "required"}, "tool_choice", "needs tools"),
+        ({"tools": [TOOL], "tool_choice": {"type": "allowed_tools"}}, "tool_choice.allowed_tools", "required"),
+        ({"tools": [TOOL], "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": []}}}, "tool_choice.allowed_tools.tools", "1 to 128"),
+        ({"tools": [TOOL], "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "none", "tools": [TOOL]}}}, "tool_choice.allowed_tools.mode", "auto"),
+        ({"tools": [TOOL], "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [tool(name="g")]}}}, "tool_choice.allowed_tools.tools[0]", "'g'"),
+        ({"parallel_tool_calls": 1}, "parallel_tool_calls", "true or false"), ({"enable_thinking": "no"}, "enable_thinking", "true or false"),
+        ({"reasoning_effort": 1}, "reasoning_effort", "string"), ({"reasoning_format": "x"}, "reasoning_format", "deepseek"), ({"reasoning_format": 1}, "reasoning_format", "string"),
+        ({"thinking_token_budget": -2}, "thinking_token_budget", "-1"), ({"separate_reasoning": 0}, "separate_reasoning", "true or false"),
+    ]
+    with Server("--mock-rate", "0", "--mock-ctx", "100000") as s:
+        for extra, param, word in table:
+            error = refused(send(s, CHAT, **extra), param, word)
+            assert error["param"] == param, (str(extra)[:200], error)
+        for extra in ({"tools": [TOOL] * 128}, {"tools": [{"type": "custom", "custom": {"name": "x"}}, {"type": "web_search"}]}, {"tools": [], "tool_choice": "auto"},
+                      {"tools": [TOOL], "tool_choice": "none"}, {"tool_choice": "none"}, {"tool_choice": "auto"}, {"tools": [tool(name="f", strict=None, parameters=None)]},
+                      {"reasoning_effort": "none"}, {"enable_thinking": False, "chat_template_kwargs": {"a\"b": 1}}):
+            r = send(s, CHAT, **extra)
+            assert r.status == 200, (str(extra)[:200], r.body)
 
 
 def test_harmless_values_of_unsupported_fields_are_taken():

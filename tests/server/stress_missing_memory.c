@@ -34,7 +34,7 @@
 #define LONG WORD WORD WORD WORD WORD WORD WORD WORD WORD WORD
 #define NOTHING_US 20000000 /* longer than any answer takes */
 
-/* `after` puts back what the request has changed, if it has. */
+/* `after` puts back what the request has changed, if it has. "@@@@" in a body is what no request had before: nothing of it is cached. */
 struct kind {
     const char *name, *method, *path, *body, *after;
 };
@@ -52,6 +52,17 @@ static const struct kind kinds[] = {
      "\"stop\":[\"xyz\"],\"logit_bias\":{\"9\":1},\"bad_words\":[\"abc\"],\"allowed_token_ids\":[40,41,42],\"truncate_prompt_tokens\":3}", NULL},
     {"completions, streamed", "POST", "/v1/completions",
      "{\"prompt\":\"Once\",\"n\":2,\"seed\":1,\"max_tokens\":4,\"stream\":true,\"logprobs\":2,\"echo\":true,\"ignore_eos\":true}", NULL},
+    {"a schema", "POST", "/v1/completions",
+     "{\"prompt\":\"a\",\"temperature\":0,\"max_tokens\":8,\"guided_json\":"
+     "{\"title\":\"@@@@\",\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"},"
+     "\"b\":{\"enum\":[\"x\",\"y\"]}},\"required\":[\"a\",\"b\"]}}", NULL},
+    {"a grammar", "POST", "/v1/chat/completions", "{" CHAT ",\"grammar\":\"root ::= [a-z]+ # @@@@\\n\"}", NULL},
+    {"a tool that must be called", "POST", "/v1/chat/completions",
+     "{" CHAT "0,\"tool_choice\":\"required\",\"tools\":[{\"type\":\"custom\"},{\"type\":\"function\",\"function\":{\"name\":\"f\",\"description\":\"@@@@\","
+     "\"parameters\":{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\",\"maxLength\":3}}}}}]}", NULL},
+    {"a tool that must be called, streamed", "POST", "/v1/chat/completions",
+     "{" CHAT "0,\"stream\":true,\"reasoning_effort\":\"low\",\"tool_choice\":\"required\",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\","
+     "\"parameters\":{\"type\":\"object\",\"properties\":{\"a\":{\"enum\":[1,2]}}}}}]}", NULL},
     {"embeddings", "POST", "/v1/embeddings", "{\"input\":[\"one\",\"two\",[3,4]],\"dimensions\":4}", NULL},
     {"embeddings as base64", "POST", "/v1/embeddings", "{\"input\":\"one\",\"encoding_format\":\"base64\"}", NULL},
     {"tokenize", "POST", "/tokenize", "{\"prompt\":\"Na\\u00efve caf\\u00e9 12 + 30\",\"return_token_strs\":true}", NULL},
@@ -179,11 +190,14 @@ static void blank_out(char *text, const char *key)
 
 static void ask(const struct world *w, struct answer *a, const char *method, const char *path, const char *body)
 {
-    char request[2048];
+    static int32_t n_fresh;
+    char request[2048], *at;
     const int fd = connect_to(w->port);
     const int n = snprintf(request, sizeof request, "%s %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n"
                            "Content-Length: %zu\r\n\r\n%s", method, path, body ? strlen(body) : 0, body ? body : "");
     QR_ASSERT(n > 0 && (size_t)n < sizeof request);
+    for (int32_t rest = n_fresh++; (at = strchr(request, '@')) != NULL; rest /= 26)
+        *at = (char)('A' + rest % 26);
     a->n = 0;
     if (send(fd, request, (size_t)n, MSG_NOSIGNAL) == n)
         for (ssize_t got; a->n < sizeof a->text - 1 && (got = recv(fd, a->text + a->n, sizeof a->text - 1 - a->n, 0)) > 0;)

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
+#include "base/buf.h"
 #include "base/option.h"
 #include "server/api_error.h"
 #include "server/openai.h"
@@ -90,6 +92,83 @@ Test(openai, echo_with_logprobs_asks_for_those_of_the_prompt)
     cr_assert_eq(p.sampling.n_prompt_logprobs, 3);
     cr_assert(!p.prompt_logprobs);
     qr_params_release(&p);
+}
+
+#define SAID "\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]"
+#define TOOL(name) "{\"type\":\"function\",\"function\":{\"name\":\"" name "\"}}"
+#define OTHER "{\"type\":\"custom\"}"
+
+Test(openai, a_demand_keeps_its_place_and_how_it_is_meant)
+{
+    struct qr_params p;
+    struct qr_err err;
+    cr_assert_eq(parse(&p, QR_API_CHAT, "{" SAID ",\"response_format\":"
+                       "{\"type\":\"json_schema\",\"json_schema\":{\"schema\":{},\"strict\":true}}}", &err), 0, "%s", err.msg);
+    cr_assert_eq(p.demand.kind, QR_CONSTRAINT_SCHEMA);
+    cr_assert(p.demand.strict && !p.demand.compact && p.demand.value);
+    cr_assert_str_eq(p.demand.field, "response_format.json_schema.schema");
+    qr_params_release(&p);
+    cr_assert_eq(parse(&p, QR_API_COMPLETIONS, "{\"prompt\":\"a\",\"structured_outputs\":"
+                       "{\"grammar\":\"start: A\",\"disable_any_whitespace\":true}}", &err), 0);
+    cr_assert_eq(p.demand.kind, QR_CONSTRAINT_LARK);
+    cr_assert(p.demand.compact && !p.demand.strict);
+    qr_params_release(&p);
+    cr_assert_eq(parse(&p, QR_API_COMPLETIONS, "{\"prompt\":\"a\",\"grammar\":\"root ::= a\"}", &err), 0);
+    cr_assert_eq(p.demand.kind, QR_CONSTRAINT_GBNF);
+    qr_params_release(&p);
+}
+
+Test(openai, tools_that_may_be_called_know_their_places)
+{
+    struct qr_params p;
+    struct qr_err err;
+    cr_assert_eq(parse(&p, QR_API_CHAT, "{" SAID ",\"tools\":[" OTHER "," TOOL("a") "," TOOL("b") "," TOOL("c") "],\"tool_choice\":"
+                       "{\"type\":\"allowed_tools\",\"allowed_tools\":"
+                       "{\"mode\":\"required\",\"tools\":[" TOOL("c") "," TOOL("b") "]}}}", &err), 0, "%s", err.msg);
+    cr_assert_eq(p.tools.calls, QR_CALL_REQUIRED);
+    cr_assert_eq(qr_json_count(p.tools.shown), 3, "the template is shown all functions");
+    cr_assert_eq(qr_json_count(p.tools.callable), 2);
+    cr_assert(p.tools.place[0] == 2 && p.tools.place[1] == 3);
+    cr_assert(p.tools.parallel);
+    qr_params_release(&p);
+    cr_assert_eq(parse(&p, QR_API_CHAT, "{" SAID ",\"tools\":[" TOOL("a") "," TOOL("b") "],\"tool_choice\":" TOOL("b")
+                       ",\"parallel_tool_calls\":false}", &err), 0);
+    cr_assert_eq(qr_json_count(p.tools.callable), 1);
+    cr_assert(p.tools.place[0] == 1 && !p.tools.parallel && p.tools.calls == QR_CALL_REQUIRED);
+    qr_params_release(&p);
+    for (int i = 0; i < 2; i++) {
+        cr_assert_eq(parse(&p, QR_API_CHAT, i ? "{" SAID ",\"tools\":[" TOOL("a") "],\"tool_choice\":\"none\"}" : "{" SAID ",\"tools\":[" OTHER "]}", &err), 0);
+        cr_assert(!p.tools.shown && !p.tools.callable && p.tools.calls == QR_CALL_NONE);
+        qr_params_release(&p);
+    }
+}
+
+Test(openai, thinking_is_told_to_the_template)
+{
+    static const struct { const char *more, *kwargs; bool off; } row[] = {
+        {"", NULL, false},
+        {",\"enable_thinking\":true", "{\"enable_thinking\":true,\"thinking\":true}", false},
+        {",\"enable_thinking\":false", "{\"enable_thinking\":false,\"thinking\":false}", true},
+        {",\"reasoning_effort\":\"none\"", "{\"enable_thinking\":false,\"thinking\":false,\"reasoning_effort\":\"none\"}", true},
+        {",\"reasoning_effort\":\"low\"", "{\"reasoning_effort\":\"low\"}", false},
+        {",\"chat_template_kwargs\":{\"enable_thinking\":false}", "{\"enable_thinking\":false}", true},
+        {",\"chat_template_kwargs\":{\"enable_thinking\":true,\"k\":1},\"enable_thinking\":false",
+         "{\"enable_thinking\":true,\"k\":1,\"thinking\":false}", false},
+    };
+    for (int i = 0; i < QR_COUNT(row); i++) {
+        struct qr_params p;
+        struct qr_err err;
+        struct qr_buf body = {0}, kwargs = {0};
+        qr_buf_printf(&body, "{" SAID "%s}", row[i].more);
+        cr_assert_eq(parse(&p, QR_API_CHAT, body.data, &err), 0, "%s", err.msg);
+        if (p.template_kwargs)
+            qr_json_print(&kwargs, p.template_kwargs);
+        cr_assert_str_eq(kwargs.data ? kwargs.data : "", row[i].kwargs ? row[i].kwargs : "");
+        cr_assert_eq(p.thinking.off, row[i].off, "%s", row[i].more);
+        qr_buf_release(&body);
+        qr_buf_release(&kwargs);
+        qr_params_release(&p);
+    }
 }
 
 /* docs/api.md is the client's side of the table: every field must be in it. */

@@ -1,4 +1,5 @@
-/* bpe_trainer.h - the inside of struct qr_bpe_trainer, shared by learning and writing. Internal to tokenizer/. */
+/* bpe_trainer.h - the inside of struct qr_bpe_trainer, which learns a byte-pair vocabulary: counting, merging and
+ * writing share it. Internal to tokenizer/. */
 #ifndef QR_TOKENIZER_TRAIN_BPE_TRAINER_H
 #define QR_TOKENIZER_TRAIN_BPE_TRAINER_H
 

@@ -1,3 +1,5 @@
+/* data_index.c - data.json, which says what the shards of a directory hold: read with every number bounded, and
+ * written (shard_file.h). */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

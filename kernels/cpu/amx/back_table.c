@@ -1,3 +1,4 @@
+/* back_table.c - the entries of backward.h at amx: its own products, all else avx512's. */
 #include "kernels/cpu/isa/backward/back.h"
 
 const struct qr_backward qr_amx_backward = {

@@ -104,9 +104,12 @@ VF_FN void interleave_low(uint8_t *to, const __m256i v[QR_PANEL], const int bits
     }
 }
 
+#define INTERLEAVED QR_PANEL /* outputs at a time */
+
 /* 32 codes of each of 16 outputs, none above its bits, as the panel has them from `to` on. */
-static void interleave_32(uint8_t *to, struct qr_coded_format f, const __m256i v[QR_PANEL])
+static void interleave_32(uint8_t *to, struct qr_coded_format f, const __m256i v[INTERLEAVED], int32_t first)
 {
+    QR_ASSERT(first == 0);
     if (f.bits == 2)
         interleave_low(to, v, 2);
     else if (f.bits == 3)

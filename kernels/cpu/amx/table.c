@@ -1,3 +1,4 @@
+/* table.c - the entries of kernels.h at amx: its own, and avx512's where tiles have nothing to add. */
 #include "kernels/cpu/isa/coded/coded.h"
 #include "kernels/cpu/isa/isa.h"
 

@@ -60,7 +60,8 @@ static void int4_errors(double *error, const float *w, const float *importance, 
 
 /* ---- codes of 4 bits ---- */
 
-#define BLOCK (4 * VF_LEN) /* inputs of a register of bytes */
+#define BLOCK 64      /* inputs at a time: a line of bytes, of which rows are written whole */
+#define AHEAD BLOCK   /* inputs whose words come soon enough */
 
 static int32_t at_most(int64_t n, int32_t most)
 {
@@ -73,6 +74,14 @@ VF_FN vi load_words(const uint8_t *words, int32_t n)
     return VI_OF_FLOATS(vf_load_n((const float *)(const void *)words, n));
 }
 
+/* Rows of words come into the cache: they lie pages apart, so that no processor foresees them. */
+VF_FN void prefetch_rows(const uint8_t *words, int64_t words_pitch, int64_t n_rows, int64_t n_words)
+{
+    for (int64_t i = 0; i < n_rows; i++)
+        for (int64_t o = 0; o < n_words; o += 64 / 4)
+            __builtin_prefetch(words + i * words_pitch + 4 * o);
+}
+
 /* The four codes in the lower half of each lane as its bytes; the upper half is 0. */
 VF_FN vi bytes_of(vi x)
 {
@@ -80,74 +89,135 @@ VF_FN vi bytes_of(vi x)
     return VI_AND(VI_OR(x, VI(slli_epi32)(x, 4)), VI(set1_epi32)(0x0f0f0f0f));
 }
 
-/* lane[i] has the bytes of inputs 4 i to 4 i + 3, an output a lane: n_in bytes of each output to a row of code. */
-VF_FN void put_rows(uint8_t *code, int64_t pitch, vf lane[VF_LEN], int32_t n_out, int32_t n_in)
+/* lane[i] has the bytes of inputs 4 i to 4 i + 3, an output a lane: lane[VF_LEN k + o] gets those that output o has in register k. */
+VF_FN void transpose(vf lane[BLOCK / 4])
 {
-    vf_transpose(lane);
-    for (int32_t o = 0; o < n_out; o++)
-        if (n_in == BLOCK)
-            vf_store((float *)(void *)(code + o * pitch), lane[o]);
-        else
-            memcpy(code + o * pitch, &lane[o], (size_t)n_in);
+    for (int32_t i = 0; i < BLOCK / 4; i += VF_LEN)
+        vf_transpose(lane + i);
 }
 
-static void across_block(uint8_t *code, int64_t pitch, const uint8_t *words, int64_t words_pitch, int32_t n_words, int32_t n_in, const uint8_t order[8])
+/* n_in bytes of the output whose first register that is. */
+VF_FN void put_row(uint8_t *code, const vf *lane, int32_t n_in)
 {
-    for (int32_t o = 0; o < 8; o++) {
-        QR_UNINITIALIZED vf lane[VF_LEN];
-        const vi place = VI(set1_epi32)(4 * order[o]), one = VI(set1_epi32)(15);
-        for (int32_t i = 0; i < BLOCK; i += 4) {
-            vi four = VI_OF_FLOATS(vf_zero());
-            for (int32_t k = i + 3; k >= i; k--)
-                four = VI_OR(VI(slli_epi32)(four, 8), VI_AND(VI(srlv_epi32)(load_words(words + k * words_pitch, k < n_in ? n_words : 0), place), one));
-            lane[i / 4] = VI_AS_FLOATS(four);
+    for (int32_t i = 0; i < n_in; i += VI_BYTES, lane += VF_LEN)
+        if (n_in - i >= VI_BYTES)
+            vf_store((float *)(void *)(code + i), *lane);
+        else
+            memcpy(code + i, lane, (size_t)(n_in - i));
+}
+
+/* x[i] has four bytes of each word of input i: to[j] has words j, 4 + j, .. of a quarter each, and of each byte's four inputs a lane. */
+VF_FN void join_inputs(vf to[4], const vi x[4])
+{
+    const vi a = VI(unpacklo_epi8)(x[0], x[1]), b = VI(unpackhi_epi8)(x[0], x[1]);
+    const vi c = VI(unpacklo_epi8)(x[2], x[3]), d = VI(unpackhi_epi8)(x[2], x[3]);
+    to[0] = VI_AS_FLOATS(VI(unpacklo_epi16)(a, c));
+    to[1] = VI_AS_FLOATS(VI(unpackhi_epi16)(a, c));
+    to[2] = VI_AS_FLOATS(VI(unpacklo_epi16)(b, d));
+    to[3] = VI_AS_FLOATS(VI(unpackhi_epi16)(b, d));
+}
+
+/* output[place]: the output that has this place in a word. */
+static void across_block(uint8_t *code, int64_t pitch, const uint8_t *words, int64_t words_pitch, int32_t n_words, int32_t n_in, const uint8_t output[8])
+{
+    const vi half = VI(set1_epi8)(15);
+    QR_UNINITIALIZED vf lane[2][4][BLOCK / 4]; /* of even and odd places; [word % 4][input / 4] */
+    for (int32_t i = 0; i < BLOCK; i += 4) {
+        vi low[4], high[4];
+        vf to[4];
+        for (int32_t k = 0; k < 4; k++) {
+            const vi x = load_words(words + (i + k) * words_pitch, i + k < n_in ? n_words : 0);
+            low[k] = VI_AND(x, half);
+            high[k] = VI_AND(VI(srli_epi16)(x, 4), half);
         }
-        put_rows(code + o * pitch, 8 * pitch, lane, n_words, n_in);
+        join_inputs(to, low);
+        for (int32_t j = 0; j < 4; j++)
+            lane[0][j][i / 4] = to[j];
+        join_inputs(to, high);
+        for (int32_t j = 0; j < 4; j++)
+            lane[1][j][i / 4] = to[j];
     }
+    for (int32_t odd = 0; odd < 2; odd++)
+        for (int32_t j = 0; j < 4; j++) {
+            transpose(lane[odd][j]);
+            for (int32_t l = 0; l < VF_LEN; l++)
+                if (l / 4 * 4 + j < n_words)
+                    put_row(code + (8 * (l / 4 * 4 + j) + output[l % 4 * 2 + odd]) * pitch, &lane[odd][j][l], n_in);
+        }
 }
 
 static void across(uint8_t *code, int64_t pitch, const uint8_t *words, int64_t words_pitch, int64_t n_words, int64_t n_in, const uint8_t order[8])
 {
     QR_ASSERT(code != NULL && words != NULL && order != NULL);
     QR_ASSERT(n_words >= 0 && n_in >= 0 && n_in <= pitch);
-    for (int64_t o = 0; o < n_words; o += VF_LEN)
-        for (int64_t i = 0; i < n_in; i += BLOCK)
+    uint8_t output[8];
+    for (int32_t o = 0; o < 8; o++)
+        output[order[o]] = (uint8_t)o;
+    for (int64_t i = 0; i < n_in; i += BLOCK) {
+        prefetch_rows(words + (i + AHEAD) * words_pitch, words_pitch, at_most(n_in - i - AHEAD, BLOCK), n_words);
+        for (int64_t o = 0; o < n_words; o += VF_LEN)
             across_block(code + 8 * o * pitch + i, pitch, words + i * words_pitch + 4 * o, words_pitch, at_most(n_words - o, VF_LEN),
-                         at_most(n_in - i, BLOCK), order);
+                         at_most(n_in - i, BLOCK), output);
+    }
 }
 
-/* Of each output one word of the inputs in[n]. */
-VF_FN vi pick(const uint8_t *words, int64_t words_pitch, int32_t n_out, const int32_t *in, int32_t n)
+/* Where a block's inputs lie: bytes to their words, and bits in them. */
+struct places {
+    int64_t at[BLOCK];
+    int32_t bits[BLOCK];
+};
+
+/* Of inputs in[n], and behind them of such that are 0. */
+static void find_places(struct places *p, const int32_t *in, int64_t words_pitch, int32_t n)
 {
-    vi word = VI_OF_FLOATS(vf_zero());
-    for (int32_t k = 0; k < n; k++) {
-        const vi code = VI(srlv_epi32)(load_words(words + in[k] / 8 * words_pitch, n_out), VI(set1_epi32)(in[k] % 8 * 4)); /* and others above it */
-        word = VI_OR(VI(srli_epi32)(word, 4), VI(slli_epi32)(code, 28));
+    for (int32_t k = 0; k < BLOCK; k++) {
+        p->at[k] = k < n ? in[k] / 8 * words_pitch : 0;
+        p->bits[k] = k < n ? in[k] % 8 * 4 : 32;
     }
-    return n == 8 ? word : VI(srlv_epi32)(word, VI(set1_epi32)(32 - 4 * n));
 }
 
-/* At most VF_LEN outputs and BLOCK inputs: those of the words, or in[n_in]. */
-static void along_block(uint8_t *code, int64_t pitch, const uint8_t *words, int64_t words_pitch, int32_t n_out, int32_t n_in, const int32_t *in)
+/* Of each output the bytes of four inputs from `first` on. */
+VF_FN vi pick(const uint8_t *words, const struct places *p, int32_t n_out, int32_t first)
 {
-    QR_UNINITIALIZED vf lane[VF_LEN];
-    for (int32_t r = 0; r < VF_LEN / 2; r++) {
-        const int32_t left = n_in - 8 * r;
-        const vi x = in && left > 0 ? pick(words, words_pitch, n_out, in + 8 * r, at_most(left, 8)) : load_words(words + r * words_pitch, left > 0 ? n_out : 0);
-        lane[2 * r] = VI_AS_FLOATS(bytes_of(VI_AND(x, VI(set1_epi32)(0xffff))));
-        lane[2 * r + 1] = VI_AS_FLOATS(bytes_of(VI(srli_epi32)(x, 16)));
+    vi four = VI_OF_FLOATS(vf_zero());
+    for (int32_t k = first + 3; k >= first; k--) {
+        const vi code = VI(srlv_epi32)(load_words(words + p->at[k], n_out), VI(set1_epi32)(p->bits[k])); /* and others above it */
+        four = VI_OR(VI(slli_epi32)(four, 8), VI_AND(code, VI(set1_epi32)(15)));
     }
-    put_rows(code, pitch, lane, n_out, n_in);
+    return four;
+}
+
+/* At most VF_LEN outputs and BLOCK inputs: those of the words, or of places. */
+static void along_block(uint8_t *code, int64_t pitch, const uint8_t *words, int64_t words_pitch, int32_t n_out, int32_t n_in, const struct places *in)
+{
+    QR_UNINITIALIZED vf lane[BLOCK / 4];
+    for (int32_t i = 0; in && i < BLOCK; i += 4)
+        lane[i / 4] = VI_AS_FLOATS(pick(words, in, n_out, i));
+    for (int32_t i = 0; !in && i < BLOCK; i += 8) {
+        const vi x = load_words(words + i / 8 * words_pitch, i < n_in ? n_out : 0);
+        lane[i / 4] = VI_AS_FLOATS(bytes_of(VI_AND(x, VI(set1_epi32)(0xffff))));
+        lane[i / 4 + 1] = VI_AS_FLOATS(bytes_of(VI(srli_epi32)(x, 16)));
+    }
+    transpose(lane);
+    for (int32_t o = 0; o < n_out; o++)
+        put_row(code + o * pitch, &lane[o], n_in);
 }
 
 static void along(uint8_t *code, int64_t pitch, const uint8_t *words, int64_t words_pitch, int64_t n_out, int64_t n_in, const int32_t *in)
 {
     QR_ASSERT(code != NULL && words != NULL);
     QR_ASSERT(n_out >= 0 && n_in >= 0 && n_in <= pitch);
-    for (int64_t i = 0; i < n_in; i += BLOCK)
+    QR_UNINITIALIZED struct places places;
+    for (int64_t i = 0; i < n_in; i += BLOCK) {
+        const int32_t n = at_most(n_in - i, BLOCK);
+        if (in)
+            find_places(&places, in + i, words_pitch, n);
+        else
+            prefetch_rows(words + (i + AHEAD) / 8 * words_pitch, words_pitch, at_most(n_in - i - AHEAD, BLOCK) / 8, n_out);
         for (int64_t o = 0; o < n_out; o += VF_LEN)
-            along_block(code + o * pitch + i, pitch, words + (in ? 0 : i / 8 * words_pitch) + 4 * o, words_pitch, at_most(n_out - o, VF_LEN),
-                        at_most(n_in - i, BLOCK), in ? in + i : NULL);
+            along_block(code + o * pitch + i, pitch, words + (in ? 0 : i / 8 * words_pitch) + 4 * o, words_pitch, at_most(n_out - o, VF_LEN), n,
+                        in ? &places : NULL);
+    }
 }
 
 const struct qr_stored_ops QR_ISA_NAME(stored_ops) = {.int4_errors = int4_errors, .along = along, .across = across};

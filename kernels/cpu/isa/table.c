@@ -1,3 +1,4 @@
+/* table.c - the entries of kernels.h at avx2 and avx512. */
 #include "kernels/cpu/isa/coded/coded.h"
 #include "kernels/cpu/isa/isa.h"
 

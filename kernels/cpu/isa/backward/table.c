@@ -1,3 +1,4 @@
+/* table.c - the entries of backward.h at avx2 and avx512. */
 #include "kernels/cpu/isa/backward/back.h"
 
 const struct qr_backward QR_ISA_NAME(backward) = {

@@ -63,10 +63,32 @@ static void put_halves(uint8_t *to, const struct strip *s, const float *x, int64
     }
 }
 
-/* Groups [g, end) of step [n][n_groups]. */
+/* n bytes of each of 16 rows, column by column: with every round the eight bits that say where a byte lies, four of its row
+ * and four of its column, turn by one. */
+VF_FN void transpose_16(uint8_t *to, const int8_t *from, int64_t pitch, int64_t n)
+{
+    __m128i a[QR_PANEL], b[QR_PANEL];
+    for (int32_t i = 0; i < QR_PANEL; i++)
+        a[i] = _mm_loadu_si128((const __m128i *)(const void *)(from + i * pitch));
+    for (int32_t round = 0; round < 4; round++) {
+        for (int32_t i = 0; i < QR_PANEL / 2; i++) {
+            b[2 * i] = _mm_unpacklo_epi8(a[i], a[i + QR_PANEL / 2]);
+            b[2 * i + 1] = _mm_unpackhi_epi8(a[i], a[i + QR_PANEL / 2]);
+        }
+        memcpy(a, b, sizeof a);
+    }
+    for (int32_t i = 0; i < n; i++)
+        _mm_storeu_si128((__m128i *)(void *)(to + i * QR_PANEL), a[i]);
+}
+
+/* Groups [g, end) of step [n][n_groups]. What is read behind the last of them lies in front of the levels. */
 static void put_steps(uint8_t *to, const struct strip *s, const int8_t *step, int64_t g, int64_t end)
 {
     const int64_t n_groups = qr_coded_n_groups(s->p->shape.f, s->p->n_in);
+    if (s->n == QR_PANEL && end - g >= 8) {
+        transpose_16(to, step + g, n_groups, end - g);
+        return;
+    }
     for (int64_t i = g; i < end; i++, to += QR_PANEL)
         for (int32_t r = 0; r < s->n; r++)
             to[s->first + r] = (uint8_t)step[r * n_groups + i];
@@ -100,22 +122,41 @@ VF_FN __m256i codes_32(const struct packing *p, const int8_t *level, int64_t n)
     return _mm256_and_si256(v, _mm256_set1_epi8((char)((1 << f.bits) - 1)));
 }
 
-/* Codes of inputs [k, end), the first of a block. Those of an E4M3 group whose scale is 0 or none are 0 or E4M3_SOME:
- * nothing depends on them, and where tables of a scale are computed with (amx/coded_table.h), they must not add to its
- * exponent. */
+/* Of 32 inputs, of which n are there, and of INTERLEAVED outputs from `first` on. Those of an E4M3 group whose scale is 0
+ * or none are 0 or E4M3_SOME: nothing depends on them, and where tables of a scale are computed with (amx/coded_table.h),
+ * they must not add to its exponent. */
+VF_FN void some_codes(__m256i v[INTERLEAVED], const struct strip *s, int64_t k, int64_t n, int32_t first,
+                      const float *e4m3_scale)
+{
+    const struct packing *p = s->p;
+    for (int32_t i = 0; i < INTERLEAVED; i++) {
+        const int32_t o = first + i, r = o - s->first;
+        v[i] = r >= 0 && r < s->n ? codes_32(p, s->rows.level + r * p->n_in + k, n) : _mm256_setzero_si256();
+        if (p->shape.f.e4m3 && !(fabsf(e4m3_scale[o]) > 0))
+            v[i] = _mm256_set1_epi8(e4m3_scale[o] == 0 ? 0 : E4M3_SOME);
+    }
+}
+
+/* Codes of inputs [k, end), the first of a block. Two times 32 are taken of some rows before the next rows: L1 has room
+ * for few lines of rows that lie powers of two apart. */
 static void put_codes(uint8_t *to, const struct strip *s, int64_t k, int64_t end, const float *e4m3_scale)
 {
     const struct packing *p = s->p;
-    for (; k < end; k += 32, to += 64 * p->shape.f.bits) {
-        __m256i v[QR_PANEL] QR_UNINITIALIZED;
-        for (int32_t o = 0; o < QR_PANEL; o++) {
-            const int32_t r = o - s->first;
-            v[o] = r >= 0 && r < s->n ? codes_32(p, s->rows.level + r * p->n_in + k, end - k) : _mm256_setzero_si256();
-            if (p->shape.f.e4m3 && !(fabsf(e4m3_scale[o]) > 0))
-                v[o] = _mm256_set1_epi8(e4m3_scale[o] == 0 ? 0 : E4M3_SOME);
-        }
-        interleave_32(to, p->shape.f, v);
-    }
+    const struct qr_coded_format f = p->shape.f;
+    const bool plain = s->n == QR_PANEL && !f.e4m3 && (f.bits != 4 || p->even);
+    const __m256i least = _mm256_set1_epi8(p->least), mask = _mm256_set1_epi8((char)((1 << f.bits) - 1));
+    for (int64_t at = k; at < end; at += 64)
+        for (int32_t o = 0; o < QR_PANEL; o += INTERLEAVED)
+            for (int64_t in = at; in < at + 64 && in < end; in += 32) {
+                __m256i v[INTERLEAVED] QR_UNINITIALIZED;
+                const int8_t *level = s->rows.level + o * p->n_in + in;
+                for (int32_t i = 0; plain && end - in >= 32 && i < INTERLEAVED; i++, level += p->n_in)
+                    v[i] = _mm256_and_si256(
+                        _mm256_sub_epi8(_mm256_loadu_si256((const __m256i *)(const void *)level), least), mask);
+                if (!plain || end - in < 32)
+                    some_codes(v, s, in, end - in, o, e4m3_scale);
+                interleave_32(to + (in - k) * 2 * f.bits, f, v, o);
+            }
 }
 
 /* What the strip has of block b. */

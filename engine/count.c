@@ -1,0 +1,69 @@
+/* What the engine thread counts: latencies, lengths, and the ledger of requests. */
+#include "base/assert.h"
+#include "base/clock.h"
+#include "engine/internal.h"
+
+void qr_count_end(struct qr_engine *e, const struct qr_slot *s, int64_t now)
+{
+    struct qr_stats *st = &e->stats;
+    const struct qr_request *r = s->req;
+    const enum qr_finish finish = s->out.finish;
+    uint64_t *const ended = finish == QR_FINISH_ERROR ? &st->n_failed : finish == QR_FINISH_CANCEL ? &st->n_cancelled
+                                                    : finish == QR_FINISH_STOP ? &st->n_done_stop : &st->n_done_length;
+    ++*ended;
+    st->n_inside--;
+    qr_hist_add(&st->e2e, (double)(now - r->arrived_us) * 1e-6);
+    if (r->first_token_us > 0)
+        qr_hist_add(&st->decode_time, (double)(now - r->first_token_us) * 1e-6);
+    if (r->first_token_us > 0 && s->out.n_output > 1)
+        qr_hist_add(&st->tpot, (double)(now - r->first_token_us) * 1e-6 / (s->out.n_output - 1));
+}
+
+void qr_count_token(struct qr_engine *e, struct qr_slot *s, int64_t now)
+{
+    struct qr_stats *st = &e->stats;
+    struct qr_request *r = s->req;
+    st->output_tokens++;
+    if (r->first_token_us == 0) {
+        r->first_token_us = now;
+        qr_hist_add(&st->ttft, (double)(now - r->arrived_us) * 1e-6);
+        qr_hist_add(&st->ttft_fine, (double)(now - r->arrived_us) * 1e-6);
+    }
+    if (s->last_token_us != 0) {
+        qr_hist_add(&st->itl, (double)(now - s->last_token_us) * 1e-6);
+        qr_hist_add(&st->itl_fine, (double)(now - s->last_token_us) * 1e-6);
+    }
+    s->last_token_us = now;
+}
+
+/* The prompt is in the cache: what the queue and the prefix cache did for this request (its first choice stands for all). */
+void qr_count_prompt(struct qr_engine *e, struct qr_slot *s, const struct qr_seq *seq, int64_t now)
+{
+    struct qr_stats *st = &e->stats;
+    struct qr_request *r = s->req;
+    st->prompt_tokens += (uint64_t)seq->n_prompt;
+    st->cached_tokens += (uint64_t)seq->n_cached;
+    r->n_cached = seq->n_cached;
+    qr_hist_add(&st->queue, (double)(seq->admitted_us - r->arrived_us) * 1e-6);
+    qr_hist_add(&st->prefill_time, (double)(now - seq->admitted_us) * 1e-6);
+}
+
+void qr_count_step(struct qr_engine *e, int32_t n_tokens, int32_t n_decode, int64_t started, int64_t now)
+{
+    struct qr_stats *st = &e->stats;
+    st->n_steps++;
+    st->step_us_total += (uint64_t)(now - started);
+    qr_hist_add(&st->step_fine, (double)(now - started) * 1e-6);
+    qr_hist_add(&st->step_tokens, n_tokens);
+    atomic_store(&e->progress_us, now);
+    qr_pace_note(&e->pace, n_tokens - n_decode, n_decode, (double)(now - started));
+}
+
+void qr_publish_stats(struct qr_engine *e)
+{
+    qr_sched_stats(e->sched, &e->stats.sched);
+    qr_kv_pool_stats(e->pool, &e->stats.kv);
+    pthread_mutex_lock(&e->stats_lock);
+    e->stats_out = e->stats;
+    pthread_mutex_unlock(&e->stats_lock);
+}

@@ -1,0 +1,44 @@
+#!/bin/sh
+# check_world.sh - other people's packages from PyPI beside build/quire: their clients against the server, their engines and validators beside its grammars.
+# No test: it needs a network, and the packages change. Environments lie in build/world; what cannot be installed is skipped, which is said. `./dev check-world` builds and calls it.
+set -eu
+cd "$(dirname "$0")/.."
+world=build/world
+data=${QUIRE_DATA:-../shared/data}
+skipped=0 failed=0
+
+skip() {
+    echo "check-world: SKIPPED $1: $2" >&2
+    skipped=$((skipped + 1))
+}
+
+# NAME and pip's arguments, for an environment that may be there already.
+environment() {
+    name=$1
+    shift
+    [ -x "$world/$name/bin/pip" ] || python3 -m venv "$world/$name" >"$world/$name.log" 2>&1 || return 1
+    "$world/$name/bin/pip" install --quiet --disable-pip-version-check --no-input "$@" >>"$world/$name.log" 2>&1
+}
+
+check() {
+    echo "check-world: $*" >&2
+    "$@" || failed=$((failed + 1))
+}
+
+mkdir -p "$world"
+if environment clients openai openai-agents instructor 'pydantic-ai-slim[openai]' langchain langchain-openai litellm guidance outlines; then
+    check "$world/clients/bin/python" tools/check_clients.py
+else
+    skip clients "pip could install nothing (no network?), see $world/clients.log"
+fi
+if [ ! -e "$data/answers/schemas.jsonl" ]; then
+    skip answers "no data (QUIRE_DATA): $data/answers/schemas.jsonl"
+elif environment answers 'jsonschema[format-nongpl]' llguidance tokenizers numpy pydantic apache-tvm-ffi && environment answers --no-deps xgrammar; then
+    check "$world/answers/bin/python" tools/check_answers.py instances
+    check "$world/answers/bin/python" tools/check_answers.py walks --walks "${QUIRE_WALKS:-10000}"
+    check "$world/answers/bin/python" tools/check_answers.py bench
+else
+    skip answers "pip could install nothing (no network?), see $world/answers.log"
+fi
+echo "check-world: $failed of the checks failed, $skipped skipped"
+[ "$failed" = 0 ]

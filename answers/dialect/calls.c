@@ -379,9 +379,11 @@ static enum qr_match arguments_follow(const struct qr_reading *r, const char *s,
         size_t k = *i + qr_blanks(s + *i, n - *i), word = k;
         while (k < n && (isalnum((unsigned char)s[k]) || s[k] == '_' || s[k] == '-' || (unsigned char)s[k] >= 0x80))
             k++;
-        if (k == n)
+        const bool named = k > word;
+        k += qr_blanks(s + k, n - k);
+        if (k == n && f->assign != ':')
             return QR_MATCH_PART;
-        return f->assign == ':' || (k == word && s[k] == ')') || (k > word && s[k + qr_blanks(s + k, n - k)] == f->assign) ? QR_MATCH_FULL : QR_MATCH_NO;
+        return f->assign == ':' || s[k] == (named ? f->assign : ')') ? QR_MATCH_FULL : QR_MATCH_NO;
     }
     if (*i == n)
         return QR_MATCH_PART;

@@ -8,7 +8,10 @@ from lib import Server, chat, events, metrics, post, run_tests
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 SHORTEST, SAY = 669, 500000
-HERMES = ("--tool-format", "hermes")
+THINKING = model.TEMPLATE.replace("{%- if m.content is string", "{%- if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>{% endif %}{%- if m.content is string").replace(
+    "assistant\\n' }}{% endif %}", """assistant\\n' }}{% if enable_thinking is defined and not enable_thinking %}{{ '<think>\\n\\n</think>\\n\\n' }}{% endif %}
+{%- if reasoning_effort == 'high' %}{{ '<think>\\n' }}{% endif %}{% endif %}""")
+HERMES = ("--tool-format", "hermes", "--model", model.make(THINKING))
 WEATHER = {"type": "function", "function": {"name": "get_weather", "parameters": {
     "type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}, "required": ["city"], "additionalProperties": False}}}
 TIME = {"type": "function", "function": {"name": "get_time", "parameters": {"type": "object", "properties": {}, "additionalProperties": False}}}

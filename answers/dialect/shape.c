@@ -23,7 +23,7 @@ static int32_t token_at(const struct qr_vocab *v, const char *s, size_t n, size_
     return -1;
 }
 
-int32_t qr_shape_bytes(struct qr_shaping *b, const char *text, size_t len)
+int32_t qr_shape_written_bytes(struct qr_shaping *b, const char *text, size_t len)
 {
     int32_t e = QR_EXPR_EMPTY;
     for (size_t i = 0; i < len;) {
@@ -35,14 +35,14 @@ int32_t qr_shape_bytes(struct qr_shaping *b, const char *text, size_t len)
     return e;
 }
 
-int32_t qr_shape_text(struct qr_shaping *b, const char *text)
+int32_t qr_shape_written(struct qr_shaping *b, const char *text)
 {
-    return qr_shape_bytes(b, qr_text_of(text), strlen(qr_text_of(text)));
+    return qr_shape_written_bytes(b, qr_text_of(text), strlen(qr_text_of(text)));
 }
 
 int32_t qr_shape_stop(struct qr_shaping *b, const char *text, size_t len)
 {
-    return qr_expr_or(b->x, qr_shape_bytes(b, text, len), qr_expr_bytes(b->x, text, len));
+    return qr_expr_or(b->x, qr_shape_written_bytes(b, text, len), qr_expr_bytes(b->x, text, len));
 }
 
 static int32_t blanks(struct qr_shaping *b, int32_t max)
@@ -102,15 +102,15 @@ static int32_t named_call(struct qr_shaping *b, const struct qr_json *f, const c
     int32_t head = qr_expr_text(b->x, name);
     if (*qr_text_of(c->id_prefix)) {
         const int32_t number = qr_expr_repeat(b->x, qr_expr_range(b->x, '0', '9'), 1, 4);
-        head = JOIN(b, qr_shape_text(b, c->id_prefix), head, qr_expr_text(b->x, ":"), number);
+        head = JOIN(b, qr_shape_written(b, c->id_prefix), head, qr_expr_text(b->x, ":"), number);
     } else if (*qr_text_of(c->id_start)) {
-        head = JOIN(b, head, qr_shape_text(b, c->id_start), id_text(b, 9, 9));
+        head = JOIN(b, head, qr_shape_written(b, c->id_start), id_text(b, 9, 9));
     }
-    head = qr_expr_cat(b->x, head, qr_shape_text(b, c->name_end));
+    head = qr_expr_cat(b->x, head, qr_shape_written(b, c->name_end));
     const int32_t args = c->args == QR_ARGS_JSON     ? qr_shape_json_arguments(b, f)
                          : c->args == QR_ARGS_TAGGED ? qr_shape_tagged_arguments(b, f)
                                                      : qr_shape_loose_arguments(b, f);
-    return JOIN(b, head, qr_shape_text(b, c->args_start), args, qr_shape_text(b, c->args_end));
+    return JOIN(b, head, qr_shape_written(b, c->args_start), args, qr_shape_written(b, c->args_end));
 }
 
 /* A call of any of the tools, as `write` writes one. */
@@ -137,12 +137,12 @@ static int32_t write_call(struct qr_shaping *b, const struct qr_json *f, const c
 static int32_t write_calls(struct qr_shaping *b)
 {
     const struct qr_call_form *c = b->r.form;
-    const int32_t one = JOIN(b, qr_shape_text(b, c->call_start), any_call(b, write_call), qr_shape_text(b, c->call_end));
-    const int32_t next = qr_expr_cat(b->x, qr_shape_text(b, c->separator), one);
+    const int32_t one = JOIN(b, qr_shape_written(b, c->call_start), any_call(b, write_call), qr_shape_written(b, c->call_end));
+    const int32_t next = qr_expr_cat(b->x, qr_shape_written(b, c->separator), one);
     const int32_t more = b->s->parallel ? qr_expr_repeat(b->x, next, 0, CALLS_MAX - 1) : QR_EXPR_EMPTY;
     const char *start = qr_text_of(c->section_start);
     start += qr_blanks(start, strlen(start)); /* white space before calls is optional */
-    return JOIN(b, qr_shape_text(b, start), one, more, qr_shape_text(b, c->section_end));
+    return JOIN(b, qr_shape_written(b, start), one, more, qr_shape_written(b, c->section_end));
 }
 
 /* ---- text ---- */
@@ -183,7 +183,7 @@ static int32_t write_content(struct qr_shaping *b, int32_t content)
     const char *start = qr_text_of(b->d->content_start), *end = qr_text_of(b->d->content_end);
     if (!*start)
         return content;
-    return qr_expr_or(b->x, content, JOIN(b, qr_shape_text(b, start), content, qr_shape_text(b, end)));
+    return qr_expr_or(b->x, content, JOIN(b, qr_shape_written(b, start), content, qr_shape_written(b, end)));
 }
 
 /* What comes behind reasoning. */
@@ -215,7 +215,7 @@ static int32_t write_thinking(struct qr_shaping *b, int32_t rest)
         inside = qr_expr_or(b->x, inside, qr_expr_without(b->x, stop));
     if (b->s->starts_inside)
         return inside;
-    return qr_expr_or(b->x, rest, JOIN(b, blanks(b, BLANKS_MAX), qr_shape_text(b, d->think_start), inside));
+    return qr_expr_or(b->x, rest, JOIN(b, blanks(b, BLANKS_MAX), qr_shape_written(b, d->think_start), inside));
 }
 
 /* ---- messages with heads ---- */
@@ -223,14 +223,14 @@ static int32_t write_thinking(struct qr_shaping *b, int32_t rest)
 static int32_t write_headed_call(struct qr_shaping *b, const struct qr_json *f, const char *name)
 {
     const struct qr_heads *h = &b->d->heads;
-    return JOIN(b, qr_shape_text(b, h->call_head), qr_expr_text(b->x, name), qr_shape_text(b, h->call_middle), qr_shape_json_arguments(b, f));
+    return JOIN(b, qr_shape_written(b, h->call_head), qr_expr_text(b->x, name), qr_shape_written(b, h->call_middle), qr_shape_json_arguments(b, f));
 }
 
 /* head end, or the name of the content's kind alone where the prompt has written the mark that begins a head. */
 static int32_t head(struct qr_shaping *b, const char *kind)
 {
     const struct qr_heads *h = &b->d->heads;
-    return JOIN(b, *h->recipient ? qr_shape_text(b, h->start) : QR_EXPR_EMPTY, qr_expr_text(b->x, kind), qr_shape_text(b, h->end));
+    return JOIN(b, *h->recipient ? qr_shape_written(b, h->start) : QR_EXPR_EMPTY, qr_expr_text(b->x, kind), qr_shape_written(b, h->end));
 }
 
 static int32_t write_headed(struct qr_shaping *b)
@@ -238,11 +238,11 @@ static int32_t write_headed(struct qr_shaping *b)
     const struct qr_heads *h = &b->d->heads;
     const struct qr_answer_shape *s = b->s;
     const bool may_call = s->tools && qr_json_count(s->tools) > 0 && s->choice != QR_CALL_NONE;
-    const int32_t end = qr_shape_stop(b, h->body_end[0], strlen(h->body_end[0])), turn = qr_shape_text(b, h->turn);
+    const int32_t end = qr_shape_stop(b, h->body_end[0], strlen(h->body_end[0])), turn = qr_shape_written(b, h->turn);
     const int32_t one = may_call ? any_call(b, write_headed_call) : QR_EXPR_NONE;
     int32_t calls = one, e;
     if (!*h->turn && s->parallel) /* the mark that begins a head is all that is between two */
-        calls = qr_expr_cat(b->x, one, qr_expr_repeat(b->x, qr_expr_cat(b->x, qr_shape_text(b, h->start), one), 0, CALLS_MAX - 1));
+        calls = qr_expr_cat(b->x, one, qr_expr_repeat(b->x, qr_expr_cat(b->x, qr_shape_written(b, h->start), one), 0, CALLS_MAX - 1));
     int32_t stop = QR_EXPR_NONE;
     for (int i = 0; i < QR_COUNT(h->body_end) && h->body_end[i]; i++)
         stop = qr_expr_or(b->x, stop, qr_shape_stop(b, h->body_end[i], strlen(h->body_end[i])));
@@ -250,7 +250,7 @@ static int32_t write_headed(struct qr_shaping *b)
     if (may_call && s->choice == QR_CALL_REQUIRED)
         e = calls;
     else if (!*h->turn && may_call && s->content == QR_EXPR_NONE) /* text first, then calls */
-        e = qr_expr_or(b->x, JOIN(b, head(b, h->content), text, qr_expr_maybe(b->x, qr_expr_cat(b->x, qr_shape_text(b, h->start), calls))), calls);
+        e = qr_expr_or(b->x, JOIN(b, head(b, h->content), text, qr_expr_maybe(b->x, qr_expr_cat(b->x, qr_shape_written(b, h->start), calls))), calls);
     else
         e = qr_expr_or(b->x, qr_expr_cat(b->x, head(b, h->content), text), calls);
     if (*h->thinking && s->may_think)

@@ -216,7 +216,7 @@ static void below_of(char out[80], const char *key)
 static int32_t chain(struct qr_shaping *b, const struct members *m, const char *between,
                      int32_t (*write)(struct qr_shaping *b, const struct members *m, const struct qr_json *schema))
 {
-    const int32_t n = m->properties ? qr_json_count(m->properties) : 0, sep = qr_shape_text(b, between);
+    const int32_t n = m->properties ? qr_json_count(m->properties) : 0, sep = qr_shape_written(b, between);
     const struct qr_json **at = qr_alloc((size_t)n + 1, sizeof *at);
     int32_t first = QR_EXPR_EMPTY, later = QR_EXPR_EMPTY, k = 0;
     for (const struct qr_json *p = n ? qr_json_first(m->properties) : NULL; p && at; p = qr_json_after(p))
@@ -258,15 +258,15 @@ static int32_t tagged_member(struct qr_shaping *b, const struct members *m, cons
     const uint32_t types = qr_tool_types(b->s->tools, m->name, key, strlen(key));
     const bool two = *qr_text_of(c->key_end_text) != 0, text_only = types == QR_TYPE_STRING;
     const int32_t line = c->value_lines ? qr_expr_text(b->x, "\n") : QR_EXPR_EMPTY, key_text = qr_expr_text(b->x, key);
-    const int32_t end = qr_expr_cat(b->x, line, qr_shape_text(b, c->value_end)), start = qr_expr_cat(b->x, qr_shape_text(b, c->param_start), key_text);
+    const int32_t end = qr_expr_cat(b->x, line, qr_shape_written(b, c->value_end)), start = qr_expr_cat(b->x, qr_shape_written(b, c->param_start), key_text);
     int32_t value = QR_EXPR_NONE;
     if (two && (types == 0 || (types & QR_TYPE_STRING)))
-        value = qr_expr_cat(b->x, qr_shape_text(b, c->key_end_text), qr_expr_cat(b->x, line, tagged_value(b, m, schema, true, below)));
+        value = qr_expr_cat(b->x, qr_shape_written(b, c->key_end_text), qr_expr_cat(b->x, line, tagged_value(b, m, schema, true, below)));
     if (!two)
-        value = qr_expr_cat(b->x, qr_shape_text(b, c->key_end), qr_expr_cat(b->x, line, tagged_value(b, m, schema, false, below)));
+        value = qr_expr_cat(b->x, qr_shape_written(b, c->key_end), qr_expr_cat(b->x, line, tagged_value(b, m, schema, false, below)));
     else if (!text_only)
         value = qr_expr_or(b->x, value,
-                           qr_expr_cat(b->x, qr_shape_text(b, c->key_end), qr_expr_cat(b->x, line, json_value(b, m->root, schema, is_strict(m->f), below))));
+                           qr_expr_cat(b->x, qr_shape_written(b, c->key_end), qr_expr_cat(b->x, line, json_value(b, m->root, schema, is_strict(m->f), below))));
     return qr_expr_cat(b->x, start, qr_expr_cat(b->x, value, end));
 }
 
@@ -284,7 +284,7 @@ static int32_t loose_value(struct qr_shaping *b, const struct members *m, const 
     const char *key = qr_json_key(schema), *quote = qr_text_of(c->quote);
     const uint32_t types = qr_tool_types(b->s->tools, m->name, key, strlen(key));
     if (*quote && types == QR_TYPE_STRING) {
-        const int32_t mark = qr_shape_text(b, quote);
+        const int32_t mark = qr_shape_written(b, quote);
         return qr_expr_cat(b->x, mark, qr_expr_cat(b->x, string_text(b, schema, quote, below), mark));
     }
     const int32_t json = json_value(b, m->root, schema, is_strict(m->f), below);

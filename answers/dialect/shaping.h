@@ -16,8 +16,8 @@ struct qr_shaping {
 };
 
 /* A text as it is written: special tokens of the vocabulary are these tokens. */
-int32_t qr_shape_text(struct qr_shaping *b, const char *text);
-int32_t qr_shape_bytes(struct qr_shaping *b, const char *text, size_t len);
+int32_t qr_shape_written(struct qr_shaping *b, const char *text);
+int32_t qr_shape_written_bytes(struct qr_shaping *b, const char *text, size_t len);
 
 /* The text by which readers would know it, too: as tokens, and as bytes. */
 int32_t qr_shape_stop(struct qr_shaping *b, const char *text, size_t len);

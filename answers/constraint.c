@@ -158,7 +158,7 @@ struct qr_grammar_store {
     size_t bytes;
     int32_t n;
     size_t bytes_max;
-    struct qr_hash_secret secret; /* so that nobody can prepare two constraints that are one to the store */
+    struct qr_hash_secret secret; /* without it a client could prepare two constraints that are one to the store */
 };
 
 struct qr_grammar_store *qr_grammar_store_new(size_t bytes_max)
@@ -263,5 +263,6 @@ int qr_grammar_store_add(struct qr_grammar_store *s, const char *key, size_t len
     while ((node = qr_list_pop_front(&left)) != NULL)
         entry_free(QR_CONTAINER(node, struct entry, link));
     qr_free(e);
-    return fits ? 0 : qr_err_set(err, QR_E_BUSY, "grammars of other requests hold the memory for grammars (--grammar-cache, %zu MiB); try again later", s->bytes_max >> 20);
+    return fits ? 0 : qr_err_set(err, QR_E_BUSY, "grammars of other requests hold the memory for grammars (--grammar-cache, %zu MiB); try again later",
+                                 s->bytes_max >> 20);
 }

@@ -28,7 +28,7 @@ struct place {
 };
 
 typedef int read_format(int32_t *out, struct reader *r, const struct qr_json *f, const struct place *at, struct qr_err *err);
-static read_format read_any;
+static int read_any(int32_t *out, struct reader *r, const struct qr_json *f, const struct place *at, struct qr_err *err);
 
 static struct place inside(const struct place *around, const char *name)
 {
@@ -189,10 +189,10 @@ static int read_grammar(int32_t *out, struct reader *r, const struct qr_json *f,
     const char *text;
     size_t len;
     int rc = text_of(&text, &len, f, at, "grammar", err);
-    if (rc == 0)
-        rc = qr_constraint_build(out, r->x, &(struct qr_constraint){.kind = qr_constraint_guess(text, len), .text = text, .len = len, .compact = r->compact}, r->v,
-                                 err);
-    return rc ? relocate(rc, at, "grammar", err) : 0;
+    if (rc != 0)
+        return rc;
+    const struct qr_constraint c = {.kind = qr_constraint_guess(text, len), .text = text, .len = len, .compact = r->compact};
+    return relocate(qr_constraint_build(out, r->x, &c, r->v, err), at, "grammar", err);
 }
 
 static int read_regex(int32_t *out, struct reader *r, const struct qr_json *f, const struct place *at, struct qr_err *err)

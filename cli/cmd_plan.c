@@ -58,7 +58,8 @@ static void print_json(const struct memory_plan *p)
     for (int i = 0; i < PART_COUNT; i++)
         printf("\"%s\":%lld,", part_name[i], (long long)p->part[i]);
     printf("\"kv_token_bytes\":%zu,\"kv_blocks\":%d,\"block_tokens\":%d,\"ctx_max\":%d,\"kv_tokens_max\":%lld,\"total_bytes\":%lld,"
-           "\"requests_bytes\":%lld,\"grammars_bytes\":%lld,\"available_bytes\":%lld,\"ranks\":%d,\"dtype\":\"%s\",\"kv_dtype\":\"%s\",\"kv_host_bytes\":%lld,\"kv_host_blocks\":%d}\n",
+           "\"requests_bytes\":%lld,\"grammars_bytes\":%lld,\"available_bytes\":%lld,"
+           "\"ranks\":%d,\"dtype\":\"%s\",\"kv_dtype\":\"%s\",\"kv_host_bytes\":%lld,\"kv_host_blocks\":%d}\n",
            p->model.kv_token_bytes, l->n_blocks, l->block_tokens, l->ctx_max, (long long)p->kv_tokens_max, (long long)p->total,
            (long long)p->requests_bytes, (long long)p->grammars_bytes, (long long)p->available, p->n_ranks,
            qr_dtype_name(p->model.weight_dtype), qr_dtype_name(p->model.kv_dtype), (long long)l->kv_host_bytes, l->n_host_blocks);

@@ -127,7 +127,8 @@ static void banner(const struct serve *s, int64_t opened_us)
         fprintf(stderr, "        and %d blocks, %s, in the host's memory%s\n", l->n_host_blocks, qr_size_text(t[0], l->kv_host_bytes),
                 l->on_host ? ", where the cache is as well: of use on a GPU only" : "");
     fprintf(stderr, "limits  %d running, %d waiting, bodies of %s, requests of %s, grammars of %s, context %d tokens%s\n", l->running_max,
-            l->waiting_max, qr_size_text(t[0], s->o->s.body_bytes), qr_size_text(t[1], s->requests_bytes), qr_size_text(t[2], s->grammars_bytes), l->ctx_max, l->ctx_max < c->ctx_max ? " (what fits)" : "");
+            l->waiting_max, qr_size_text(t[0], s->o->s.body_bytes), qr_size_text(t[1], s->requests_bytes), qr_size_text(t[2], s->grammars_bytes),
+            l->ctx_max, l->ctx_max < c->ctx_max ? " (what fits)" : "");
     if (l->n_ranks > 1)
         fprintf(stderr, "ranks   %d processes (%s) share the model; memory is that of each, or less\n", l->n_ranks, qr_comm_name(&s->team.comm));
     print_adapters(s, l);

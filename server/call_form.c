@@ -14,6 +14,16 @@ static void make_parsers(struct qr_call *call, const struct qr_dialect *d)
         call->choice[i].parser = qr_answer_parser_new(d, &options);
 }
 
+/* Where thinking is ended by a marker, the engine has to know it. */
+static int check_budget(const struct qr_call *call, const struct qr_dialect *d, struct qr_err *err)
+{
+    const struct qr_thinking *t = qr_forms_thinking(call->server->forms);
+    if (call->params.thinking.budget < 0 || !d || !qr_dialect_has_reasoning(d) || t->n_end > 0)
+        return 0;
+    return qr_err_at(err, QR_E_UNSUPPORTED, "thinking_token_budget", "thinking_token_budget: this model's end of thinking is more than %d tokens; leave it out",
+                     QR_MARKER_MAX);
+}
+
 bool qr_call_form(struct qr_call *call, bool thinks)
 {
     QR_ASSERT(call != NULL && call->choice != NULL);
@@ -22,7 +32,9 @@ bool qr_call_form(struct qr_call *call, bool thinks)
     const struct qr_dialect *d = call->kind->api == QR_API_CHAT ? qr_forms_dialect(call->server->forms) : NULL;
     const struct qr_form form = {.demand = &p->demand, .tools = d ? &p->tools : NULL, .thinks = d && thinks, .starts_inside = d && call->thinking.begun};
     struct qr_err err = {0};
-    if (qr_forms_compile(call->server->forms, &call->grammar, &form, &err) != 0) {
+    int rc = check_budget(call, d, &err);
+    rc = rc ? rc : qr_forms_compile(call->server->forms, &call->grammar, &form, &err);
+    if (rc != 0) {
         qr_call_fail(call, &err);
         return false;
     }

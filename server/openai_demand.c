@@ -1,5 +1,5 @@
 /* openai_demand.c - fields that say what an answer must be: response_format as OpenAI and llama.cpp have it, vLLM's structured_outputs and its older
- * guided_*, llama.cpp's grammar and json_schema, SGLang's regex and ebnf. A request has one demand at most. What is wrong inside of one is
+ * guided_*, llama.cpp's grammar and json_schema, SGLang's regex and ebnf. A request has one demand at most, under one name or several. What is wrong inside of one is
  * found when it is compiled. Pure; on libuv's pool. */
 #include <stdio.h>
 #include <string.h>
@@ -50,17 +50,35 @@ static const char *expected_of(const struct form *f, const struct qr_json *v)
     }
 }
 
+/* Some clients send one demand under the names of several programs. */
+static bool says_the_same(const struct qr_demand *d, enum qr_constraint_kind kind, const struct qr_json *value)
+{
+    struct qr_buf a = {0}, b = {0};
+    if (d->kind != kind || !d->value != !value)
+        return false;
+    if (value) {
+        qr_json_print(&a, d->value);
+        qr_json_print(&b, value);
+    }
+    const bool same = a.len == b.len && (a.len == 0 || memcmp(a.data, b.data, a.len) == 0);
+    qr_buf_release(&a);
+    qr_buf_release(&b);
+    return same;
+}
+
 static int set_demand(struct qr_params *p, enum qr_constraint_kind kind, const struct qr_json *value, const char *field, struct qr_err *err)
 {
     struct qr_demand *d = &p->demand;
     QR_ASSERT(kind != QR_CONSTRAINT_NONE);
-    if (d->kind != QR_CONSTRAINT_NONE)
-        return qr_err_at(err, QR_E_INVALID, field, "%s and %s both say what the answer must be; send one of them", d->field, field);
     if (kind == QR_CONSTRAINT_GBNF) {
         size_t len;
         const char *text = qr_json_str(value, &len);
         kind = qr_constraint_guess(text, len);
     }
+    if (d->kind != QR_CONSTRAINT_NONE && says_the_same(d, kind, value))
+        return 0;
+    if (d->kind != QR_CONSTRAINT_NONE)
+        return qr_err_at(err, QR_E_INVALID, field, "%s and %s both say what the answer must be; send one of them", d->field, field);
     d->kind = kind;
     d->value = value;
     d->field = field;

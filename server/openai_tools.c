@@ -217,7 +217,8 @@ int qr_read_reasoning_format(struct qr_params *p, const struct qr_json *v, const
             p->thinking.include = known[i].include;
             return 0;
         }
-    return qr_err_at(err, QR_E_INVALID, "reasoning_format", "reasoning_format must be \"auto\", \"deepseek\", \"parsed\", \"none\", \"raw\" or \"hidden\", found %s",
+    return qr_err_at(err, QR_E_INVALID, "reasoning_format",
+                     "reasoning_format must be \"auto\", \"deepseek\", \"parsed\", \"none\", \"raw\" or \"hidden\", found %s",
                      qr_json_excerpt(excerpt, v));
 }
 

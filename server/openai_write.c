@@ -66,8 +66,9 @@ static void put_usage(struct qr_buf *out, const struct qr_call *call)
 
 static const char *finish_text(const struct qr_choice *choice)
 {
-    const enum qr_finish finish = choice->finish;
-    return finish == QR_FINISH_STOP && choice->n_calls > 0 ? "\"tool_calls\"" : finish == QR_FINISH_STOP ? "\"stop\"" : finish == QR_FINISH_LENGTH ? "\"length\"" : "null";
+    if (choice->finish == QR_FINISH_STOP)
+        return choice->n_calls > 0 ? "\"tool_calls\"" : "\"stop\"";
+    return choice->finish == QR_FINISH_LENGTH ? "\"length\"" : "null";
 }
 
 /* vLLM's stop_reason: which stop string or stop id ended the text; absent when it was the model's own end. */

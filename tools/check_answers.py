@@ -28,9 +28,12 @@ import subprocess
 import sys
 import threading
 import time
+import types
 import unittest.mock
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), ".."))
+sys.path.insert(0, os.path.join(ROOT, "tests", "e2e"))
+from schema_valid import ecma  # noqa: E402
 DATA = os.environ.get("QUIRE_DATA") or os.path.join(ROOT, "..", "shared", "data")
 os.environ.setdefault("RAYON_NUM_THREADS", "1")
 START_S = 120  # for an engine to read a vocabulary
@@ -285,30 +288,11 @@ def instances(args):
 # ---- walks ----
 
 
-def ecma(pattern):
-    """What Python writes otherwise than ECMAScript: classes are of ASCII there, blanks are more."""
-    blank = r"\t\n\v\f\r \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
-    out, at, inside = "", 0, False
-    while at < len(pattern):
-        c = pattern[at:at + 2] if pattern[at] == "\\" else pattern[at]
-        at += len(c)
-        if c in ("[", "]"):
-            inside = c == "["
-        classes = {r"\d": "0-9", r"\w": "A-Za-z0-9_", r"\s": blank}
-        if c.lower() in classes and (c.islower() or not inside):
-            held = classes[c.lower()]
-            c = held if inside else f"[{'' if c.islower() else '^'}{held}]"
-        elif c == "$" and not inside:
-            c = r"\Z"
-        elif c == r"\/":
-            c = "/"
-        out += c
-    return out
-
-
 def validator_class():
     """jsonschema's validators, with numbers as decimals and patterns as ECMAScript has them."""
     import jsonschema
+    # Patterns are ECMAScript's, also those of members' names.
+    jsonschema._keywords.re = jsonschema._utils.re = types.SimpleNamespace(search=lambda pattern, text: re.search(ecma(pattern), text))
 
     def is_number(_, v):
         return isinstance(v, (int, decimal.Decimal)) and not isinstance(v, bool)
@@ -316,15 +300,11 @@ def validator_class():
     def is_integer(_, v):
         return is_number(_, v) and v == int(v)
 
-    def pattern(validator, p, instance, _):
-        if validator.is_type(instance, "string") and not re.search(ecma(p), instance):
-            yield jsonschema.ValidationError(f"{instance!r} does not match {p!r}")
-
     def make(schema):
         cls = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
         # Draft 4 alone says that 1.0 is no integer; everybody else, and quire in every draft, that it is one.
         checker = cls.TYPE_CHECKER.redefine_many({"number": is_number, "integer": is_integer})
-        return jsonschema.validators.extend(cls, {"pattern": pattern}, type_checker=checker)(schema, format_checker=cls.FORMAT_CHECKER)
+        return jsonschema.validators.extend(cls, type_checker=checker)(schema, format_checker=cls.FORMAT_CHECKER)
     return make
 
 

@@ -142,6 +142,8 @@ static void derive_thinking(struct qr_deriving *v)
         "{\"role\":\"assistant\",\"content\":\"\"," THOUGHTS ",\"tool_calls\":[{\"id\":\"" QR_PROBE_ID1 "\",\"type\":\"function\",\"function\":{\"name\":\""
         QR_PROBE_F1 "\",\"arguments\":{\"" QR_PROBE_A1 "\":\"x\"}}}]}",
         "{\"role\":\"assistant\",\"content\":[{\"type\":\"thinking\",\"thinking\":\"" QR_PROBE_THOUGHT "\"},{\"type\":\"text\",\"text\":\"" QR_PROBE_TEXT "\"}]}",
+        "{\"role\":\"assistant\",\"content\":{\"blocks\":[{\"type\":\"thoughts\",\"text\":\"" QR_PROBE_THOUGHT "\"},{\"type\":\"response\",\"text\":\"" QR_PROBE_TEXT
+        "\"}]}}",
     };
     struct qr_dialect *d = v->d;
     bool found = false;
@@ -175,28 +177,29 @@ static bool prompt_ends(const struct qr_dialect *d, const char *s)
     return !*s || (*start && strncmp(s, start, strlen(start)) == 0) || (*end && strncmp(s, end, strlen(end)) == 0);
 }
 
+/* In an answer that is text, and in one of calls where the template renders no other. */
 static void find_start(struct qr_deriving *v)
 {
-    const char *user = strstr(v->answer, QR_PROBE_USER), *text = user ? strstr(user, QR_PROBE_TEXT) : NULL;
-    if (!text)
+    const char *calls = v->two ? v->two : v->one, *base = v->answer ? v->answer : calls;
+    const char *user = base ? strstr(base, QR_PROBE_USER) : NULL, *word = user ? strstr(user, v->answer ? QR_PROBE_TEXT : QR_PROBE_F1) : NULL;
+    if (!word)
         return;
-    const size_t least = (size_t)(user - v->answer) + strlen(QR_PROBE_USER);
-    size_t start = (size_t)(text - v->answer);
-    const char *others[] = {v->prompt, v->two ? v->two : v->one};
+    const size_t least = (size_t)(user - base) + strlen(QR_PROBE_USER);
+    size_t start = (size_t)(word - base);
+    const char *others[] = {v->prompt, base == calls ? NULL : calls};
     for (int i = 0; i < QR_COUNT(others); i++) {
-        const size_t same = others[i] ? qr_same_front(v->answer, others[i]) : 0;
+        const size_t same = others[i] ? qr_same_front(base, others[i]) : 0;
         if (same >= least && same < start && (i > 0 || prompt_ends(v->d, v->prompt + same)))
             start = same;
     }
-    const char *think = *qr_text_of(v->d->think_start) ? strstr(v->answer + least, v->d->think_start) : NULL;
-    if (think && (size_t)(think - v->answer) < start)
-        start = (size_t)(think - v->answer);
+    const char *markers[] = {qr_text_of(v->d->think_start), qr_text_of(v->d->think_end)};
+    for (int i = 0; i < QR_COUNT(markers); i++) {
+        const char *at = *markers[i] ? strstr(base + least, markers[i]) : NULL;
+        start = at && (size_t)(at - base) < start ? (size_t)(at - base) : start;
+    }
     v->start = start;
-    const char *end = *qr_text_of(v->d->think_end) ? strstr(v->answer + least, v->d->think_end) : NULL;
-    if (end && (size_t)(end - v->answer) < start)
-        start = (size_t)(end - v->answer);
     if (start > least && start - least < 200)
-        v->d->turn = qr_dialect_keep(v->d, v->answer + least, start - least);
+        v->d->turn = qr_dialect_keep(v->d, base + least, start - least);
 }
 
 /* Markers around an answer that is text. */
@@ -299,8 +302,7 @@ static void derive(struct qr_deriving *v)
     }
     derive_thinking(v);
     qr_probe_calls(v);
-    if (v->answer)
-        find_start(v);
+    find_start(v);
     if (v->answer && v->start)
         derive_content(v);
     if (v->start && (v->one || v->two))

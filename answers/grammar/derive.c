@@ -55,6 +55,8 @@ static int32_t derive_now(struct qr_exprs *x, int32_t e, int32_t cls)
 
 static int32_t derive(struct qr_exprs *x, int32_t e, int32_t cls)
 {
+    if (!qr_first_has(&x->node[e].first, cls))
+        return QR_EXPR_NONE;
     if (x->node[e].kind <= QR_EXPR_K_SET)
         return derive_now(x, e, cls);
     struct qr_derived *slot = &x->derived[((uint32_t)e * 2654435761u + (uint32_t)cls * 40503u) >> 7 & (QR_DERIVED_SLOTS - 1)];
@@ -88,7 +90,7 @@ static void say(const struct parts *p, int32_t e)
 static void parts(const struct parts *p, int32_t e, int32_t rest)
 {
     struct qr_exprs *x = p->x;
-    for (x->work++; rest != QR_EXPR_NONE;) {
+    for (x->work++; rest != QR_EXPR_NONE && qr_first_has(&x->node[e].first, p->cls);) {
         const struct qr_expr_node d = x->node[e];
         switch ((enum qr_expr_kind)d.kind) {
         case QR_EXPR_K_SET:
@@ -181,9 +183,45 @@ static int32_t shortest_of(const struct qr_exprs *x, const struct qr_expr_node *
     }
 }
 
+static struct qr_first first_of_set(const struct qr_exprs *x, const struct qr_byte_set *set)
+{
+    struct qr_first f = {{0}};
+    for (int32_t c = 0; c < x->n_classes; c++) {
+        const int32_t bit = c < QR_FIRST_BITS ? c : QR_FIRST_BITS - 1;
+        f.bits[bit >> 6] |= (uint64_t)qr_set_has(set, x->rep[c]) << (bit & 63);
+    }
+    return f;
+}
+
+static struct qr_first first_of(const struct qr_exprs *x, const struct qr_expr_node *d)
+{
+    const struct qr_first all = {{UINT64_MAX, UINT64_MAX}};
+    struct qr_first f = {{0}};
+    switch ((enum qr_expr_kind)d->kind) {
+    case QR_EXPR_K_SET: return first_of_set(x, &x->set[d->a]);
+    case QR_EXPR_K_NOT: return all;
+    case QR_EXPR_K_REPEAT: return x->node[d->a].first;
+    case QR_EXPR_K_RULE: return x->rule[d->a].first;
+    case QR_EXPR_K_CAT:
+        if (!qr_expr_nullable(x, d->a))
+            return x->node[d->a].first;
+        /* fall through */
+    case QR_EXPR_K_OR:
+    case QR_EXPR_K_AND:
+        for (int i = 0; i < QR_FIRST_BITS / 64; i++) {
+            const uint64_t a = x->node[d->a].first.bits[i], b = x->node[d->b].first.bits[i];
+            f.bits[i] = d->kind == QR_EXPR_K_AND ? a & b : a | b;
+        }
+        return f;
+    default: return f;
+    }
+}
+
 void qr_expr_know(struct qr_exprs *x, int32_t e)
 {
     struct qr_expr_node *d = &x->node[e];
+    if (x->n_classes > 0)
+        d->first = first_of(x, d);
     const bool leaf = d->kind <= QR_EXPR_K_SET, rule = d->kind == QR_EXPR_K_RULE;
     const bool two = d->kind == QR_EXPR_K_CAT || d->kind == QR_EXPR_K_OR || d->kind == QR_EXPR_K_AND;
     const uint8_t operands = leaf ? 0xff : rule ? 0 : two ? x->node[d->a].flags & x->node[d->b].flags : x->node[d->a].flags;
@@ -314,17 +352,21 @@ static bool learn_rules(struct qr_exprs *x)
         struct qr_expr_rule *r = &x->rule[i];
         const bool nullable = qr_expr_nullable(x, r->body);
         const int32_t s = x->node[r->body].shortest;
-        changed |= nullable != r->nullable || (s >= 0 && s < r->shortest);
+        changed |= nullable != r->nullable || (s >= 0 && s < r->shortest) || memcmp(&r->first, &x->node[r->body].first, sizeof r->first) != 0;
+        r->first = x->node[r->body].first;
         r->nullable = nullable;
         r->shortest = s >= 0 && s < r->shortest ? s : r->shortest;
     }
     return changed;
 }
 
-/* Least fixed points of "may be empty" and of the shortest text over all rules. */
+/* Least fixed points of "may be empty", of first bytes and of the shortest text over all rules. */
 static void learn(struct qr_exprs *x)
 {
-    for (int32_t e = 2; e < x->n && !x->failed; e++) /* AND and NOT have no rules inside */
+    const int32_t n = x->n; /* searches add nodes behind it, which are known when they are needed */
+    for (int32_t e = 2; e < n; e++)
+        x->node[e].first = first_of(x, &x->node[e]);
+    for (int32_t e = 2; e < n && !x->failed; e++) /* AND and NOT have no rules inside */
         if ((x->node[e].flags & QR_EXPR_REGULAR) && x->node[e].shortest < 0)
             know_now(x, e);
     do {

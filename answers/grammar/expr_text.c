@@ -40,10 +40,15 @@ int32_t qr_expr_token(struct qr_exprs *x, int32_t id)
 
 struct headed { int32_t head, rest; };
 
-static struct headed headed_of(const struct qr_exprs *x, int32_t e)
+static struct headed headed_of(struct qr_exprs *x, int32_t e)
 {
-    const struct qr_expr_node *d = &x->node[e];
-    return d->kind == QR_EXPR_K_CAT ? (struct headed){d->a, d->b} : (struct headed){e, QR_EXPR_EMPTY};
+    int32_t rest = QR_EXPR_EMPTY;
+    while (x->node[e].kind == QR_EXPR_K_CAT) { /* what comes first may be a row itself */
+        const struct qr_expr_node d = x->node[e];
+        rest = qr_expr_cat(x, d.b, rest);
+        e = d.a;
+    }
+    return (struct headed){e, rest};
 }
 
 static int by_number(const void *a, const void *b)

@@ -26,7 +26,12 @@ enum {
 #define QR_EXPR_DEAD INT32_MAX   /* shortest: there is no text at all */
 #define QR_EXPR_DEPTH_MAX 6000   /* of operands that are followed by recursion */
 
+/* Classes of bytes with which a text may begin; the last bit stands for all classes from there on. */
+#define QR_FIRST_BITS 128
+struct qr_first { uint64_t bits[QR_FIRST_BITS / 64]; };
+
 struct qr_expr_node {
+    struct qr_first first;       /* once the pool is finished */
     uint8_t kind, flags;
     uint16_t depth;
     int32_t a, b, c;
@@ -34,7 +39,12 @@ struct qr_expr_node {
     int32_t seen;                /* by the search of this number */
 };
 
-struct qr_expr_rule { char *name; /* owned */ int32_t body; bool defined, nullable; int32_t shortest; };
+struct qr_expr_rule {
+    char *name; /* owned */
+    struct qr_first first;
+    int32_t body, shortest;
+    bool defined, nullable;
+};
 
 struct qr_derived { int32_t e, cls, result; }; /* a cache of derivatives, direct mapped */
 #define QR_DERIVED_SLOTS 8192
@@ -67,6 +77,11 @@ struct qr_exprs {
 static inline const struct qr_expr_node *qr_expr_at(const struct qr_exprs *x, int32_t e) { return &x->node[e]; }
 static inline bool qr_expr_nullable(const struct qr_exprs *x, int32_t e) { return x->node[e].flags & QR_EXPR_NULLABLE; }
 static inline bool qr_set_has(const struct qr_byte_set *s, uint8_t byte) { return s->bits[byte >> 6] >> (byte & 63) & 1; }
+static inline bool qr_first_has(const struct qr_first *f, int32_t cls)
+{
+    const int32_t bit = cls < QR_FIRST_BITS ? cls : QR_FIRST_BITS - 1;
+    return f->bits[bit >> 6] >> (bit & 63) & 1;
+}
 static inline void qr_set_put(struct qr_byte_set *s, uint8_t byte) { s->bits[byte >> 6] |= (uint64_t)1 << (byte & 63); }
 
 /* The node, found or made. QR_EXPR_NONE without room. */

@@ -80,12 +80,18 @@ static uint32_t hash_ids(const int32_t *id, int32_t n)
     return (uint32_t)h;
 }
 
-/* Characters of a JSON string that this expression takes before anything else; 0: it does not begin with them. */
-static int32_t plain_of(const struct qr_grammar *g, int32_t e)
+static const struct qr_expr_node *head_of(const struct qr_grammar *g, int32_t e)
 {
     const struct qr_expr_node *d = qr_expr_at(g->x, e);
     while (d->kind == QR_EXPR_K_CAT)
         d = qr_expr_at(g->x, d->a);
+    return d;
+}
+
+/* Characters of a JSON string that this expression takes before anything else; 0: it does not begin with them. */
+static int32_t plain_of(const struct qr_grammar *g, int32_t e)
+{
+    const struct qr_expr_node *d = head_of(g, e);
     if (d->kind != QR_EXPR_K_REPEAT || d->a != g->x->json_char)
         return 0;
     return d->c >= QR_TOKEN_BYTES_MAX ? QR_PLAIN_ALL : d->c;
@@ -105,6 +111,8 @@ static void describe(const struct qr_grammar *g, struct qr_state *s)
     s->done = s->n == 1 && id[0] == QR_EXPR_EMPTY;
     if (!all_plain && s->plain != QR_PLAIN_ALL)
         s->plain = 0;
+    const struct qr_expr_node *d = head_of(g, id[0]);
+    s->loops = s->n == 1 && s->plain == QR_PLAIN_ALL && d->b == 0 && d->c == QR_REPEAT_FOREVER;
 }
 
 /* The state of part[0..n_part), sorted. */
@@ -177,6 +185,17 @@ int32_t qr_memo_start(struct qr_grammar *g, int32_t root)
     return intern_parts(g);
 }
 
+/* A transition is dead where no expression of the state begins with the class, and not known yet otherwise. */
+static void begin_row(struct qr_grammar *g, const struct qr_state *s)
+{
+    struct qr_first first = {{0}};
+    for (int32_t i = 0; i < s->n; i++)
+        for (int k = 0; k < QR_FIRST_BITS / 64; k++)
+            first.bits[k] |= qr_expr_at(g->x, g->id[s->at + i])->first.bits[k];
+    for (int32_t cls = 0; cls < g->x->n_classes; cls++)
+        g->row[s->row + cls] = qr_first_has(&first, cls) ? -1 : QR_STATE_DEAD;
+}
+
 int32_t qr_memo_next(struct qr_grammar *g, int32_t state, int32_t cls)
 {
     QR_ASSERT(g != NULL && state >= 0 && state < g->n_states);
@@ -185,7 +204,7 @@ int32_t qr_memo_next(struct qr_grammar *g, int32_t state, int32_t cls)
     if (s->row < 0 && g->n_row + g->x->n_classes <= g->cap_rows) {
         s->row = g->n_row;
         g->n_row += g->x->n_classes;
-        memset(g->row + s->row, -1, (size_t)g->x->n_classes * sizeof *g->row);
+        begin_row(g, s);
     }
     if (s->row >= 0 && g->row[s->row + cls] >= 0)
         return g->row[s->row + cls];

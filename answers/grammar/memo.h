@@ -21,6 +21,7 @@ struct qr_state {
     int32_t walk;       /* the state with clamped counts from which tokens are walked, -1: not known yet */
     int32_t plain;      /* any plain token is allowed (QR_PLAIN_ALL); of plain tokens those of at most so many characters and no other; 0: walk */
     bool accepts, done, free; /* the text may end; and only end; any text may follow */
+    bool loops;         /* a plain character leads back to this state */
     bool kept;          /* by a collection */
 };
 

@@ -1,6 +1,7 @@
-/* vocab.c - makes the two trees of a vocabulary and the masks that are ready. Tokens are sorted by their bytes once, and the trees are
+/* vocab.c - makes the trees of a vocabulary and the masks that are ready. Tokens are sorted by their bytes once, and the trees are
  * written from the sorted list; of tokens with the same bytes one stands in the tree. Immutable afterwards, so any number of threads may
  * walk it. */
+#include "answers/grammar/exprs.h"
 #include "answers/grammar/tree.h"
 
 #include <stdio.h>
@@ -72,9 +73,13 @@ static int32_t plain_runes(const char *text, uint32_t len)
 
 /* ---- a tree ---- */
 
-static bool is_whole(const struct word *w, uint32_t depth)
+/* Bytes of whole plain characters at the beginning. */
+static uint32_t plain_prefix(const struct word *w)
 {
-    return depth == w->len || ((uint8_t)w->text[depth] & 0xC0) != 0x80;
+    uint32_t n = 0;
+    while (n < w->len && (uint8_t)w->text[n] >= 0x20 && w->text[n] != '"' && w->text[n] != '\\')
+        n++;
+    return (uint32_t)qr_utf8_valid_prefix(w->text, n);
 }
 
 static int32_t count_nodes(const struct word *w, int32_t n)
@@ -104,18 +109,20 @@ static void make_tree(struct qr_tree *t, const struct word *w, int32_t n)
     t->token = qr_alloc((size_t)n + 1, sizeof *t->token);
     if (!t->node || !t->token)
         return;
-    t->node[t->n_nodes++] = (struct qr_tree_node){.token = -1, .whole = true};
+    t->node[t->n_nodes++] = (struct qr_tree_node){.token = -1, .plain = true};
     for (int32_t i = 0; i < n; i++) {
         uint32_t shared = 0;
         while (i > 0 && shared < depth && shared < w[i].len && w[i - 1].text[shared] == w[i].text[shared])
             shared++;
         close_nodes(t, open, depth, shared);
+        const uint32_t plain = plain_prefix(&w[i]);
         for (depth = shared; depth < w[i].len;) {
             open[depth + 1] = t->n_nodes;
             t->node[t->n_nodes] = (struct qr_tree_node){.token = -1, .first = t->n_tokens, .byte = (uint8_t)w[i].text[depth]};
             depth++;
             t->node[t->n_nodes].depth = (uint16_t)depth;
-            t->node[t->n_nodes++].whole = is_whole(&w[i], depth);
+            const bool ends = depth == w[i].len || ((uint8_t)w[i].text[depth] & 0xC0) != 0x80;
+            t->node[t->n_nodes++].plain = ends && depth <= plain;
         }
         t->node[open[depth]].token = w[i].id;
         t->token[t->n_tokens++] = w[i].id;
@@ -141,10 +148,8 @@ static uint32_t *new_mask(const struct qr_vocab *v)
 static bool make_masks(struct qr_vocab *v, const struct word *plain, int32_t n)
 {
     static const int32_t step[QR_PLAIN_STEPS] = {1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32};
-    v->all = new_mask(v);
-    v->all_plain = new_mask(v);
     v->by_runes = qr_alloc((size_t)n + 1, sizeof *v->by_runes);
-    if (!v->all || !v->all_plain || !v->by_runes)
+    if (!v->by_runes)
         return false;
     int32_t *count = qr_alloc(QR_TOKEN_BYTES_MAX + 2, sizeof *count);
     if (!count)
@@ -168,6 +173,7 @@ static bool make_masks(struct qr_vocab *v, const struct word *plain, int32_t n)
     }
     qr_free(count);
     put_all(v, v->all_plain, v->by_runes, n);
+    put_all(v, v->all_inside, v->by_runes, n);
     put_all(v, v->all, v->plain.token, v->plain.n_tokens);
     put_all(v, v->all, v->rest.token, v->rest.n_tokens);
     return v->n_upto == QR_PLAIN_STEPS;
@@ -217,10 +223,69 @@ static int32_t list_words(struct qr_vocab *v, struct word *w)
     return m;
 }
 
+/* Whether the bytes begin a text of e, which has no dead ends. */
+static bool goes_on(struct qr_exprs *x, int32_t e, const struct word *w)
+{
+    for (uint32_t i = 0; i < w->len && e != QR_EXPR_NONE; i++)
+        e = qr_expr_derive(x, e, x->cls[(uint8_t)w->text[i]]);
+    return e != QR_EXPR_NONE;
+}
+
+/* Of the words that are not plain: those that stay inside a JSON string go into the mask of these, the others are cut to their tails. Returns
+ * their number, -1 without memory. */
+static int32_t cut_tails(struct qr_vocab *v, struct word *w, int32_t n)
+{
+    struct qr_err err = {0};
+    struct qr_exprs *x = qr_exprs_new(1 << 20);
+    const int32_t inside = x ? qr_expr_repeat(x, qr_expr_json_char(x), 0, QR_REPEAT_FOREVER) : QR_EXPR_NONE;
+    int32_t m = x && qr_exprs_finish(x, inside, &err) == 0 ? 0 : -1;
+    for (int32_t i = 0; i < n && m >= 0; i++) {
+        const uint32_t cut = plain_prefix(&w[i]);
+        const struct word tail = {key_of(w[i].text + cut, w[i].len - cut), w[i].text + cut, w[i].len - cut, w[i].id};
+        if (goes_on(x, inside, &tail))
+            put_all(v, v->all_inside, &tail.id, 1);
+        else
+            w[m++] = tail;
+    }
+    qr_exprs_free(x);
+    return m;
+}
+
+/* The same tail once. Returns the number of tails, -1 without memory. */
+static int32_t list_tails(struct qr_vocab *v, struct word *w, int32_t n)
+{
+    int32_t m = 0;
+    for (int32_t id = 0; id < v->n_vocab; id++)
+        v->same_tail[id] = v->same[id];
+    n = cut_tails(v, w, n);
+    if (n < 0)
+        return n;
+    qsort(w, (size_t)n, sizeof *w, by_bytes);
+    for (int32_t i = 0; i < n; i++) {
+        if (m > 0 && w[m - 1].len == w[i].len && memcmp(w[m - 1].text, w[i].text, w[i].len) == 0) {
+            int32_t last = w[i].id; /* the list of the one joins that of the other */
+            while (v->same_tail[last] >= 0)
+                last = v->same_tail[last];
+            v->same_tail[last] = w[m - 1].id;
+            w[m - 1].id = w[i].id;
+        } else
+            w[m++] = w[i];
+    }
+    return m;
+}
+
+static bool is_made(const struct qr_tree *t)
+{
+    return t->node && t->token;
+}
+
 static bool make_trees(struct qr_vocab *v)
 {
     struct word *w = qr_alloc((size_t)v->n_vocab, sizeof *w), *part = qr_alloc((size_t)v->n_vocab, sizeof *part);
-    bool good = w && part;
+    v->all = new_mask(v);
+    v->all_plain = new_mask(v);
+    v->all_inside = new_mask(v);
+    bool good = w && part && v->all && v->all_plain && v->all_inside;
     const int32_t n = good ? list_words(v, w) : 0;
     int32_t n_plain = 0, n_rest = 0;
     for (int32_t i = 0; i < n; i++) {
@@ -232,7 +297,12 @@ static bool make_trees(struct qr_vocab *v)
     if (good) {
         make_tree(&v->plain, part, n_plain);
         make_tree(&v->rest, w, n_rest);
-        good = v->plain.node && v->plain.token && v->rest.node && v->rest.token && make_masks(v, part, n_plain);
+        const int32_t n_tails = list_tails(v, w, n_rest);
+        if (n_tails >= 0)
+            make_tree(&v->tails, w, n_tails);
+        v->plain.next = v->rest.next = v->same;
+        v->tails.next = v->same_tail;
+        good = is_made(&v->plain) && is_made(&v->rest) && is_made(&v->tails) && make_masks(v, part, n_plain);
     }
     qr_free(w);
     qr_free(part);
@@ -277,10 +347,11 @@ static struct qr_vocab *make(spell_fn *spell, const void *user, int32_t n_vocab,
     v->n_vocab = n_vocab;
     v->at = qr_alloc((size_t)n_vocab + 1, sizeof *v->at);
     v->same = qr_alloc((size_t)n_vocab, sizeof *v->same);
+    v->same_tail = qr_alloc((size_t)n_vocab, sizeof *v->same_tail);
     v->is_end = qr_alloc((size_t)n_vocab, 1);
     v->is_special = qr_alloc((size_t)n_vocab, 1);
     v->end = qr_alloc((size_t)n_end + 1, sizeof *v->end);
-    bool good = v->at && v->same && v->is_end && v->is_special && v->end;
+    bool good = v->at && v->same && v->same_tail && v->is_end && v->is_special && v->end;
     for (int32_t i = 0; good && i < n_end; i++)
         if (end[i] >= 0 && end[i] < n_vocab && !v->is_end[end[i]]) {
             v->is_end[end[i]] = 1;
@@ -337,15 +408,18 @@ void qr_vocab_free(struct qr_vocab *v)
         return;
     release_tree(&v->plain);
     release_tree(&v->rest);
+    release_tree(&v->tails);
     for (int32_t i = 0; i < QR_PLAIN_STEPS; i++)
         qr_free(v->upto[i].mask);
     qr_free(v->text);
     qr_free(v->at);
     qr_free(v->same);
+    qr_free(v->same_tail);
     qr_free(v->is_end);
     qr_free(v->is_special);
     qr_free(v->all);
     qr_free(v->all_plain);
+    qr_free(v->all_inside);
     qr_free(v->by_runes);
     qr_free(v->end);
     qr_free(v);
@@ -354,9 +428,9 @@ void qr_vocab_free(struct qr_vocab *v)
 size_t qr_vocab_bytes(const struct qr_vocab *v)
 {
     QR_ASSERT(v != NULL);
-    const size_t per_token = sizeof *v->at + sizeof *v->same + 2 + 2 * sizeof(int32_t);
-    return v->n_text + (size_t)v->n_vocab * per_token + (2 + QR_PLAIN_STEPS) * QR_MASK_WORDS(v->n_vocab) * sizeof(uint32_t) +
-           (size_t)(v->plain.n_nodes + v->rest.n_nodes) * sizeof(struct qr_tree_node);
+    const size_t per_token = sizeof *v->at + 2 * sizeof *v->same + 2 + 2 * sizeof(int32_t);
+    return v->n_text + (size_t)v->n_vocab * per_token + (3 + QR_PLAIN_STEPS) * QR_MASK_WORDS(v->n_vocab) * sizeof(uint32_t) +
+           (size_t)(v->plain.n_nodes + v->rest.n_nodes + v->tails.n_nodes) * sizeof(struct qr_tree_node);
 }
 
 int32_t qr_vocab_special(const struct qr_vocab *v, const char *text, size_t len)

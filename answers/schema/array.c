@@ -152,7 +152,7 @@ static bool few_values(struct qr_sc *sc, int32_t goal, struct unique *u)
     }
     static const char *const word[] = {"null", "false", "true"};
     for (int32_t i = 0; i < n_known; i++)
-        u->value[u->n++] = qr_sc_write_value(sc, known[i]);
+        u->value[u->n++] = qr_sc_write_value(sc, known[i], QR_EXPR_EMPTY);
     for (int32_t i = 0; i < QR_COUNT(word); i++) {
         if ((types >> i & 1) && u->n == UNIQUE_MAX)
             return false;

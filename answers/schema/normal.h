@@ -199,6 +199,7 @@ struct qr_sc {
     int code;               /* of the first error */
     int64_t n_steps;
     int32_t depth;
+    bool draft_3;
     bool ref_alone;         /* draft 7 and earlier: what stands beside $ref does not count */
     struct qr_sc_literal *literal;
     int32_t n_literals, literals_cap;
@@ -207,6 +208,7 @@ struct qr_sc {
     int32_t n_goals, goals_cap;
     struct qr_map goal_map;
     int32_t n_shapes;
+    int32_t n_beside;       /* shapes of the goal that is being written: large ones must be smaller where they are many */
     struct qr_map place;    /* of schemas: their base address and their state in the search for endless references (refs.c) */
     struct qr_sc_place *places;
     int32_t n_places, places_cap;
@@ -263,7 +265,7 @@ int32_t qr_sc_name_goal(struct qr_sc *sc, const struct qr_sc_shape *s, const cha
 int32_t qr_sc_item_goal(struct qr_sc *sc, const struct qr_sc_shape *s, int32_t index);
 bool qr_sc_name_may_be(struct qr_sc *sc, const struct qr_sc_shape *s, const char *name); /* propertyNames */
 
-/* check.c: whether a value is what is asked for. */
+/* check.c: whether a value meets a demand. */
 bool qr_sc_shape_takes(struct qr_sc *sc, const struct qr_sc_shape *s, const struct qr_json *v);
 bool qr_sc_goal_takes(struct qr_sc *sc, int32_t goal, const struct qr_json *v);
 bool qr_sc_same(struct qr_sc *sc, const struct qr_json *a, const struct qr_json *b);
@@ -292,8 +294,11 @@ int32_t qr_sc_write_array(struct qr_sc *sc, const struct qr_sc_shape *s);
 int32_t qr_sc_write_number(struct qr_sc *sc, const struct qr_sc_shape *s);
 int32_t qr_sc_write_string(struct qr_sc *sc, const struct qr_sc_shape *s);
 int32_t qr_sc_write_inside(struct qr_sc *sc, const struct qr_sc_shape *s); /* without quotes */
-int32_t qr_sc_write_value(struct qr_sc *sc, const struct qr_json *v);
-int32_t qr_sc_write_equal(struct qr_sc *sc, const struct qr_json *number);
+/* Texts of given values with `rest` behind them, letter by letter: many of them have common beginnings (qr_expr_any). */
+int32_t qr_sc_write_chars(struct qr_sc *sc, const char *text, size_t len, int32_t rest); /* inside a string */
+int32_t qr_sc_write_bytes(struct qr_sc *sc, const char *bytes, size_t len, int32_t rest);
+int32_t qr_sc_write_value(struct qr_sc *sc, const struct qr_json *v, int32_t rest);
+void qr_sc_write_equal(struct qr_sc *sc, const struct qr_json *number, int32_t rest, int32_t form[2]); /* plain, and with an exponent */
 int32_t qr_sc_cat3(struct qr_sc *sc, int32_t a, int32_t b, int32_t c);
 
 struct qr_sc_words {

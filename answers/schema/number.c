@@ -9,7 +9,8 @@
 #include "base/assert.h"
 
 #define DIGITS 20           /* on each side of the point */
-#define MODULUS_MAX 200     /* of multiples whose last digits do not tell */
+#define EXACT_DIGITS 15
+#define MODULUS_MAX 100     /* of multiples whose last digits do not tell */
 #define SUFFIX_DIGITS_MAX 4
 #define WHOLE_EXPONENT_MAX 287 /* behind 20 digits */
 
@@ -206,7 +207,7 @@ static int32_t whole_with_exponent(struct qr_sc *sc)
 
 /* ---- multiples ---- */
 
-struct multiples { uint64_t modulus; int32_t n_behind; /* digits behind the point that count */ };
+struct multiples { uint64_t modulus; int32_t n_behind; /* digits behind the point that count */ int32_t n_digits; /* before it, at most */ };
 
 static bool may_stop(const struct multiples *m, uint64_t rest, int32_t n_read)
 {
@@ -246,12 +247,12 @@ static int32_t exactly(struct qr_sc *sc, const struct multiples *m, uint64_t res
     return e;
 }
 
-/* Of a modulus that divides 10^k the last k digits tell. */
-static int32_t by_last_digits(struct qr_sc *sc, const struct multiples *m, int32_t k)
+/* Of a modulus that divides 10^k the last k digits tell: numbers of at most n_digits, and `end` behind them. */
+static int32_t by_last_digits(struct qr_sc *sc, const struct multiples *m, int32_t k, int32_t n_digits, int32_t end)
 {
-    const int32_t end = suffix(sc, m, 0), last = exactly(sc, m, 0, k, end);
-    int32_t e = cat(sc, cat(sc, digit(sc, 1, 9), digits(sc, 0, DIGITS - 1 - k)), last);
-    e = either(sc, e, cat(sc, digit(sc, 0, 0), end));
+    int32_t e = cat(sc, digit(sc, 0, 0), end);
+    if (n_digits > k)
+        e = either(sc, e, cat(sc, digit(sc, 1, 9), cat(sc, digits(sc, 0, n_digits - 1 - k), exactly(sc, m, 0, k, end))));
     for (int32_t n = 1; n <= k; n++) { /* fewer digits: the first one is not zero */
         for (int d = 1; d < 10; d++)
             e = either(sc, e, cat(sc, digit(sc, d, d), exactly(sc, m, (uint64_t)d % m->modulus, n - 1, end)));
@@ -264,13 +265,16 @@ static int32_t by_rests(struct qr_sc *sc, const struct multiples *m)
 {
     int32_t now[MODULUS_MAX], next[MODULUS_MAX], end[MODULUS_MAX];
     const int32_t n = (int32_t)m->modulus;
-    for (int32_t r = 0; r < n; r++)
-        now[r] = end[r] = suffix(sc, m, (uint64_t)r);
-    for (int32_t left = 1; left < DIGITS; left++) {
+    for (int32_t r = 0; r < n; r++) {
+        end[r] = suffix(sc, m, (uint64_t)r);
+        now[r] = m->n_digits <= EXACT_DIGITS ? end[r] : may_stop(m, (uint64_t)r, 0) ? QR_EXPR_EMPTY : QR_EXPR_NONE;
+    }
+    for (int32_t n_before = m->n_digits - 1; n_before > 0; n_before--) {
         for (int32_t r = 0; r < n; r++) {
-            next[r] = end[r];
+            int32_t e = n_before <= EXACT_DIGITS ? end[r] : may_stop(m, (uint64_t)r, 0) ? QR_EXPR_EMPTY : QR_EXPR_NONE;
             for (int d = 0; d < 10; d++)
-                next[r] = either(sc, next[r], cat(sc, digit(sc, d, d), now[(r * 10 + d) % n]));
+                e = either(sc, e, cat(sc, digit(sc, d, d), now[(r * 10 + d) % n]));
+            next[r] = e;
         }
         memcpy(now, next, sizeof now);
     }
@@ -280,10 +284,11 @@ static int32_t by_rests(struct qr_sc *sc, const struct multiples *m)
     return e;
 }
 
-static int32_t multiples_of(struct qr_sc *sc, const struct qr_sc_divisor *d)
+/* Multiples without a sign. With a point a number is read as a double by many, which tells integers apart up to 15 digits: those with more have none. */
+static int32_t multiples_of(struct qr_sc *sc, const struct qr_sc_divisor *d, int32_t n_digits)
 {
-    struct multiples m = {.n_behind = d->value->exp10 < 0 ? -d->value->exp10 : 0};
-    const int32_t n_zeros = d->value->exp10 > 0 ? d->value->exp10 : 0;
+    struct multiples m = {.n_digits = n_digits, .n_behind = d->value->exp10 < 0 ? -d->value->exp10 : 0};
+    const int32_t n_zeros = d->value->exp10 > 0 ? d->value->exp10 : 0, n_small = n_digits < EXACT_DIGITS ? n_digits : EXACT_DIGITS;
     if (m.n_behind > 12 || d->value->n + n_zeros > 12) {
         qr_sc_fail(sc, QR_E_UNSUPPORTED, d->at, "multipleOf with more than 12 digits on a side of the point cannot be enforced");
         return QR_EXPR_NONE;
@@ -293,20 +298,19 @@ static int32_t multiples_of(struct qr_sc *sc, const struct qr_sc_divisor *d)
     uint64_t power = 1;
     for (int32_t i = 0; i < m.n_behind; i++)
         power *= 10;
-    if (power % m.modulus == 0) { /* every integer is a multiple */
-        if (m.modulus == 1 || m.n_behind <= SUFFIX_DIGITS_MAX)
-            return cat(sc, any_whole(sc), suffix(sc, &m, 0));
-    } else if (m.n_behind == 0) {
-        for (int32_t k = 1; k <= SUFFIX_DIGITS_MAX; k++) {
-            power *= 10;
-            if (power % m.modulus == 0)
-                return by_last_digits(sc, &m, k);
-        }
+    if (power % m.modulus == 0 && (m.modulus == 1 || m.n_behind <= SUFFIX_DIGITS_MAX)) { /* every integer is a multiple */
+        const int32_t small = either(sc, digit(sc, 0, 0), cat(sc, digit(sc, 1, 9), digits(sc, 0, n_small - 1)));
+        return either(sc, any_whole(sc), cat(sc, small, suffix(sc, &m, 0)));
+    }
+    for (int32_t k = 1; k <= SUFFIX_DIGITS_MAX && m.n_behind == 0; k++) {
+        power *= 10;
+        if (power % m.modulus == 0)
+            return either(sc, by_last_digits(sc, &m, k, n_digits, QR_EXPR_EMPTY), by_last_digits(sc, &m, k, n_small, suffix(sc, &m, 0)));
     }
     if (m.modulus <= MODULUS_MAX && m.n_behind <= 2)
         return by_rests(sc, &m);
-    qr_sc_fail(sc, QR_E_UNSUPPORTED, d->at, "this multipleOf cannot be enforced: found neither a divisor of 10000 nor of its own power of ten, nor an "
-               "integer up to %d", MODULUS_MAX);
+    qr_sc_fail(sc, QR_E_UNSUPPORTED, d->at, "this multipleOf cannot be enforced: it divides neither 10000 nor its own power of ten, and is, its point left "
+               "out, above %d", MODULUS_MAX);
     return QR_EXPR_NONE;
 }
 
@@ -373,66 +377,115 @@ static int32_t every_number(struct qr_sc *sc)
     return w->number;
 }
 
-/* The texts of numbers that have a fraction, as with an exponent below zero and one digit before the point. */
+/* The texts of numbers that have a fraction which a double can tell from none: plain ones, or with an exponent below zero. */
 static int32_t every_fraction(struct qr_sc *sc)
 {
     struct qr_sc_words *w = sc->words;
     if (w->fraction < 0) {
-        const int32_t plain = cat(sc, any_whole(sc), point(sc, not_zero(sc, DIGITS)));
+        static const struct { int32_t n_whole, n_zeros; } exact_ones[] = {{12, 2}, {9, 5}, {6, 8}, {3, 11}, {1, DIGITS - 1}};
+        int32_t plain = QR_EXPR_NONE;
+        for (int i = 0; i < QR_COUNT(exact_ones); i++) {
+            const int32_t whole = either(sc, digit(sc, 0, 0), cat(sc, digit(sc, 1, 9), digits(sc, 0, exact_ones[i].n_whole - 1)));
+            int32_t fraction = QR_EXPR_NONE;
+            for (int32_t n = exact_ones[i].n_zeros; n >= 0; n--)
+                fraction = either(sc, cat(sc, digit(sc, 1, 9), digits(sc, 0, DIGITS - 1 - n)), cat(sc, digit(sc, 0, 0), fraction));
+            plain = either(sc, plain, cat(sc, whole, point(sc, fraction)));
+        }
         w->fraction = signed_by(sc, either(sc, plain, cat(sc, any_mantissa(sc), exponent(sc, -307, -1))));
     }
     return w->fraction;
+}
+
+static bool excludes_numbers(const struct qr_sc_shape *s)
+{
+    for (const struct qr_sc_values *x = s->excluded; x; x = x->next) {
+        for (const struct qr_json *v = x->is_list ? qr_json_first(x->json) : x->json; v; v = x->is_list ? qr_json_after(v) : NULL) {
+            if (qr_json_type(v) == QR_JSON_T_NUMBER)
+                return true;
+        }
+    }
+    return false;
+}
+
+static int32_t without_excluded(struct qr_sc *sc, const struct qr_sc_shape *s, int32_t e)
+{
+    for (const struct qr_sc_values *x = s->excluded; x; x = x->next) {
+        for (const struct qr_json *v = x->is_list ? qr_json_first(x->json) : x->json; v; v = x->is_list ? qr_json_after(v) : NULL) {
+            if (qr_json_type(v) == QR_JSON_T_NUMBER)
+                e = qr_expr_minus(sc->x, e, qr_sc_write_value(sc, v, QR_EXPR_EMPTY));
+        }
+    }
+    return e;
+}
+
+/* The most digits before the point that a number in the shape's range has. */
+static int32_t digits_in_range(const struct qr_sc_shape *s)
+{
+    if (!s->low.value || !s->high.value)
+        return DIGITS;
+    const int32_t a = s->low.value->n > 0 ? qr_decimal_top(s->low.value) : 1, b = s->high.value->n > 0 ? qr_decimal_top(s->high.value) : 1;
+    const int32_t most = a > b ? a : b;
+    return most > DIGITS ? DIGITS : most < 1 ? 1 : most;
+}
+
+/* An intersection is taken only where it says more: each costs a search for texts when the grammar is finished. */
+static int32_t multiples_in_range(struct qr_sc *sc, const struct qr_sc_shape *s, uint32_t types)
+{
+    const int32_t n_digits = digits_in_range(s);
+    int32_t e = -1;
+    if (s->low.value || s->high.value || s->divisor->negated)
+        e = in_range(sc, s, false);
+    for (const struct qr_sc_divisor *d = s->divisor; d && sc->code == 0; d = d->next) {
+        const int32_t m = signed_by(sc, multiples_of(sc, d, d->negated ? DIGITS : n_digits));
+        e = e < 0 ? m : d->negated ? qr_expr_minus(sc->x, e, m) : qr_expr_and(sc->x, e, m);
+    }
+    const bool whole_ones = !s->divisor->negated && s->divisor->value->exp10 >= 0;
+    if (types == QR_SC_FRACTION)
+        return qr_expr_and(sc->x, e, every_fraction(sc));
+    return types == QR_SC_NUMBER || whole_ones ? e : qr_expr_and(sc->x, e, every_integer(sc));
 }
 
 int32_t qr_sc_write_number(struct qr_sc *sc, const struct qr_sc_shape *s)
 {
     QR_ASSERT(s->types & QR_SC_NUMBER);
     const uint32_t types = s->types & QR_SC_NUMBER;
-    bool numbers_out = false;
-    for (const struct qr_sc_values *x = s->excluded; x; x = x->next) {
-        for (const struct qr_json *v = x->is_list ? qr_json_first(x->json) : x->json; v; v = x->is_list ? qr_json_after(v) : NULL)
-            numbers_out = numbers_out || qr_json_type(v) == QR_JSON_T_NUMBER;
+    const bool excludes = excludes_numbers(s);
+    int32_t e = QR_EXPR_NONE;
+    if (s->divisor) {
+        e = multiples_in_range(sc, s, types);
+    } else {
+        e = types == QR_SC_INTEGER ? every_integer(sc) : types == QR_SC_FRACTION ? every_fraction(sc) : every_number(sc);
+        if (s->low.value || s->high.value || excludes)
+            e = types == QR_SC_NUMBER ? in_range(sc, s, true) : qr_expr_and(sc->x, in_range(sc, s, true), e);
     }
-    int32_t e = types == QR_SC_INTEGER ? every_integer(sc) : types == QR_SC_FRACTION ? every_fraction(sc) : every_number(sc);
-    if (!s->low.value && !s->high.value && !s->divisor && !numbers_out)
-        return e;
-    const int32_t range = in_range(sc, s, !s->divisor);
-    e = types == QR_SC_NUMBER ? range : qr_expr_and(sc->x, range, e);
-    for (const struct qr_sc_divisor *d = s->divisor; d && sc->code == 0; d = d->next) {
-        const int32_t m = signed_by(sc, multiples_of(sc, d));
-        e = d->negated ? qr_expr_minus(sc->x, e, m) : qr_expr_and(sc->x, e, m);
-    }
-    for (const struct qr_sc_values *x = s->excluded; x; x = x->next) {
-        for (const struct qr_json *v = x->is_list ? qr_json_first(x->json) : x->json; v; v = x->is_list ? qr_json_after(v) : NULL) {
-            if (qr_json_type(v) == QR_JSON_T_NUMBER)
-                e = qr_expr_minus(sc->x, e, qr_sc_write_equal(sc, v));
-        }
-    }
-    return e;
+    return excludes ? without_excluded(sc, s, e) : e;
 }
 
-int32_t qr_sc_write_equal(struct qr_sc *sc, const struct qr_json *number)
+void qr_sc_write_equal(struct qr_sc *sc, const struct qr_json *number, int32_t rest, int32_t form[2])
 {
     QR_ASSERT(qr_json_type(number) == QR_JSON_T_NUMBER);
-    struct qr_decimal value;
-    const struct qr_decimal *d = &value;
-    if (!qr_sc_decimal_of(sc, number, &value))
-        return QR_EXPR_NONE;
-    const struct plain p = plain_of(d);
-    int32_t e = QR_EXPR_NONE;
-    if (d->n == 0)
-        return signed_by(sc, cat(sc, digit(sc, 0, 0), no_fraction(sc)));
+    struct qr_decimal d;
+    form[0] = form[1] = QR_EXPR_NONE;
+    if (!qr_sc_decimal_of(sc, number, &d))
+        return;
+    const struct plain p = plain_of(&d);
+    if (d.n == 0) {
+        form[0] = signed_by(sc, cat(sc, digit(sc, 0, 0), cat(sc, no_fraction(sc), rest)));
+        return;
+    }
     if (!p.too_long && p.n_fraction <= DIGITS) {
-        const int32_t fraction = cat(sc, qr_expr_bytes(sc->x, p.fraction, (size_t)p.n_fraction), zeros(sc, 0, DIGITS - p.n_fraction));
-        e = cat(sc, whole_equal(sc, &p), p.n_fraction == 0 ? no_fraction(sc) : point(sc, fraction));
+        const int32_t more = cat(sc, zeros(sc, 0, DIGITS - p.n_fraction), rest);
+        const int32_t behind_point = qr_sc_write_bytes(sc, p.fraction, (size_t)p.n_fraction, more);
+        form[0] = qr_sc_write_bytes(sc, p.whole, (size_t)p.n_whole, p.n_fraction == 0 ? cat(sc, no_fraction(sc), rest) : point(sc, behind_point));
     }
-    const int32_t top = qr_decimal_top(d) - 1, n_more = d->n - 1;
+    const int32_t top = qr_decimal_top(&d) - 1, n_more = d.n - 1;
     if (n_more <= DIGITS && top >= -323 && top <= 308) {
-        const int32_t fraction = cat(sc, qr_expr_bytes(sc->x, d->digit + 1, (size_t)n_more), zeros(sc, 0, DIGITS - n_more));
-        const int32_t mantissa = cat(sc, qr_expr_bytes(sc->x, d->digit, 1), n_more == 0 ? no_fraction(sc) : point(sc, fraction));
-        e = either(sc, e, cat(sc, mantissa, exponent(sc, top, top)));
+        const int32_t end = cat(sc, exponent(sc, top, top), rest);
+        const int32_t behind_point = qr_sc_write_bytes(sc, d.digit + 1, (size_t)n_more, cat(sc, zeros(sc, 0, DIGITS - n_more), end));
+        form[1] = qr_sc_write_bytes(sc, d.digit, 1, n_more == 0 ? cat(sc, no_fraction(sc), end) : point(sc, behind_point));
     }
-    if (e == QR_EXPR_NONE && sc->code == 0)
+    if (form[0] == QR_EXPR_NONE && form[1] == QR_EXPR_NONE && sc->code == 0)
         qr_sc_fail(sc, QR_E_UNSUPPORTED, number, "the number has more than %d digits", DIGITS);
-    return d->negative ? cat(sc, qr_expr_text(sc->x, "-"), e) : e;
+    for (int i = 0; i < 2 && d.negative; i++)
+        form[i] = cat(sc, qr_expr_text(sc->x, "-"), form[i]);
 }

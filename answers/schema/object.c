@@ -12,8 +12,10 @@
 #include "base/assert.h"
 
 #define TRACKS_MAX 12
-#define POSITIONS_MAX 1200  /* of all tracks together, as products */
+#define POSITIONS_MAX 1200  /* of all tracks together, as products; */
+#define POSITIONS_ALL_MAX 4000 /* and of all objects that are alternatives of one value */
 #define STATES_MAX 40000
+#define OPTIONAL_MAX 1500   /* members any of which may come next: a mask looks at each */
 #define COUNTED_MAX 256     /* members of other names that are counted one by one */
 #define MEMBERS_PER_RULE 16 /* of long chains: unions of regular expressions are sorted lists, which a rule ends */
 
@@ -32,8 +34,8 @@ struct writing {
 
 static int32_t key(struct qr_sc *sc, const char *name)
 {
-    const int32_t inside = qr_expr_json_text(sc->x, name, strlen(name));
-    return qr_sc_cat3(sc, sc->words->quote, inside, qr_expr_cat(sc->x, sc->words->quote, sc->words->colon));
+    const int32_t behind = qr_expr_cat(sc->x, sc->words->quote, sc->words->colon);
+    return qr_expr_cat(sc->x, sc->words->quote, qr_sc_write_chars(sc, name, strlen(name), behind));
 }
 
 /* Names that the shape's propertyNames allow, without quotes. */
@@ -52,7 +54,7 @@ static int32_t allowed_names(struct qr_sc *sc, const struct qr_sc_shape *s)
             size_t len;
             const char *text = qr_json_text(n->value[i], &len);
             if (text)
-                e = qr_expr_or(sc->x, e, qr_expr_json_text(sc->x, text, len));
+                e = qr_expr_or(sc->x, e, qr_sc_write_chars(sc, text, len, QR_EXPR_EMPTY));
         }
         if (n->n_values < 0)
             e = qr_expr_or(sc->x, e, qr_sc_write_inside(sc, n));
@@ -71,7 +73,7 @@ static int32_t class_names(struct qr_sc *sc, const struct qr_sc_shape *s, const 
     }
     int32_t *name = qr_sc_alloc(sc, (size_t)o->n_members + 1, sizeof *name);
     for (int32_t i = 0; i < o->n_members && name; i++)
-        name[i] = qr_expr_json_text(sc->x, o->member[i].name, strlen(o->member[i].name));
+        name[i] = qr_sc_write_chars(sc, o->member[i].name, strlen(o->member[i].name), QR_EXPR_EMPTY);
     return name && o->n_members > 0 ? qr_expr_minus(sc->x, e, qr_expr_any(sc->x, name, o->n_members)) : e;
 }
 
@@ -145,10 +147,11 @@ static void add_track(struct writing *w, int32_t first, int32_t n, bool loose)
 static bool tracks_fit(struct writing *w)
 {
     int64_t n = 1;
+    const int32_t n_max = POSITIONS_ALL_MAX / (w->sc->n_beside + 1);
     for (int32_t i = 0; i < w->n_tracks; i++) {
         w->track[i].stride = (int32_t)n;
         n *= w->track[i].n + 1;
-        if (n > POSITIONS_MAX && w->n_tracks > 1)
+        if (n > (n_max < POSITIONS_MAX ? n_max : POSITIONS_MAX) && w->n_tracks > 1)
             return false;
     }
     w->n_positions = (int32_t)n;
@@ -278,11 +281,13 @@ static void write_state(struct writing *w, int32_t position, int32_t n, int32_t 
     *slot(w, w->state, position, n, set) = ends_chain ? as_rule(w->sc, e) : e;
 }
 
-static void count(struct writing *w)
+static void count(struct writing *w, const struct qr_json *at)
 {
     int32_t n_required = 0;
     for (int32_t i = 0; i < w->o->n_members; i++)
         n_required += w->o->member[i].required;
+    if (w->o->n_written - n_required > OPTIONAL_MAX)
+        qr_sc_fail(w->sc, QR_E_TOO_LARGE, at, "an object has more than %d optional members", OPTIONAL_MAX);
     w->min = w->o->min > n_required ? w->o->min : 0;
     w->max = w->any == QR_EXPR_NONE && w->o->n_written <= w->o->max ? QR_REPEAT_FOREVER : w->o->max;
     const int32_t counted = w->max != QR_REPEAT_FOREVER ? w->max : w->min;
@@ -321,7 +326,7 @@ int32_t qr_sc_write_object(struct qr_sc *sc, const struct qr_sc_shape *s)
     w.n_sets = 1 << w.o->n_some;
     write_others(&w, s);
     if (sc->code == 0)
-        count(&w);
+        count(&w, s->layer ? s->layer->props : NULL);
     if (sc->code != 0 || !make_tables(&w))
         return QR_EXPR_NONE;
     for (int32_t position = w.n_positions - 1; position >= 0; position--) {

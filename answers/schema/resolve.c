@@ -5,7 +5,8 @@
 #include "answers/schema/normal.h"
 #include "base/assert.h"
 
-#define CLASSES_MAX 64
+#define CLASSES_MAX 48
+#define OVERLAPS_MAX 12 /* classes of more than one pattern */
 #define LAYERS_MAX 256
 #define FIRST_ITEMS_MAX 4096
 
@@ -202,8 +203,8 @@ static int32_t find_sets(struct qr_sc *sc, const struct qr_sc_object *o, uint32_
         for (int32_t k = 0, n_before = n; k < n_before; k++) {
             if (set[k] & ~meets[i])
                 continue;
-            if (n == CLASSES_MAX) {
-                qr_sc_fail(sc, QR_E_TOO_LARGE, o->pattern[i], "the patterns of the names of one object overlap in more than %d ways", CLASSES_MAX);
+            if (n == CLASSES_MAX || n > o->n_patterns + OVERLAPS_MAX) {
+                qr_sc_fail(sc, QR_E_TOO_LARGE, o->pattern[i], "the patterns of the names of one object overlap in more than %d ways", OVERLAPS_MAX);
                 return 0;
             }
             set[n++] = set[k] | 1u << i;
@@ -235,6 +236,17 @@ static void fill_classes(struct qr_sc *sc, const struct qr_sc_shape *s, struct q
     }
 }
 
+/* Where all classes ask for the same, names need not be told apart. */
+static void join_classes(struct qr_sc_object *o)
+{
+    for (int32_t i = 1; i < o->n_classes; i++) {
+        if (o->class[i].goal != o->class[0].goal || memcmp(o->class[i].some, o->class[0].some, sizeof o->class[0].some) != 0)
+            return;
+    }
+    o->n_classes = o->n_classes > 0;
+    o->n_patterns = 0;
+}
+
 const struct qr_sc_object *qr_sc_resolve_object(struct qr_sc *sc, const struct qr_sc_shape *s)
 {
     QR_ASSERT(sc != NULL);
@@ -255,6 +267,8 @@ const struct qr_sc_object *qr_sc_resolve_object(struct qr_sc *sc, const struct q
     qr_map_release(&n.seen);
     part_forbidden(sc, o);
     fill_classes(sc, s, o);
+    if (sc->code == 0)
+        join_classes(o);
     o->min = s->n_members_min;
     o->max = s->n_members_max;
     return sc->code == 0 ? o : NULL;
@@ -262,12 +276,8 @@ const struct qr_sc_object *qr_sc_resolve_object(struct qr_sc *sc, const struct q
 
 /* ---- arrays ---- */
 
-static void add_contains(struct qr_sc *sc, const struct qr_sc_shape *s, struct qr_sc_array *a, const struct qr_sc_contains *c)
+static void add_contains(struct qr_sc *sc, struct qr_sc_array *a, const struct qr_sc_contains *c)
 {
-    for (const struct qr_sc_items *t = s->items; t; t = t->next) {
-        if (t->unevaluated && c->scope != 0 && qr_sc_in_scope(sc, c->scope, t->scope))
-            qr_sc_fail(sc, QR_E_UNSUPPORTED, c->at, "contains within unevaluatedItems cannot be enforced");
-    }
     if (c->min == 0 && c->max == QR_REPEAT_FOREVER)
         return;
     if (c->literal == QR_SC_LIT_TRUE) {
@@ -306,6 +316,6 @@ const struct qr_sc_array *qr_sc_resolve_array(struct qr_sc *sc, const struct qr_
         a->goal[i] = qr_sc_item_goal(sc, s, i);
     a->rest = qr_sc_item_goal(sc, s, a->n_goals);
     for (const struct qr_sc_contains *c = s->contains; c; c = c->next)
-        add_contains(sc, s, a, c);
+        add_contains(sc, a, c);
     return sc->code == 0 ? a : NULL;
 }

@@ -221,22 +221,42 @@ static bool holds_integer(const struct qr_sc_shape *s)
     return top > 15 || qr_decimal_integers_between(small, large) > 0;
 }
 
+/* A range without integers leaves the type integer alone where there are fractions: of numbers the range says enough. */
 static void drop_numbers(struct qr_sc_shape *s)
 {
-    if (!s->low.value || !s->high.value || !(s->types & QR_SC_NUMBER))
+    uint32_t left = s->types & QR_SC_NUMBER;
+    if (!s->low.value || !s->high.value)
         return;
     const int order = qr_decimal_compare(s->low.value, s->high.value);
     if (order > 0 || (order == 0 && (s->low.open || s->high.open)))
-        s->types &= ~(uint32_t)QR_SC_NUMBER;
+        left = 0;
     else if (order == 0)
-        s->types &= ~(uint32_t)(qr_decimal_is_integer(s->low.value) ? QR_SC_FRACTION : QR_SC_INTEGER);
+        left &= qr_decimal_is_integer(s->low.value) ? QR_SC_INTEGER : QR_SC_FRACTION;
     else if (!holds_integer(s))
-        s->types &= ~(uint32_t)QR_SC_INTEGER;
+        left &= QR_SC_FRACTION;
+    if (left == 0)
+        s->types &= ~(uint32_t)QR_SC_NUMBER;
+}
+
+/* What contains lets pass has been seen by unevaluatedItems around it: which items those are, nothing here can say. */
+static bool contains_evaluates(struct qr_sc *sc, struct qr_sc_shape *s)
+{
+    for (const struct qr_sc_contains *c = s->contains; c; c = c->next) {
+        for (const struct qr_sc_items *t = c->scope != 0 ? s->items : NULL; t; t = t->next) {
+            if (!t->unevaluated || !qr_sc_in_scope(sc, c->scope, t->scope))
+                continue;
+            s->hard = s->hard ? s->hard : c->at;
+            return true;
+        }
+    }
+    return false;
 }
 
 static void drop_array(struct qr_sc *sc, struct qr_sc_shape *s)
 {
     const int32_t max_looked = 64;
+    if (contains_evaluates(sc, s))
+        return;
     bool dead = s->n_items_min > s->n_items_max;
     for (int32_t i = 0; i < s->n_items_min && i < max_looked && s->items && !dead; i++)
         dead = qr_sc_goal_empty(sc, qr_sc_item_goal(sc, s, i));

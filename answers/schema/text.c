@@ -182,7 +182,7 @@ static int32_t without_excluded(struct qr_sc *sc, const struct qr_sc_shape *s, i
         for (const struct qr_json *v = x->is_list ? qr_json_first(x->json) : x->json; v && part; v = x->is_list ? qr_json_after(v) : NULL) {
             const char *text = qr_json_text(v, &len);
             if (text)
-                part[n_parts++] = qr_expr_json_text(sc->x, text, len);
+                part[n_parts++] = qr_sc_write_chars(sc, text, len, QR_EXPR_EMPTY);
         }
         if (n_parts > 0)
             e = qr_expr_minus(sc->x, e, qr_expr_any(sc->x, part, n_parts));

@@ -1,9 +1,11 @@
 /* write.c - goals, shapes and given values as expressions; a goal that is met again while it is being written becomes a rule. Owned by one build. */
 #include "answers/schema/normal.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/utf8.h"
 
 #define DEPTH_MAX 400
 #define INDENT_MAX 80
@@ -11,6 +13,27 @@
 int32_t qr_sc_cat3(struct qr_sc *sc, int32_t a, int32_t b, int32_t c)
 {
     return qr_expr_cat(sc->x, a, qr_expr_cat(sc->x, b, c));
+}
+
+int32_t qr_sc_write_bytes(struct qr_sc *sc, const char *bytes, size_t len, int32_t rest)
+{
+    QR_ASSERT(sc != NULL && bytes != NULL);
+    while (len-- > 0)
+        rest = qr_expr_cat(sc->x, qr_expr_range(sc->x, (uint8_t)bytes[len], (uint8_t)bytes[len]), rest);
+    return rest;
+}
+
+int32_t qr_sc_write_chars(struct qr_sc *sc, const char *text, size_t len, int32_t rest)
+{
+    QR_ASSERT(sc != NULL && text != NULL);
+    while (len > 0) {
+        const size_t n = qr_utf8_last(text, len);
+        const char *c = text + len - n;
+        const bool one_form = *c >= ' ' && *c != '"' && *c != '\\' && *c != 0x7F; /* less work than all forms */
+        rest = qr_expr_cat(sc->x, one_form ? qr_expr_range(sc->x, (uint8_t)*c, (uint8_t)*c) : qr_expr_json_text(sc->x, c, n), rest);
+        len -= n;
+    }
+    return rest;
 }
 
 /* Any value: a rule, as it holds itself. */
@@ -58,52 +81,76 @@ void qr_sc_words_make(struct qr_sc *sc)
 
 /* ---- given values ---- */
 
-static int32_t list_value(struct qr_sc *sc, const struct qr_json *v, const char *open, const char *close)
+/* Not written plainly by everyone. */
+static bool is_extreme(const struct qr_json *number)
 {
-    struct qr_exprs *x = sc->x;
-    const bool is_object = open[0] == '{';
-    int32_t e = QR_EXPR_EMPTY;
-    for (const struct qr_json *m = qr_json_first(v); m && sc->code == 0; m = qr_json_after(m)) {
-        int32_t one = qr_sc_write_value(sc, m);
-        if (is_object) {
-            const int32_t inside = qr_expr_json_text(x, qr_json_key(m), strlen(qr_json_key(m)));
-            one = qr_expr_cat(x, qr_sc_cat3(sc, sc->words->quote, inside, qr_expr_cat(x, sc->words->quote, sc->words->colon)), one);
-        }
-        e = e == QR_EXPR_EMPTY ? one : qr_sc_cat3(sc, e, sc->words->comma, one);
-    }
-    if (e != QR_EXPR_EMPTY)
-        e = qr_sc_cat3(sc, sc->words->open, e, sc->words->close);
-    return qr_sc_cat3(sc, qr_expr_text(x, open), e, qr_expr_text(x, close));
+    const double size = fabs(qr_json_f64(number));
+    return size != 0 && (size < 1e-3 || size >= 1e15);
 }
 
-int32_t qr_sc_write_value(struct qr_sc *sc, const struct qr_json *v)
+static int32_t list_value(struct qr_sc *sc, const struct qr_json *v, const char *open, const char *close, int32_t rest)
+{
+    const bool is_object = open[0] == '{';
+    const int32_t n = qr_json_count(v);
+    const struct qr_json **part = qr_sc_alloc(sc, (size_t)n + 1, sizeof *part);
+    int32_t e = qr_sc_write_bytes(sc, close, 1, rest), i = 0;
+    for (const struct qr_json *m = qr_json_first(v); m && part; m = qr_json_after(m))
+        part[i++] = m;
+    if (n > 0)
+        e = qr_expr_cat(sc->x, sc->words->close, e);
+    while (i-- > 0 && sc->code == 0) {
+        e = qr_sc_write_value(sc, part[i], e);
+        if (is_object) {
+            e = qr_expr_cat(sc->x, sc->words->quote, qr_expr_cat(sc->x, sc->words->colon, e));
+            e = qr_expr_cat(sc->x, sc->words->quote, qr_sc_write_chars(sc, qr_json_key(part[i]), strlen(qr_json_key(part[i])), e));
+        }
+        e = qr_expr_cat(sc->x, i > 0 ? sc->words->comma : sc->words->open, e);
+    }
+    return qr_sc_write_bytes(sc, open, 1, e);
+}
+
+int32_t qr_sc_write_value(struct qr_sc *sc, const struct qr_json *v, int32_t rest)
 {
     QR_ASSERT(sc != NULL && v != NULL);
     size_t len;
+    int32_t form[2];
     switch (qr_json_type(v)) {
     case QR_JSON_T_NULL:
-        return qr_expr_text(sc->x, "null");
+        return qr_sc_write_bytes(sc, "null", 4, rest);
     case QR_JSON_T_BOOL:
-        return qr_expr_text(sc->x, qr_json_bool(v) ? "true" : "false");
-    case QR_JSON_T_NUMBER:
-        return qr_sc_write_equal(sc, v);
+        return qr_json_bool(v) ? qr_sc_write_bytes(sc, "true", 4, rest) : qr_sc_write_bytes(sc, "false", 5, rest);
+    case QR_JSON_T_NUMBER: /* json.dumps writes both forms of numbers of many digits alone: two forms of each number spoil a tree */
+        qr_sc_write_equal(sc, v, rest, form);
+        return form[0] != QR_EXPR_NONE && rest != QR_EXPR_EMPTY && !is_extreme(v) ? form[0] : qr_expr_or(sc->x, form[0], form[1]);
     case QR_JSON_T_STRING: {
         const char *text = qr_json_str(v, &len);
-        return qr_sc_cat3(sc, sc->words->quote, qr_expr_json_text(sc->x, text, len), sc->words->quote);
+        return qr_expr_cat(sc->x, sc->words->quote, qr_sc_write_chars(sc, text, len, qr_expr_cat(sc->x, sc->words->quote, rest)));
     }
     case QR_JSON_T_ARRAY:
-        return list_value(sc, v, "[", "]");
+        return list_value(sc, v, "[", "]", rest);
     default:
-        return list_value(sc, v, "{", "}");
+        return list_value(sc, v, "{", "}", rest);
     }
 }
 
-static int32_t write_values(struct qr_sc *sc, const struct qr_sc_shape *s)
+/* The values of all shapes that are lists of them, as one tree. */
+static int32_t write_values(struct qr_sc *sc, struct qr_sc_shape *first)
 {
-    int32_t *part = qr_sc_alloc(sc, (size_t)s->n_values + 1, sizeof *part);
-    for (int32_t i = 0; i < s->n_values && part; i++)
-        part[i] = qr_sc_write_value(sc, s->value[i]);
-    return part && sc->code == 0 ? qr_expr_any(sc->x, part, s->n_values) : QR_EXPR_NONE;
+    int32_t n = 0, n_parts = 0;
+    for (struct qr_sc_shape *s = first; s; s = s->next)
+        n += s->n_values > 0 ? s->n_values : 0;
+    int32_t *part = qr_sc_alloc(sc, 2 * (size_t)n + 1, sizeof *part);
+    for (struct qr_sc_shape *s = first; s && part; s = s->next) {
+        for (int32_t i = 0; i < s->n_values && qr_sc_step(sc, s->value[i], 2); i++) {
+            if (qr_json_type(s->value[i]) == QR_JSON_T_NUMBER) {
+                qr_sc_write_equal(sc, s->value[i], QR_EXPR_EMPTY, part + n_parts);
+                n_parts += 2;
+            } else {
+                part[n_parts++] = qr_sc_write_value(sc, s->value[i], QR_EXPR_EMPTY);
+            }
+        }
+    }
+    return part && sc->code == 0 ? qr_expr_any(sc->x, part, n_parts) : QR_EXPR_NONE;
 }
 
 /* ---- shapes and goals ---- */
@@ -119,19 +166,24 @@ static void check_excluded(struct qr_sc *sc, const struct qr_sc_shape *s)
     }
 }
 
+/* Last words on a shape, now that all goals it speaks of can be worked out; false: it has no values. */
+static bool settle(struct qr_sc *sc, struct qr_sc_shape *s)
+{
+    if (qr_sc_shape_dead(sc, s))
+        s->n_values = 0;
+    if (s->hard && s->n_values != 0) {
+        const char *opposite = s->contains && s->hard == s->contains->at ? "" : "the opposite of ";
+        qr_sc_fail(sc, QR_E_UNSUPPORTED, s->hard, "%s%s cannot be enforced here", opposite, qr_json_key(s->hard));
+        return false;
+    }
+    if (s->excluded && s->n_values < 0)
+        check_excluded(sc, s);
+    return s->n_values < 0 && sc->code == 0;
+}
+
 static int32_t write_shape(struct qr_sc *sc, struct qr_sc_shape *s)
 {
     struct qr_exprs *x = sc->x;
-    if (qr_sc_shape_dead(sc, s) || sc->code != 0)
-        return QR_EXPR_NONE;
-    if (s->hard) {
-        qr_sc_fail(sc, QR_E_UNSUPPORTED, s->hard, "the opposite of %s cannot be enforced", qr_json_key(s->hard) ? qr_json_key(s->hard) : "this schema");
-        return QR_EXPR_NONE;
-    }
-    if (s->n_values >= 0)
-        return write_values(sc, s);
-    if (s->excluded)
-        check_excluded(sc, s);
     int32_t e = QR_EXPR_NONE;
     if (s->types & QR_SC_NULL)
         e = qr_expr_text(x, "null");
@@ -170,8 +222,18 @@ int32_t qr_sc_write(struct qr_sc *sc, int32_t goal)
     int32_t e = QR_EXPR_NONE;
     if (++sc->depth > DEPTH_MAX)
         qr_sc_fail(sc, QR_E_TOO_LARGE, at, "the schema is nested more than %d deep when its references are followed", DEPTH_MAX);
-    for (struct qr_sc_shape *s = qr_sc_shapes(sc, goal); s && qr_sc_step(sc, at, 4); s = s->next)
-        e = qr_expr_or(sc->x, e, write_shape(sc, s));
+    struct qr_sc_shape *first = qr_sc_shapes(sc, goal);
+    const int32_t n_beside = sc->n_beside;
+    int32_t n = 0;
+    for (struct qr_sc_shape *s = first; s; s = s->next)
+        n += s->n_values < 0;
+    for (struct qr_sc_shape *s = first; s && qr_sc_step(sc, at, 4); s = s->next) {
+        sc->n_beside = n;
+        if (settle(sc, s))
+            e = qr_expr_or(sc->x, e, write_shape(sc, s));
+    }
+    sc->n_beside = n_beside;
+    e = qr_expr_or(sc->x, e, write_values(sc, first));
     sc->depth--;
     if (g->rule >= 0)
         qr_expr_define(sc->x, g->rule, e);

@@ -16,7 +16,8 @@
 
 #define CHUNK 256 /* inputs at a time */
 #define ROWS 16   /* outputs at a time */
-#define PICKED_AHEAD 4 /* rows of words */
+#define PICKED 64      /* outputs at a time */
+#define PICKED_AHEAD 8 /* rows of their words */
 #define SCALES 128 /* of outputs at a time */
 #define ORDERED_GROUPS 512 /* whose scales are looked up all at once where inputs are in any order */
 
@@ -270,18 +271,23 @@ int32_t qr_quantized_together(const struct qr_stored_tensor *t)
 }
 
 /* Codes of GPTQ's words of 4 bits where inputs are sorted by groups: at and n_in are places there. In the file the words of an
- * output lie a row apart, which L1 has room for few of: those of all n outputs come side by side first. */
+ * output lie a row apart, pages which no processor foresees, and L1 has room for few of: those of PICKED outputs come side by
+ * side first. */
 static void read_picked(uint8_t *to, const struct reader *r, int64_t first, int64_t n, int64_t at, int64_t n_in)
 {
     const struct qr_quantized *q = r->q;
     const int64_t n_words = q->n_in / 8;
-    uint32_t *words = qr_alloc((size_t)(n_words * n), sizeof *words);
-    for (int64_t i = 0; i < n_words; i++) {
-        for (int64_t o = 0; o < n; o += 16) /* rows lie pages apart, which no processor foresees */
-            __builtin_prefetch(r->codes + 4 * ((i + PICKED_AHEAD) * q->n_out + first + o));
-        memcpy(words + i * n, r->codes + 4 * (i * q->n_out + first), (size_t)n * sizeof *words);
+    uint32_t *words = qr_realloc(NULL, (size_t)(n_words * PICKED), sizeof *words);
+    for (int64_t o = 0; o < n; o += PICKED) {
+        const int64_t m = n - o < PICKED ? n - o : PICKED;
+        const uint8_t *from = r->codes + 4 * (first + o);
+        for (int64_t i = 0; i < n_words; i++, from += 4 * q->n_out) {
+            for (int64_t line = 0; line < m; line += 16)
+                __builtin_prefetch(from + 4 * (PICKED_AHEAD * q->n_out + line));
+            memcpy(words + i * m, from, (size_t)m * sizeof *words);
+        }
+        r->ops->along(to + o * n_in, n_in, (const uint8_t *)words, m * (int64_t)sizeof *words, m, n_in, q->inputs + at);
     }
-    r->ops->along(to, n_in, (const uint8_t *)words, n * (int64_t)sizeof *words, n, n_in, q->inputs + at);
     qr_free(words);
 }
 

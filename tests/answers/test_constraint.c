@@ -79,6 +79,8 @@ Test(constraint, the_first_rule_tells_gbnf_from_lark)
 
 /* ---- structural tags ---- */
 
+#define tags_refused_at(f) refused_at(QR_CONSTRAINT_TAGS, FORMAT f)
+
 #define FORMAT(f) "{\"type\": \"structural_tag\", \"format\": " f "}"
 #define NUMBER "{\"type\": \"regex\", \"pattern\": \"[0-9]+\"}"
 #define TAG(begin, content, end) "{\"type\": \"tag\", \"begin\": \"" begin "\", \"content\": " content ", \"end\": \"" end "\"}"
@@ -108,14 +110,16 @@ Test(tags, at_least_one_begins_with_a_tag_and_stop_after_first_ends_with_it)
 
 Test(tags, the_older_form_has_schemas)
 {
-    const char *old = "{\"type\": \"structural_tag\", \"structures\": [{\"begin\": \"<f=a>\", \"schema\": {\"const\": 1}, \"end\": \"</f>\"}], \"triggers\": [\"<f=\"]}";
+    const char *old = "{\"type\": \"structural_tag\", \"structures\": "
+                      "[{\"begin\": \"<f=a>\", \"schema\": {\"const\": 1}, \"end\": \"</f>\"}], \"triggers\": [\"<f=\"]}";
     cr_assert(takes(QR_CONSTRAINT_TAGS, old, "hm <f=a>1</f>!"));
     cr_assert(!takes(QR_CONSTRAINT_TAGS, old, "hm <f=a>2</f>!"));
 }
 
 Test(tags, formats_are_put_together)
 {
-    const char *think = FORMAT("{\"type\": \"sequence\", \"elements\": [" TAG("<think>", "{\"type\": \"any_text\"}", "</think>") ", {\"type\": \"or\", \"elements\": [" NUMBER
+    const char *think = FORMAT("{\"type\": \"sequence\", \"elements\": [" TAG("<think>", "{\"type\": \"any_text\"}", "</think>")
+                               ", {\"type\": \"or\", \"elements\": [" NUMBER
                                ", {\"type\": \"json_schema\", \"json_schema\": {\"const\": \"s\"}}]}]}");
     cr_assert(takes(QR_CONSTRAINT_TAGS, think, "<think>all <think> kinds</think>42"));
     cr_assert(takes(QR_CONSTRAINT_TAGS, think, "<think></think>\"s\""));
@@ -137,17 +141,19 @@ Test(tags, formats_are_put_together)
 Test(tags, what_is_wrong_is_told_with_its_path)
 {
     cr_assert_str_eq(refused_at(QR_CONSTRAINT_TAGS, "{}"), "$.format");
-    cr_assert_str_eq(refused_at(QR_CONSTRAINT_TAGS, FORMAT("5")), "$.format");
-    cr_assert_str_eq(refused_at(QR_CONSTRAINT_TAGS, FORMAT("{\"type\": \"qwen_xml_parameter\"}")), "$.format.type");
-    cr_assert_str_eq(refused_at(QR_CONSTRAINT_TAGS, FORMAT("{\"type\": \"const_string\"}")), "$.format.value");
-    cr_assert_str_eq(refused_at(QR_CONSTRAINT_TAGS, FORMAT("{\"type\": \"sequence\", \"elements\": []}")), "$.format.elements");
-    cr_assert_str_eq(refused_at(QR_CONSTRAINT_TAGS, FORMAT("{\"type\": \"sequence\", \"elements\": [" NUMBER ", 5]}")), "$.format.elements[1]");
-    cr_assert_str_eq(refused_at(QR_CONSTRAINT_TAGS, FORMAT("{\"type\": \"json_schema\", \"json_schema\": {}, \"style\": \"qwen_xml\"}")), "$.format.style");
-    cr_assert_str_eq(refused_at(QR_CONSTRAINT_TAGS, FORMAT("{\"type\": \"tag\", \"begin\": \"a\", \"content\": " NUMBER "}")), "$.format.end");
-    cr_assert_str_eq(refused_at(QR_CONSTRAINT_TAGS, FORMAT("{\"type\": \"triggered_tags\", \"triggers\": [\"x\"], \"tags\": [" TAG("y", NUMBER, "z") "]}")), "$.format.tags[0].begin");
-    cr_assert_str_eq(refused_at(QR_CONSTRAINT_TAGS, FORMAT("{\"type\": \"triggered_tags\", \"triggers\": [\"\"], \"tags\": [" TAG("y", NUMBER, "z") "]}")), "$.format.triggers");
-    cr_assert_str_eq(refused_at(QR_CONSTRAINT_TAGS, FORMAT("{\"type\": \"repeat\", \"min\": 3, \"max\": 2, \"content\": " NUMBER "}")), "$.format.max");
-    cr_assert(strncmp(refused_at(QR_CONSTRAINT_TAGS, FORMAT(TAG("a", "{\"type\": \"json_schema\", \"json_schema\": {\"properties\": 5}}", "b"))), "$.format.content.json_schema", 29) == 0);
+    cr_assert_str_eq(tags_refused_at(("5")), "$.format");
+    cr_assert_str_eq(tags_refused_at(("{\"type\": \"qwen_xml_parameter\"}")), "$.format.type");
+    cr_assert_str_eq(tags_refused_at(("{\"type\": \"const_string\"}")), "$.format.value");
+    cr_assert_str_eq(tags_refused_at(("{\"type\": \"sequence\", \"elements\": []}")), "$.format.elements");
+    cr_assert_str_eq(tags_refused_at(("{\"type\": \"sequence\", \"elements\": [" NUMBER ", 5]}")), "$.format.elements[1]");
+    cr_assert_str_eq(tags_refused_at(("{\"type\": \"json_schema\", \"json_schema\": {}, \"style\": \"qwen_xml\"}")), "$.format.style");
+    cr_assert_str_eq(tags_refused_at(("{\"type\": \"tag\", \"begin\": \"a\", \"content\": " NUMBER "}")), "$.format.end");
+    cr_assert_str_eq(tags_refused_at(("{\"type\": \"triggered_tags\", \"triggers\": [\"x\"], \"tags\": [" TAG("y", NUMBER, "z") "]}")),
+                     "$.format.tags[0].begin");
+    cr_assert_str_eq(tags_refused_at(("{\"type\": \"triggered_tags\", \"triggers\": [\"\"], \"tags\": [" TAG("y", NUMBER, "z") "]}")), "$.format.triggers");
+    cr_assert_str_eq(tags_refused_at(("{\"type\": \"repeat\", \"min\": 3, \"max\": 2, \"content\": " NUMBER "}")), "$.format.max");
+    cr_assert(strncmp(tags_refused_at((TAG("a", "{\"type\": \"json_schema\", \"json_schema\": {\"properties\": 5}}", "b"))),
+                      "$.format.content.json_schema", 28) == 0);
 }
 
 /* ---- the store ---- */

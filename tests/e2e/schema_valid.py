@@ -1,9 +1,11 @@
 """schema_valid.py - JSON Schema (drafts 4 to 2020-12) as a judge that shares nothing with quire's: a value in, the path of what is wrong out.
 
-Plain reading of the specification, a function a keyword. Numbers are decimals, so that nothing is rounded. Formats are not judged; what else is not raises Unknown:
+Plain reading of the specification, a function a keyword. Numbers are decimals, so that nothing is rounded. Of formats the usual ones are judged, others are annotations. What is not judged raises Unknown:
 references to other documents or by name, and members that nothing evaluated.
 """
+import datetime
 import decimal
+import functools
 import json
 import re
 
@@ -35,14 +37,48 @@ def same(a, b):
     return type(a) is type(b) and a == b if isinstance(a, str) or isinstance(b, str) else is_number(a) and is_number(b) and a == b
 
 
+@functools.lru_cache(None)
+def ecma(pattern):
+    """What Python writes otherwise than ECMAScript: classes are of ASCII there, blanks and ends of lines are more."""
+    blank = r'\t\n\v\f\r \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff'
+    out, at, inside = '', 0, False
+    while at < len(pattern):
+        c = pattern[at:at + 2] if pattern[at] == '\\' else pattern[at]
+        at += len(c)
+        if c in ('[', ']'):
+            inside = c == '['
+        classes = {r'\d': '0-9', r'\w': 'A-Za-z0-9_', r'\s': blank}
+        if c.lower() in classes and (c.islower() or not inside):
+            held = classes[c.lower()]
+            c = held if inside else f'[{"" if c.islower() else "^"}{held}]'
+        elif c in ('$', '.') and not inside:
+            c = {'$': r'\Z', '.': r'[^\n\r\u2028\u2029]'}[c]
+        elif c == r'\/':
+            c = '/'
+        out += c
+    return out
+
+
 def found(pattern, text):
-    """ECMAScript's meaning of what Python reads otherwise."""
-    for theirs, ours in ((r'\d', '[0-9]'), (r'\w', '[A-Za-z0-9_]')):
-        pattern = re.sub(r'(?<!\\)' + re.escape(theirs) + r'(?![^\[]*\])', ours, pattern)
     try:
-        return re.search(re.sub(r'(?<!\\)\$$', r'\\Z', pattern), text) is not None
+        return re.search(ecma(pattern), text) is not None
     except re.error as e:
         raise Unknown(str(e)) from e
+
+
+def is_date(text):
+    try:
+        return datetime.date.fromisoformat(text) is not None and len(text) == 10
+    except ValueError:
+        return False
+
+
+CLOCK = re.compile(r'([01][0-9]|2[0-3]):[0-5][0-9]:([0-5][0-9]|60)([.][0-9]+)?(Z|[-+]([01][0-9]|2[0-3]):[0-5][0-9])', re.I)
+LABELS = re.compile(r'(?=.{1,253}\Z)[A-Za-z0-9]([-A-Za-z0-9]{0,61}[A-Za-z0-9])?([.][A-Za-z0-9]([-A-Za-z0-9]{0,61}[A-Za-z0-9])?)*')
+FORMATS = {
+    'date': is_date, 'time': CLOCK.fullmatch, 'date-time': lambda t: is_date(t[:10]) and t[10:11] in ('T', 't') and CLOCK.fullmatch(t[11:]), 'hostname': LABELS.fullmatch,
+    'uuid': re.compile('[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}').fullmatch, 'email': re.compile(r'[^@\s]+@[^@\s]+').fullmatch,
+    'ipv4': re.compile(r'((25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])([.](?!$)|$)){4}').fullmatch, 'uri': re.compile(r'[A-Za-z][-+.A-Za-z0-9]*:[!-~]*').fullmatch}
 
 
 class Judge:
@@ -138,6 +174,9 @@ class Judge:
 
     def k_maxLength(self, n, v, _, at):
         return at if isinstance(v, str) and len(v) > n else None
+
+    def k_format(self, name, v, _, at):
+        return at if isinstance(v, str) and name in FORMATS and not FORMATS[name](v) else None
 
     def k_pattern(self, p, v, _, at):
         return at if isinstance(v, str) and not found(p, v) else None

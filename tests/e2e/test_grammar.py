@@ -190,7 +190,7 @@ def test_generated_answers_fit_and_only_the_length_limit_cuts_them():
     for flag, text, line in DEMANDS:
         with tempfile.TemporaryDirectory() as d:
             given = text if flag == '--regex' else put(os.path.join(d, 'demand'), text)
-            rc, out, err = run('generate', TINY, '--prompts', '-', flag, given, '--json', '-n', '40', '--temperature', '1', '--seed', '3',
+            rc, out, err = run('generate', TINY, '--prompts', '-', flag, given, '--json', '-n', '200', '--temperature', '1', '--seed', '3',
                                stdin='\n'.join(map(json.dumps, prompts)))
         assert rc == 0, err
         answers = [json.loads(a) for a in out.split('\n') if a]

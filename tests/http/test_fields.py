@@ -173,10 +173,11 @@ def test_demands_are_checked():
                 error = refused(send(s, path, **{name: value}), name, word)
                 assert error["param"] == name + below, (value, error)
         for one, other in (({"response_format": {"type": "json_object"}}, {"guided_regex": "a"}), ({"grammar": "root ::= \"a\""}, {"structured_outputs": {"choice": ["a"]}}),
-                           ({"json_schema": {}}, {"ebnf": "root ::= \"a\""}), ({"guided_json": {}}, {"json_schema": {}})):
+                           ({"json_schema": {}}, {"ebnf": "root ::= \"a\""}), ({"guided_json": {}}, {"json_schema": {"type": "object"}})):
             for path in (CHAT, COMPLETIONS):
                 message = refused(send(s, path, **one, **other), "")["message"]
                 assert all(name in message for name in (*one, *other)) and "both say" in message, message
+        assert send(s, CHAT, seed=669, guided_regex="a", structured_outputs={"regex": "a"}, regex="a").status == 200, "the same under several names"
         refused(send(s, CHAT, structured_outputs={"regex": "a", "json_object": True}), "structured_outputs", "structured_outputs.regex and structured_outputs.json_object")
 
 

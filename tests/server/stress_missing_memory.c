@@ -53,11 +53,13 @@ static const struct kind kinds[] = {
     {"completions, streamed", "POST", "/v1/completions",
      "{\"prompt\":\"Once\",\"n\":2,\"seed\":1,\"max_tokens\":4,\"stream\":true,\"logprobs\":2,\"echo\":true,\"ignore_eos\":true}", NULL},
     {"a schema", "POST", "/v1/completions",
-     "{\"prompt\":\"a\",\"temperature\":0,\"max_tokens\":8,\"guided_json\":{\"title\":\"@@@@\",\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"},"
+     "{\"prompt\":\"a\",\"temperature\":0,\"max_tokens\":8,\"guided_json\":"
+     "{\"title\":\"@@@@\",\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"},"
      "\"b\":{\"enum\":[\"x\",\"y\"]}},\"required\":[\"a\",\"b\"]}}", NULL},
     {"a grammar", "POST", "/v1/chat/completions", "{" CHAT ",\"grammar\":\"root ::= [a-z]+ # @@@@\\n\"}", NULL},
     {"a tool that must be called", "POST", "/v1/chat/completions",
-     "{" CHAT "0,\"tool_choice\":\"required\",\"tools\":[{\"type\":\"custom\"},{\"type\":\"function\",\"function\":{\"name\":\"f\",\"description\":\"@@@@\","
+     "{" CHAT "0,\"response_format\":{\"type\":\"json_object\",\"schema\":{\"title\":\"@@@@\",\"type\":\"object\"}},\"tool_choice\":\"required\","
+     "\"tools\":[{\"type\":\"custom\"},{\"type\":\"function\",\"function\":{\"name\":\"f\","
      "\"parameters\":{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\",\"maxLength\":3}}}}}]}", NULL},
     {"a tool that must be called, streamed", "POST", "/v1/chat/completions",
      "{" CHAT "0,\"stream\":true,\"reasoning_effort\":\"low\",\"tool_choice\":\"required\",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\","

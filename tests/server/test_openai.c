@@ -102,12 +102,14 @@ Test(openai, a_demand_keeps_its_place_and_how_it_is_meant)
 {
     struct qr_params p;
     struct qr_err err;
-    cr_assert_eq(parse(&p, QR_API_CHAT, "{" SAID ",\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"schema\":{},\"strict\":true}}}", &err), 0, "%s", err.msg);
+    cr_assert_eq(parse(&p, QR_API_CHAT, "{" SAID ",\"response_format\":"
+                       "{\"type\":\"json_schema\",\"json_schema\":{\"schema\":{},\"strict\":true}}}", &err), 0, "%s", err.msg);
     cr_assert_eq(p.demand.kind, QR_CONSTRAINT_SCHEMA);
     cr_assert(p.demand.strict && !p.demand.compact && p.demand.value);
     cr_assert_str_eq(p.demand.field, "response_format.json_schema.schema");
     qr_params_release(&p);
-    cr_assert_eq(parse(&p, QR_API_COMPLETIONS, "{\"prompt\":\"a\",\"structured_outputs\":{\"grammar\":\"start: A\",\"disable_any_whitespace\":true}}", &err), 0);
+    cr_assert_eq(parse(&p, QR_API_COMPLETIONS, "{\"prompt\":\"a\",\"structured_outputs\":"
+                       "{\"grammar\":\"start: A\",\"disable_any_whitespace\":true}}", &err), 0);
     cr_assert_eq(p.demand.kind, QR_CONSTRAINT_LARK);
     cr_assert(p.demand.compact && !p.demand.strict);
     qr_params_release(&p);
@@ -120,7 +122,8 @@ Test(openai, tools_that_may_be_called_know_their_places)
 {
     struct qr_params p;
     struct qr_err err;
-    cr_assert_eq(parse(&p, QR_API_CHAT, "{" SAID ",\"tools\":[" OTHER "," TOOL("a") "," TOOL("b") "," TOOL("c") "],\"tool_choice\":{\"type\":\"allowed_tools\",\"allowed_tools\":"
+    cr_assert_eq(parse(&p, QR_API_CHAT, "{" SAID ",\"tools\":[" OTHER "," TOOL("a") "," TOOL("b") "," TOOL("c") "],\"tool_choice\":"
+                       "{\"type\":\"allowed_tools\",\"allowed_tools\":"
                        "{\"mode\":\"required\",\"tools\":[" TOOL("c") "," TOOL("b") "]}}}", &err), 0, "%s", err.msg);
     cr_assert_eq(p.tools.calls, QR_CALL_REQUIRED);
     cr_assert_eq(qr_json_count(p.tools.shown), 3, "the template is shown all functions");
@@ -128,7 +131,8 @@ Test(openai, tools_that_may_be_called_know_their_places)
     cr_assert(p.tools.place[0] == 2 && p.tools.place[1] == 3);
     cr_assert(p.tools.parallel);
     qr_params_release(&p);
-    cr_assert_eq(parse(&p, QR_API_CHAT, "{" SAID ",\"tools\":[" TOOL("a") "," TOOL("b") "],\"tool_choice\":" TOOL("b") ",\"parallel_tool_calls\":false}", &err), 0);
+    cr_assert_eq(parse(&p, QR_API_CHAT, "{" SAID ",\"tools\":[" TOOL("a") "," TOOL("b") "],\"tool_choice\":" TOOL("b")
+                       ",\"parallel_tool_calls\":false}", &err), 0);
     cr_assert_eq(qr_json_count(p.tools.callable), 1);
     cr_assert(p.tools.place[0] == 1 && !p.tools.parallel && p.tools.calls == QR_CALL_REQUIRED);
     qr_params_release(&p);
@@ -148,7 +152,8 @@ Test(openai, thinking_is_told_to_the_template)
         {",\"reasoning_effort\":\"none\"", "{\"enable_thinking\":false,\"thinking\":false,\"reasoning_effort\":\"none\"}", true},
         {",\"reasoning_effort\":\"low\"", "{\"reasoning_effort\":\"low\"}", false},
         {",\"chat_template_kwargs\":{\"enable_thinking\":false}", "{\"enable_thinking\":false}", true},
-        {",\"chat_template_kwargs\":{\"enable_thinking\":true,\"k\":1},\"enable_thinking\":false", "{\"enable_thinking\":true,\"k\":1,\"thinking\":false}", false},
+        {",\"chat_template_kwargs\":{\"enable_thinking\":true,\"k\":1},\"enable_thinking\":false",
+         "{\"enable_thinking\":true,\"k\":1,\"thinking\":false}", false},
     };
     for (int i = 0; i < QR_COUNT(row); i++) {
         struct qr_params p;

@@ -27,16 +27,22 @@ Test(categories, names_are_short_or_long_and_loosely_compared)
 
 Test(categories, characters_are_in_theirs)
 {
-    cr_expect(holds("Lu", 'A') && !holds("Lu", 'a') && holds("Ll", 'a') && holds("Nd", '7') && holds("Zs", ' ') && holds("Cc", 0));
-    cr_expect(holds("Lo", 0x4E00) && holds("Lo", 0x9FA5) && holds("Lo", 0xAC00) && holds("Lo", 0x2A6D6) && holds("Lu", 0x10400));
-    cr_expect(holds("Cs", 0xD800) && holds("Cs", 0xDFFF) && holds("Co", 0xE000) && holds("Co", 0xF0000) && holds("Co", 0x10FFFD));
-    cr_expect(holds("Cn", 0x40000) && holds("Cn", 0xDFFFF) && holds("Cn", 0xFFFFE) && holds("Cn", 0x10FFFF) && !holds("L", 0x10FFFF));
+    cr_expect(holds("Lu", 'A') && !holds("Lu", 'a') && holds("Ll", 'a') && holds("Nd", '7') && holds("Zs",
+        ' ') && holds("Cc", 0));
+    cr_expect(holds("Lo", 0x4E00) && holds("Lo", 0x9FA5) && holds("Lo", 0xAC00) && holds("Lo", 0x2A6D6) && holds("Lu",
+        0x10400));
+    cr_expect(holds("Cs", 0xD800) && holds("Cs", 0xDFFF) && holds("Co", 0xE000) && holds("Co", 0xF0000) && holds("Co",
+        0x10FFFD));
+    cr_expect(holds("Cn", 0x40000) && holds("Cn", 0xDFFFF) && holds("Cn", 0xFFFFE) && holds("Cn",
+        0x10FFFF) && !holds("L", 0x10FFFF));
 }
 
 Test(categories, runs_of_all_categories_cover_all_code_points_once)
 {
-    static const char *const all[] = {"Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "No", "Pc", "Pd", "Ps", "Pe",
-                                      "Pi", "Pf", "Po", "Sm", "Sc", "Sk", "So", "Zs", "Zl", "Zp", "Cc", "Cf", "Cs", "Co", "Cn"};
+    static const char *const all[] = {"Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "No", "Pc", "Pd",
+        "Ps", "Pe",
+                                      "Pi", "Pf", "Po", "Sm", "Sc", "Sk", "So", "Zs", "Zl", "Zp", "Cc", "Cf", "Cs",
+                                          "Co", "Cn"};
     int64_t n = 0;
     int32_t first, last;
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
@@ -50,9 +56,11 @@ Test(categories, runs_of_all_categories_cover_all_code_points_once)
 
 Test(categories, case_folding_joins_what_differs_in_case_alone)
 {
-    static const int32_t same[][2] = {{'a', 'A'}, {'k', 0x212A}, {'s', 0x17F}, {0xE4, 0xC4}, {0x3C3, 0x3C2}, {0x3C3, 0x3A3}, {0x1C4, 0x1C5}, {0x10400, 0x10428}, {0xE5, 0x212B}};
+    static const int32_t same[][2] = {{'a', 'A'}, {'k', 0x212A}, {'s', 0x17F}, {0xE4, 0xC4}, {0x3C3, 0x3C2},
+        {0x3C3, 0x3A3}, {0x1C4, 0x1C5}, {0x10400, 0x10428}, {0xE5, 0x212B}};
     for (size_t i = 0; i < sizeof same / sizeof same[0]; i++)
-        cr_expect_eq(qr_case_fold(same[i][0]), qr_case_fold(same[i][1]), "U+%04X, U+%04X", (unsigned)same[i][0], (unsigned)same[i][1]);
+        cr_expect_eq(qr_case_fold(same[i][0]), qr_case_fold(same[i][1]), "U+%04X, U+%04X", (unsigned)same[i][0],
+            (unsigned)same[i][1]);
     cr_expect(qr_case_fold('i') != qr_case_fold(0x130) && qr_case_fold('i') != qr_case_fold(0x131) && qr_case_fold('1') == '1');
     for (int32_t c = QR_CASED_MAX + 1; c <= 0x10FFFF; c++)
         cr_assert_eq(qr_case_fold(c), c);

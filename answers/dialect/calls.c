@@ -379,9 +379,11 @@ static enum qr_match arguments_follow(const struct qr_reading *r, const char *s,
         size_t k = *i + qr_blanks(s + *i, n - *i), word = k;
         while (k < n && (isalnum((unsigned char)s[k]) || s[k] == '_' || s[k] == '-' || (unsigned char)s[k] >= 0x80))
             k++;
-        if (k == n)
+        const bool named = k > word;
+        k += qr_blanks(s + k, n - k);
+        if (k == n && f->assign != ':')
             return QR_MATCH_PART;
-        return f->assign == ':' || (k == word && s[k] == ')') || (k > word && s[k + qr_blanks(s + k, n - k)] == f->assign) ? QR_MATCH_FULL : QR_MATCH_NO;
+        return f->assign == ':' || s[k] == (named ? f->assign : ')') ? QR_MATCH_FULL : QR_MATCH_NO;
     }
     if (*i == n)
         return QR_MATCH_PART;
@@ -403,8 +405,10 @@ static enum qr_match begin_named(struct qr_answer_parser *p, const struct qr_rea
         len--;
     qr_buf_clear(&p->id);
     m = len > 0 ? read_id(p, f, s, n, &i) : QR_MATCH_NO;
-    if (m == QR_MATCH_FULL && qr_match_loosely(s + i, n - i, qr_text_of(f->name_end), &skip) == QR_MATCH_FULL)
-        i += skip;
+    const enum qr_match ends = m == QR_MATCH_FULL ? qr_match_loosely(s + i, n - i, qr_text_of(f->name_end), &skip) : QR_MATCH_NO;
+    i += ends == QR_MATCH_FULL ? skip : 0;
+    if (ends == QR_MATCH_PART)
+        m = ends;
     if (m == QR_MATCH_FULL)
         m = arguments_follow(r, s, n, &i, w.end);
     if (!*r->start && (!is_identifier(s, len) || (m == QR_MATCH_FULL && p->o.tools && !qr_tool_known(p->o.tools, s, len))))
@@ -482,6 +486,7 @@ bool qr_step_rest(struct qr_answer_parser *p)
         qr_call_end(p, false);
         return true;
     }
+    bool cut = false;
     if (s[i++] == ',') {
         i += qr_blanks(s + i, n - i);
         enum qr_match m = member_key(s, n, &i, p->end, &key, &key_len);
@@ -491,14 +496,15 @@ bool qr_step_rest(struct qr_answer_parser *p)
             take_scalar(&p->id, s + value, i - value);
             p->late_id = p->id.len > 0;
         }
-        if (m == QR_MATCH_PART && !p->end)
+        cut = m == QR_MATCH_PART;
+        if (cut && !p->end)
             return false;
         if (m == QR_MATCH_FULL) {
             p->at += i;
             return true;
         }
     }
-    qr_call_end(p, p->end);
+    qr_call_end(p, cut);
     return true;
 }
 

@@ -15,6 +15,15 @@ static void begin_body(struct qr_answer_parser *p, enum qr_part part, bool raw)
     p->fresh = true;
 }
 
+/* What begins like a head, `len` bytes of it, is text. */
+static void refuse_head(struct qr_answer_parser *p, size_t len)
+{
+    qr_say(p, QR_PART_CONTENT, qr_held(p), len);
+    p->at += len;
+    begin_body(p, QR_PART_CONTENT, false);
+    p->fresh = p->fresh && len == 0;
+}
+
 /* Whether a head may begin with s[0..n). */
 static enum qr_match may_be_head(const struct qr_heads *h, const char *s, size_t n)
 {
@@ -99,7 +108,7 @@ static bool step_name_head(struct qr_answer_parser *p, const char *s, size_t n)
         p->at += len + 1;
         return true;
     }
-    begin_body(p, QR_PART_CONTENT, false);
+    refuse_head(p, skip);
     return true;
 }
 
@@ -130,7 +139,7 @@ bool qr_step_head(struct qr_answer_parser *p)
     p->seen = n > end_len ? n - end_len : 0;
     if (n > HEAD_MAX + end_len) {
         p->seen = 0;
-        begin_body(p, QR_PART_CONTENT, false);
+        refuse_head(p, 1);
         return true;
     }
     p->at = p->end ? p->held.len : p->at; /* a head that was cut off says nothing */
@@ -195,12 +204,12 @@ bool qr_step_body(struct qr_answer_parser *p)
         p->at += qr_blanks(qr_held(p), qr_held_len(p));
         return step_body_text(p);
     }
-    if (p->pass.depth == 0 && !p->pass.quoted) {
+    if (p->fresh) {
         const size_t blanks = qr_blanks(qr_held(p), qr_held_len(p));
         if (blanks == qr_held_len(p))
             return false;
-        if (qr_held(p)[blanks] != '{')
-            return step_body_text(p);
+        p->plain = qr_held(p)[blanks] != '{';
+        p->fresh = false;
     }
-    return qr_step_json(p);
+    return p->plain ? step_body_text(p) : qr_step_json(p);
 }

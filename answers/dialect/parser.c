@@ -129,13 +129,15 @@ static bool may_think(const struct qr_answer_parser *p)
 /* The first marker in s[0..n), or NULL; *at: where it is, or may be, or n. */
 static const struct qr_mark *find_mark(const struct qr_answer_parser *p, const char *s, size_t n, size_t *at)
 {
+    bool may_think_here = may_think(p);
     for (size_t i = 0; i < n; i++) {
+        may_think_here = may_think_here && (p->d->think_anywhere || i == 0 || qr_is_blank(s[i - 1]));
         if (!p->begins[(unsigned char)s[i]])
             continue;
         bool part = false;
         for (int32_t k = 0; k < p->n_marks; k++) {
             const struct qr_mark *m = &p->mark[k];
-            if (*m->text != s[i] || (m->kind == QR_MARK_THINK && !may_think(p)))
+            if (*m->text != s[i] || (m->kind == QR_MARK_THINK && !may_think_here))
                 continue;
             const enum qr_match match = qr_match_exactly(s + i, n - i, m->text, m->len);
             part = part || match == QR_MATCH_PART;

@@ -92,8 +92,10 @@ struct qr_answer_parser {
     struct qr_loose loose;
     bool first;         /* no argument was said yet */
     uint32_t types;     /* the value's, by the tool's schema; 0: not known */
+    bool line_due;      /* a line end before the value is the format's */
     bool text_value;    /* the form says that the value is a string */
     enum qr_part body;  /* of a message with a head */
+    bool plain;         /* a call's body that is no JSON */
     bool raw;           /* a body that is passed on as it is */
 };
 

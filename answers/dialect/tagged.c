@@ -42,6 +42,7 @@ static bool begin_value(struct qr_answer_parser *p, const char *key, size_t len,
     p->types = qr_tool_types(p->o.tools, p->name.data ? p->name.data : "", key, len);
     p->text_value = is_text || p->types == QR_TYPE_STRING;
     p->fresh = true;
+    p->line_due = p->r->form->value_lines;
     p->seen = 0;
     p->state = QR_READ_VALUE;
     return true;
@@ -157,12 +158,13 @@ bool qr_step_value(struct qr_answer_parser *p)
     const struct qr_call_form *f = p->r->form;
     if (qr_held_len(p) == 0)
         return false;
-    const bool begins = p->fresh;
-    if (p->fresh && f->value_lines && *qr_held(p) == '\n')
+    if (p->line_due && *qr_held(p) == '\n')
         p->at++;
-    p->fresh = p->fresh && p->text_value;
+    p->line_due = false;
     const char *s = qr_held(p);
     size_t n = qr_held_len(p), at;
+    if (n == 0)
+        return false;
     const enum qr_match m = find_value_end(p, s, n, &at);
     const bool found = m == QR_MATCH_FULL;
     size_t upto = at;
@@ -177,7 +179,6 @@ bool qr_step_value(struct qr_answer_parser *p)
     } else if (found) {
         say_value(p, s, upto);
     }
-    (void)begins;
     if (!found) {
         p->at = p->end ? p->held.len : p->at;
         return false;

@@ -363,9 +363,10 @@ static bool learn_rules(struct qr_exprs *x)
 /* Least fixed points of "may be empty", of first bytes and of the shortest text over all rules. */
 static void learn(struct qr_exprs *x)
 {
-    for (int32_t e = 2; e < x->n; e++)
+    const int32_t n = x->n; /* searches add nodes behind it, which are known when they are needed */
+    for (int32_t e = 2; e < n; e++)
         x->node[e].first = first_of(x, &x->node[e]);
-    for (int32_t e = 2; e < x->n && !x->failed; e++) /* AND and NOT have no rules inside */
+    for (int32_t e = 2; e < n && !x->failed; e++) /* AND and NOT have no rules inside */
         if ((x->node[e].flags & QR_EXPR_REGULAR) && x->node[e].shortest < 0)
             know_now(x, e);
     do {

@@ -18,6 +18,8 @@
 #define DURATION_DATE "(?:[0-9]+Y(?:[0-9]+M(?:[0-9]+D)?)?|[0-9]+M(?:[0-9]+D)?|[0-9]+D)"
 #define LABEL "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 #define HOST LABEL "(?:\\." LABEL ")*"
+#define WORD "[A-Za-z0-9]+(?:-+[A-Za-z0-9]+)*"
+#define DOMAIN WORD "(?:\\." WORD ")*"
 #define BYTE "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 #define IPV4 BYTE "\\." BYTE "\\." BYTE "\\." BYTE
 #define H16 "[0-9A-Fa-f]{1,4}"
@@ -54,7 +56,7 @@ static const struct qr_format formats[] = {
     {"time", TIME, NULL, 0},
     {"date-time", DATE "[Tt]" TIME, NULL, 0},
     {"duration", "P(?:[0-9]+W|" DURATION_DATE "(?:" DURATION_TIME ")?|" DURATION_TIME ")", NULL, 0},
-    {"email", ATEXT "(?:\\." ATEXT ")*@(?:" HOST "|\\[" IPV4 "\\])", NULL, 254},
+    {"email", ATEXT "(?:\\." ATEXT ")*@(?:" DOMAIN "|\\[" IPV4 "\\])", NULL, 0},
     {"hostname", HOST, "(?:.*\\.)?[^.]{2}--.*", 253}, /* such labels are for names that stand for others (RFC 5891), which have rules of their own */
     {"ipv4", IPV4, NULL, 0},
     {"ipv6", IPV6, NULL, 0},

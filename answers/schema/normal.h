@@ -199,6 +199,7 @@ struct qr_sc {
     int code;               /* of the first error */
     int64_t n_steps;
     int32_t depth;
+    bool draft_3;
     bool ref_alone;         /* draft 7 and earlier: what stands beside $ref does not count */
     struct qr_sc_literal *literal;
     int32_t n_literals, literals_cap;
@@ -264,7 +265,7 @@ int32_t qr_sc_name_goal(struct qr_sc *sc, const struct qr_sc_shape *s, const cha
 int32_t qr_sc_item_goal(struct qr_sc *sc, const struct qr_sc_shape *s, int32_t index);
 bool qr_sc_name_may_be(struct qr_sc *sc, const struct qr_sc_shape *s, const char *name); /* propertyNames */
 
-/* check.c: whether a value is what is asked for. */
+/* check.c: whether a value meets a demand. */
 bool qr_sc_shape_takes(struct qr_sc *sc, const struct qr_sc_shape *s, const struct qr_json *v);
 bool qr_sc_goal_takes(struct qr_sc *sc, int32_t goal, const struct qr_json *v);
 bool qr_sc_same(struct qr_sc *sc, const struct qr_json *a, const struct qr_json *b);

@@ -15,6 +15,7 @@
 #define POSITIONS_MAX 1200  /* of all tracks together, as products; */
 #define POSITIONS_ALL_MAX 4000 /* and of all objects that are alternatives of one value */
 #define STATES_MAX 40000
+#define OPTIONAL_MAX 1500   /* members any of which may come next: a mask looks at each */
 #define COUNTED_MAX 256     /* members of other names that are counted one by one */
 #define MEMBERS_PER_RULE 16 /* of long chains: unions of regular expressions are sorted lists, which a rule ends */
 
@@ -280,11 +281,13 @@ static void write_state(struct writing *w, int32_t position, int32_t n, int32_t 
     *slot(w, w->state, position, n, set) = ends_chain ? as_rule(w->sc, e) : e;
 }
 
-static void count(struct writing *w)
+static void count(struct writing *w, const struct qr_json *at)
 {
     int32_t n_required = 0;
     for (int32_t i = 0; i < w->o->n_members; i++)
         n_required += w->o->member[i].required;
+    if (w->o->n_written - n_required > OPTIONAL_MAX)
+        qr_sc_fail(w->sc, QR_E_TOO_LARGE, at, "an object has more than %d optional members", OPTIONAL_MAX);
     w->min = w->o->min > n_required ? w->o->min : 0;
     w->max = w->any == QR_EXPR_NONE && w->o->n_written <= w->o->max ? QR_REPEAT_FOREVER : w->o->max;
     const int32_t counted = w->max != QR_REPEAT_FOREVER ? w->max : w->min;
@@ -323,7 +326,7 @@ int32_t qr_sc_write_object(struct qr_sc *sc, const struct qr_sc_shape *s)
     w.n_sets = 1 << w.o->n_some;
     write_others(&w, s);
     if (sc->code == 0)
-        count(&w);
+        count(&w, s->layer ? s->layer->props : NULL);
     if (sc->code != 0 || !make_tables(&w))
         return QR_EXPR_NONE;
     for (int32_t position = w.n_positions - 1; position >= 0; position--) {

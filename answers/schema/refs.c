@@ -182,6 +182,8 @@ static void walk(struct qr_sc *sc, const struct qr_json *schema, int32_t resourc
     place_of(sc, schema, resource);
     for (const struct qr_json *m = qr_json_first(schema); m; m = qr_json_after(m)) {
         const char *key = qr_json_key(m);
+        if (sc->draft_3 && (strcmp(key, "extends") == 0 || strcmp(key, "disallow") == 0 || strcmp(key, "divisibleBy") == 0))
+            qr_sc_fail(sc, QR_E_UNSUPPORTED, m, "%s, of draft 3, cannot be enforced", key);
         if (qr_json_type(m) == QR_JSON_T_STRING && (strcmp(key, "$anchor") == 0 || strcmp(key, "$dynamicAnchor") == 0))
             add_anchor(sc, schema, qr_json_str(m, NULL), resource, key[1] == 'd');
         else if (qr_json_first(m))
@@ -195,7 +197,8 @@ int qr_sc_refs_read(struct qr_sc *sc)
     QR_ASSERT(sc->root != NULL);
     const struct qr_json *dialect = qr_json_find(sc->root, "$schema");
     const char *text = dialect && qr_json_type(dialect) == QR_JSON_T_STRING ? qr_json_str(dialect, NULL) : "";
-    sc->ref_alone = strstr(text, "draft-03") || strstr(text, "draft-04") || strstr(text, "draft-06") || strstr(text, "draft-07");
+    sc->draft_3 = strstr(text, "draft-03") != NULL;
+    sc->ref_alone = sc->draft_3 || strstr(text, "draft-04") || strstr(text, "draft-06") || strstr(text, "draft-07");
     sc->resource = QR_GROW(sc->resource, sc->n_resources, sc->resources_cap);
     sc->resource[sc->n_resources++] = (struct qr_sc_resource){.json = sc->root, .address = ""};
     walk(sc, sc->root, 0);

@@ -221,17 +221,21 @@ static bool holds_integer(const struct qr_sc_shape *s)
     return top > 15 || qr_decimal_integers_between(small, large) > 0;
 }
 
+/* A range without integers leaves the type integer alone where there are fractions: of numbers the range says enough. */
 static void drop_numbers(struct qr_sc_shape *s)
 {
-    if (!s->low.value || !s->high.value || !(s->types & QR_SC_NUMBER))
+    uint32_t left = s->types & QR_SC_NUMBER;
+    if (!s->low.value || !s->high.value)
         return;
     const int order = qr_decimal_compare(s->low.value, s->high.value);
     if (order > 0 || (order == 0 && (s->low.open || s->high.open)))
-        s->types &= ~(uint32_t)QR_SC_NUMBER;
+        left = 0;
     else if (order == 0)
-        s->types &= ~(uint32_t)(qr_decimal_is_integer(s->low.value) ? QR_SC_FRACTION : QR_SC_INTEGER);
+        left &= qr_decimal_is_integer(s->low.value) ? QR_SC_INTEGER : QR_SC_FRACTION;
     else if (!holds_integer(s))
-        s->types &= ~(uint32_t)QR_SC_INTEGER;
+        left &= QR_SC_FRACTION;
+    if (left == 0)
+        s->types &= ~(uint32_t)QR_SC_NUMBER;
 }
 
 /* What contains lets pass has been seen by unevaluatedItems around it: which items those are, nothing here can say. */

@@ -1,6 +1,7 @@
 /* write.c - goals, shapes and given values as expressions; a goal that is met again while it is being written becomes a rule. Owned by one build. */
 #include "answers/schema/normal.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/assert.h"
@@ -80,6 +81,13 @@ void qr_sc_words_make(struct qr_sc *sc)
 
 /* ---- given values ---- */
 
+/* Not written plainly by everyone. */
+static bool is_extreme(const struct qr_json *number)
+{
+    const double size = fabs(qr_json_f64(number));
+    return size != 0 && (size < 1e-3 || size >= 1e15);
+}
+
 static int32_t list_value(struct qr_sc *sc, const struct qr_json *v, const char *open, const char *close, int32_t rest)
 {
     const bool is_object = open[0] == '{';
@@ -111,9 +119,9 @@ int32_t qr_sc_write_value(struct qr_sc *sc, const struct qr_json *v, int32_t res
         return qr_sc_write_bytes(sc, "null", 4, rest);
     case QR_JSON_T_BOOL:
         return qr_json_bool(v) ? qr_sc_write_bytes(sc, "true", 4, rest) : qr_sc_write_bytes(sc, "false", 5, rest);
-    case QR_JSON_T_NUMBER:
+    case QR_JSON_T_NUMBER: /* json.dumps writes both forms of numbers of many digits alone: two forms of each number spoil a tree */
         qr_sc_write_equal(sc, v, rest, form);
-        return qr_expr_or(sc->x, form[0], form[1]);
+        return form[0] != QR_EXPR_NONE && rest != QR_EXPR_EMPTY && !is_extreme(v) ? form[0] : qr_expr_or(sc->x, form[0], form[1]);
     case QR_JSON_T_STRING: {
         const char *text = qr_json_str(v, &len);
         return qr_expr_cat(sc->x, sc->words->quote, qr_sc_write_chars(sc, text, len, qr_expr_cat(sc->x, sc->words->quote, rest)));
@@ -164,7 +172,8 @@ static bool settle(struct qr_sc *sc, struct qr_sc_shape *s)
     if (qr_sc_shape_dead(sc, s))
         s->n_values = 0;
     if (s->hard && s->n_values != 0) {
-        qr_sc_fail(sc, QR_E_UNSUPPORTED, s->hard, "%s%s cannot be enforced here", s->contains && s->hard == s->contains->at ? "" : "the opposite of ", qr_json_key(s->hard));
+        const char *opposite = s->contains && s->hard == s->contains->at ? "" : "the opposite of ";
+        qr_sc_fail(sc, QR_E_UNSUPPORTED, s->hard, "%s%s cannot be enforced here", opposite, qr_json_key(s->hard));
         return false;
     }
     if (s->excluded && s->n_values < 0)

@@ -118,6 +118,8 @@ static void count_words(struct qr_fold *f, const char *text, size_t n)
     for (size_t i = 0; i < n; i++) {
         const unsigned char c = (unsigned char)text[i];
         const bool blank = c <= ' ', whole = c >= 0xe3 && c <= 0xe9;
+        if ((c & 0xc0) == 0x80) /* more of a character */
+            continue;
         f->n_words += whole || (!blank && !f->in_word);
         f->in_word = !blank && (f->in_word || !whole);
     }

@@ -23,6 +23,13 @@ static char *trimmed(const char *a, const char *b)
     return out;
 }
 
+size_t qr_first_marker(const char *s)
+{
+    const size_t n = strcspn(s, " \n\t\r");
+    const char *close = memchr(s, '>', n);
+    return *s == '<' && close && close[1] == '<' ? (size_t)(close - s) + 1 : n;
+}
+
 /* Where reading may begin in a start: at its beginning, and at each later marker. */
 static void find_starts(struct qr_reading *r)
 {
@@ -379,9 +386,11 @@ static enum qr_match arguments_follow(const struct qr_reading *r, const char *s,
         size_t k = *i + qr_blanks(s + *i, n - *i), word = k;
         while (k < n && (isalnum((unsigned char)s[k]) || s[k] == '_' || s[k] == '-' || (unsigned char)s[k] >= 0x80))
             k++;
-        if (k == n)
+        const bool named = k > word;
+        k += qr_blanks(s + k, n - k);
+        if (k == n && f->assign != ':')
             return QR_MATCH_PART;
-        return f->assign == ':' || (k == word && s[k] == ')') || (k > word && s[k + qr_blanks(s + k, n - k)] == f->assign) ? QR_MATCH_FULL : QR_MATCH_NO;
+        return f->assign == ':' || s[k] == (named ? f->assign : ')') ? QR_MATCH_FULL : QR_MATCH_NO;
     }
     if (*i == n)
         return QR_MATCH_PART;

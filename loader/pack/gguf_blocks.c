@@ -278,19 +278,21 @@ void qr_gguf_unpack_row(enum qr_gguf_type type, const struct qr_coded_rows *row,
 {
     QR_ASSERT(qr_gguf_coded(type) != QR_CODED && row != NULL);
     QR_ASSERT(blocks != NULL && n >= 0);
-    const struct qr_gguf_layout *l = qr_gguf_layout((uint32_t)type);
-    const size_t n_groups = (size_t)l->elements / qr_dtype_coded(types[type].coded).group;
+    const struct qr_gguf_layout l = *qr_gguf_layout((uint32_t)type);
+    const struct qr_coded_rows to = *row; /* what is written by bytes could else be any of these */
+    void (*const unpack)(int8_t *code, struct qr_gguf_scales *s, const uint8_t *block) = types[type].unpack;
+    const size_t n_groups = (size_t)l.elements / qr_dtype_coded(types[type].coded).group;
     const uint8_t *b = blocks;
     struct qr_gguf_scales s = {0};
-    for (int64_t k = 0; k < n; k++, b += l->bytes) {
-        types[type].unpack(row->level + k * l->elements, &s, b);
-        row->scale[k] = s.scale;
-        if (row->offset)
-            row->offset[k] = s.offset;
-        if (row->step)
-            memcpy(row->step + (size_t)k * n_groups, s.step, n_groups);
-        if (row->offset_step)
-            memcpy(row->offset_step + (size_t)k * n_groups, s.offset_step, n_groups);
+    for (int64_t k = 0; k < n; k++, b += l.bytes) {
+        unpack(to.level + k * l.elements, &s, b);
+        to.scale[k] = s.scale;
+        if (to.offset)
+            to.offset[k] = s.offset;
+        if (to.step)
+            memcpy(to.step + (size_t)k * n_groups, s.step, n_groups);
+        if (to.offset_step)
+            memcpy(to.offset_step + (size_t)k * n_groups, s.offset_step, n_groups);
     }
 }
 

@@ -80,6 +80,23 @@ Test(rounds, thinking_is_one_line_that_counts_words_and_can_be_unfolded)
     say_goodbye(d);
 }
 
+Test(rounds, without_colours_the_line_of_thinking_is_written_once_and_blank_thinking_is_none)
+{
+    static const char words[] = EVENT("{\"reasoning\":\"\\u6f22\\u5b57 one\"}") TEXT("yes") END("stop");
+    static const char blank[] = EVENT("{\"reasoning\":\"\\n\\n\"}") TEXT("no") END("stop");
+    struct desk *d = sit_down(prepared(words, blank), "--color=never");
+    wait_prompt(d);
+    type(d, "q\r");
+    wait_for(d, "[thought 3 words; /think shows them]\r\nyes");
+    wait_prompt(d);
+    cr_expect(!shown(d, "thinking ..."), "%s", d->screen.data);
+    type(d, "q\r");
+    wait_for(d, "no\r\n");
+    wait_prompt(d);
+    cr_expect(memmem(d->screen.data + d->seen - 60, 60, "thought", 7) == NULL, "%s", d->screen.data);
+    say_goodbye(d);
+}
+
 Test(rounds, a_call_runs_when_the_user_says_so_and_its_output_goes_back)
 {
     struct desk *d = sit_with_tool(prepared(THOUGHT CALL("1") END("tool_calls"), TEXT("it says so") END("stop")), "[\"cat\"]", "");

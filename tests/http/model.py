@@ -9,14 +9,11 @@ MERGES = "t h, h e, i n, e r, a n, r e, q u, o w, Ġ t, Ġ o"
 SPECIAL = ("<|bos|>", "<|eos|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>", "<tool_call>", "</tool_call>")
 TEMPLATE = """{%- if messages[0].role == 'assistant' %}{{ raise_exception('the first message must not be the assistant\\'s') }}{% endif %}
 {%- for m in messages %}{{ '<|im_start|>' + m.role + '\\n' }}
-{%- if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>{% endif %}
 {%- if m.content is string %}{{ m.content }}{% elif m.content %}{% for p in m.content %}{{ p.text }}{% endfor %}{% endif %}
 {%- for c in m.tool_calls or [] %}{{ c.function.name }}({{ c.function.arguments | tojson }}){% endfor %}
 {%- if not (loop.last and continue_final_message) %}{{ '<|im_end|>\\n' }}{% endif %}{% endfor %}
 {%- if tools %}{{ tools | length }} tools{% endif %}
-{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}
-{%- if enable_thinking is defined and not enable_thinking %}{{ '<think>\\n\\n</think>\\n\\n' }}{% endif %}
-{%- if reasoning_effort == 'high' %}{{ '<think>\\n' }}{% endif %}{% endif %}"""
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
 
 
 def byte_alphabet():

@@ -58,7 +58,8 @@ static const struct kind kinds[] = {
      "\"b\":{\"enum\":[\"x\",\"y\"]}},\"required\":[\"a\",\"b\"]}}", NULL},
     {"a grammar", "POST", "/v1/chat/completions", "{" CHAT ",\"grammar\":\"root ::= [a-z]+ # @@@@\\n\"}", NULL},
     {"a tool that must be called", "POST", "/v1/chat/completions",
-     "{" CHAT "0,\"tool_choice\":\"required\",\"tools\":[{\"type\":\"custom\"},{\"type\":\"function\",\"function\":{\"name\":\"f\",\"description\":\"@@@@\","
+     "{" CHAT "0,\"response_format\":{\"type\":\"json_object\",\"schema\":{\"title\":\"@@@@\",\"type\":\"object\"}},\"tool_choice\":\"required\","
+     "\"tools\":[{\"type\":\"custom\"},{\"type\":\"function\",\"function\":{\"name\":\"f\","
      "\"parameters\":{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\",\"maxLength\":3}}}}}]}", NULL},
     {"a tool that must be called, streamed", "POST", "/v1/chat/completions",
      "{" CHAT "0,\"stream\":true,\"reasoning_effort\":\"low\",\"tool_choice\":\"required\",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\","

@@ -302,7 +302,7 @@ static int32_t multiples_of(struct qr_sc *sc, const struct qr_sc_divisor *d, int
         power *= 10;
     if (power % m.modulus == 0 && (m.modulus == 1 || m.n_behind <= SUFFIX_DIGITS_MAX)) { /* every integer is a multiple */
         const int32_t small = either(sc, digit(sc, 0, 0), cat(sc, digit(sc, 1, 9), digits(sc, 0, n_small - 1)));
-        return either(sc, any_whole(sc), cat(sc, small, suffix(sc, &m, 0)));
+        return either(sc, either(sc, any_whole(sc), whole_with_exponent(sc)), cat(sc, small, suffix(sc, &m, 0)));
     }
     for (int32_t k = 1; k <= SUFFIX_DIGITS_MAX && m.n_behind == 0; k++) {
         power *= 10;
@@ -379,30 +379,35 @@ static int32_t every_number(struct qr_sc *sc)
     return w->number;
 }
 
-/* The texts of numbers that have a fraction which a double can tell from none: plain ones, or with an exponent below zero. */
+/* Plain numbers with a fraction that a double can tell from none: the fewer digits before the point, the later it may begin. */
+static int32_t exact_fraction(struct qr_sc *sc)
+{
+    static const struct { int32_t n_whole, n_zeros; } form[] = {{12, 2}, {9, 5}, {6, 8}, {3, 11}, {1, DIGITS - 1}};
+    int32_t e = QR_EXPR_NONE;
+    for (int i = 0; i < QR_COUNT(form); i++) {
+        const int32_t whole = either(sc, digit(sc, 0, 0), cat(sc, digit(sc, 1, 9), digits(sc, 0, form[i].n_whole - 1)));
+        int32_t fraction = QR_EXPR_NONE;
+        for (int32_t n = form[i].n_zeros; n >= 0; n--)
+            fraction = either(sc, cat(sc, digit(sc, 1, 9), digits(sc, 0, DIGITS - 1 - n)), cat(sc, digit(sc, 0, 0), fraction));
+        e = either(sc, e, cat(sc, whole, point(sc, fraction)));
+    }
+    return e;
+}
+
+/* The same, or with an exponent below zero. */
 static int32_t every_fraction(struct qr_sc *sc)
 {
     struct qr_sc_words *w = sc->words;
-    if (w->fraction < 0) {
-        static const struct { int32_t n_whole, n_zeros; } exact_ones[] = {{12, 2}, {9, 5}, {6, 8}, {3, 11}, {1, DIGITS - 1}};
-        int32_t plain = QR_EXPR_NONE;
-        for (int i = 0; i < QR_COUNT(exact_ones); i++) {
-            const int32_t whole = either(sc, digit(sc, 0, 0), cat(sc, digit(sc, 1, 9), digits(sc, 0, exact_ones[i].n_whole - 1)));
-            int32_t fraction = QR_EXPR_NONE;
-            for (int32_t n = exact_ones[i].n_zeros; n >= 0; n--)
-                fraction = either(sc, cat(sc, digit(sc, 1, 9), digits(sc, 0, DIGITS - 1 - n)), cat(sc, digit(sc, 0, 0), fraction));
-            plain = either(sc, plain, cat(sc, whole, point(sc, fraction)));
-        }
-        w->fraction = signed_by(sc, either(sc, plain, cat(sc, any_mantissa(sc), exponent(sc, -307, -1))));
-    }
+    if (w->fraction < 0)
+        w->fraction = signed_by(sc, either(sc, exact_fraction(sc), cat(sc, any_mantissa(sc), exponent(sc, -307, -1))));
     return w->fraction;
 }
 
-/* Numbers of which a double tells whether they are integers: with a point at most 15 digits before it. */
+/* Numbers of which a double tells whether they are integers. */
 static int32_t exact(struct qr_sc *sc)
 {
     const int32_t small = either(sc, digit(sc, 0, 0), cat(sc, digit(sc, 1, 9), digits(sc, 0, EXACT_DIGITS - 1)));
-    return either(sc, any_whole(sc), cat(sc, small, any_fraction(sc)));
+    return either(sc, either(sc, any_whole(sc), cat(sc, small, no_fraction(sc))), exact_fraction(sc));
 }
 
 /* The integers from low to high that the divisor divides, one by one; -1: they are too many, or no integers. */
@@ -464,7 +469,7 @@ static int32_t multiples_in_range(struct qr_sc *sc, const struct qr_sc_shape *s,
     if (e >= 0)
         return types & QR_SC_INTEGER ? e : QR_EXPR_NONE;
     if (s->low.value || s->high.value || s->divisor->negated)
-        e = in_range(sc, s, false);
+        e = in_range(sc, s, !s->divisor->negated);
     for (const struct qr_sc_divisor *d = s->divisor; d && sc->code == 0; d = d->next) {
         const int32_t m = signed_by(sc, multiples_of(sc, d, d->negated ? DIGITS : n_digits));
         if (d->negated)

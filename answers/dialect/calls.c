@@ -1,5 +1,6 @@
-/* calls.c - where a call begins, its head (name, id, what is before the arguments), and what may stand behind it. A head is read from its first byte each time
- * more text comes, until it is certain: it is short, and longer ones are text. */
+/* calls.c - where a call begins, its head (name, id, what is before the arguments), and what may stand behind it. A
+ * head is read from its first byte each time more text comes, until it is certain: it is short, and longer ones are
+ * text. */
 #include <ctype.h>
 #include <stdio.h>
 
@@ -99,7 +100,9 @@ void qr_arguments_begin(struct qr_answer_parser *p, enum qr_args_kind kind)
         p->loose = (struct qr_loose){.open = {'{'}, .depth = 1, .want_key = true};
         qr_say(p, QR_PART_ARGUMENTS, "{", 1);
     }
-    p->state = kind == QR_ARGS_JSON ? QR_READ_JSON : kind == QR_ARGS_TAGGED ? QR_READ_TAGGED : QR_READ_LOOSE;
+    static const enum qr_read_state states[] = {
+        [QR_ARGS_JSON] = QR_READ_JSON, [QR_ARGS_TAGGED] = QR_READ_TAGGED, [QR_ARGS_CODE] = QR_READ_CODE, [QR_ARGS_LOOSE] = QR_READ_LOOSE};
+    p->state = states[kind];
 }
 
 /* ---- a call that is one JSON object ---- */
@@ -434,6 +437,20 @@ static enum qr_match begin_named(struct qr_answer_parser *p, const struct qr_rea
     return QR_MATCH_FULL;
 }
 
+/* A program, with nothing before it. */
+static enum qr_match begin_code(struct qr_answer_parser *p, const struct qr_reading *r, struct window w)
+{
+    const char *name = qr_tool_of_code(p->o.tools);
+    if (!name)
+        return QR_MATCH_NO;
+    p->r = r;
+    qr_buf_clear(&p->id);
+    qr_call_say(p, name, strlen(name));
+    p->at += w.from;
+    qr_arguments_begin(p, QR_ARGS_CODE);
+    return QR_MATCH_FULL;
+}
+
 /* ---- where calls begin ---- */
 
 /* The call whose markers are `start`; NULL: it has none, or they were read. */
@@ -452,7 +469,7 @@ static enum qr_match begin_with(struct qr_answer_parser *p, const struct qr_read
         return QR_MATCH_PART;
     if (r->bracket && !*r->start && !was_list && !json && !list)
         return QR_MATCH_NO;
-    m = json ? begin_object(p, r, w) : begin_named(p, r, w);
+    m = json ? begin_object(p, r, w) : r->form->args == QR_ARGS_CODE ? begin_code(p, r, w) : begin_named(p, r, w);
     if (m == QR_MATCH_FULL)
         p->in_list = list || was_list;
     return m;

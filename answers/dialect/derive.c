@@ -1,5 +1,6 @@
-/* derive.c - a dialect from a chat template: the same small conversation is rendered with one thing changed, and what changed is looked at. This file finds where
- * the answer begins, the markers of reasoning and of content, and which templates do not tell; derive_calls.c takes a call apart. Pure. */
+/* derive.c - a dialect from a chat template: the same small conversation is rendered with one thing changed, and what
+ * changed is compared. This file finds where the answer begins, the markers of reasoning and of content, and which
+ * templates do not tell; derive_calls.c takes a call apart. Pure. */
 #include <stdio.h>
 
 #include "answers/dialect/derive.h"
@@ -141,9 +142,10 @@ static void derive_thinking(struct qr_deriving *v)
         "{\"role\":\"assistant\",\"content\":\"" QR_PROBE_TEXT "\"," THOUGHTS "}",
         "{\"role\":\"assistant\",\"content\":\"\"," THOUGHTS ",\"tool_calls\":[{\"id\":\"" QR_PROBE_ID1 "\",\"type\":\"function\",\"function\":{\"name\":\""
         QR_PROBE_F1 "\",\"arguments\":{\"" QR_PROBE_A1 "\":\"x\"}}}]}",
-        "{\"role\":\"assistant\",\"content\":[{\"type\":\"thinking\",\"thinking\":\"" QR_PROBE_THOUGHT "\"},{\"type\":\"text\",\"text\":\"" QR_PROBE_TEXT "\"}]}",
-        "{\"role\":\"assistant\",\"content\":{\"blocks\":[{\"type\":\"thoughts\",\"text\":\"" QR_PROBE_THOUGHT "\"},{\"type\":\"response\",\"text\":\"" QR_PROBE_TEXT
-        "\"}]}}",
+        "{\"role\":\"assistant\",\"content\":[{\"type\":\"thinking\",\"thinking\":\"" QR_PROBE_THOUGHT
+        "\"},{\"type\":\"text\",\"text\":\"" QR_PROBE_TEXT "\"}]}",
+        "{\"role\":\"assistant\",\"content\":{\"blocks\":[{\"type\":\"thoughts\",\"text\":\"" QR_PROBE_THOUGHT
+        "\"},{\"type\":\"response\",\"text\":\"" QR_PROBE_TEXT "\"}]}}",
     };
     struct qr_dialect *d = v->d;
     bool found = false;

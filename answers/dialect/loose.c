@@ -1,5 +1,6 @@
-/* loose.c - arguments as keywords with literals of Python, or as Gemma writes objects: f(a=1, b='x', c={'k': [True, None]}), {a:1,b:<|"|>x<|"|>}. They become JSON
- * while they come; a word that is no literal becomes text. What cannot be read ends the arguments, with all that is open closed. */
+/* loose.c - arguments as keywords with literals of Python, or as Gemma writes objects: f(a=1, b='x', c={'k': [True,
+ * None]}), {a:1,b:<|"|>x<|"|>}. They become JSON while they come; a word that is no literal becomes text. What cannot
+ * be read ends the arguments, with all that is open closed. */
 #include <ctype.h>
 #include <stdlib.h>
 

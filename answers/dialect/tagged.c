@@ -1,5 +1,6 @@
-/* tagged.c - arguments that stand each between markers of its own, as plain text: <parameter=a>1</parameter>. What a value is its type in the tool's schema says;
- * where that leaves a choice, or is not known, what reads as JSON is JSON and the rest is text. Values that are text for certain are passed on as they come. */
+/* tagged.c - arguments that stand each between markers of its own, as plain text: <parameter=a>1</parameter>. What a
+ * value is its type in the tool's schema says; where that leaves a choice, or is not known, what reads as JSON is JSON
+ * and the rest is text. Values that are text for certain are passed on as they come. */
 #include "answers/dialect/reader.h"
 
 #define JSON_VALUE_MAX ((size_t)16 << 10) /* of a value that is looked through for its end each time more comes */

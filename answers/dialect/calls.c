@@ -397,8 +397,9 @@ static enum qr_match arguments_follow(const struct qr_reading *r, const char *s,
     }
     if (*i == n)
         return QR_MATCH_PART;
-    if (qr_match_loosely(s + *i, n - *i, qr_text_of(f->call_end), &len) == QR_MATCH_FULL && len > 0)
-        return QR_MATCH_FULL; /* none at all */
+    const enum qr_match none = qr_match_loosely(s + *i, n - *i, qr_text_of(f->call_end), &len);
+    if (none == QR_MATCH_PART || (none == QR_MATCH_FULL && len > 0))
+        return none; /* none at all */
     return arguments_begin_well(s + *i, n - *i);
 }
 
@@ -535,16 +536,22 @@ bool qr_step_rest(struct qr_answer_parser *p)
 /* What may stand behind a call, in the order in which it is looked for. */
 enum behind { BEHIND_TAIL, BEHIND_SECTION_END, BEHIND_LIST_END, N_BEHIND };
 
-/* A text of the form, or one of its later markers where models leave the first one out. */
-static enum qr_match match_tail(const char *s, size_t n, const char *text, size_t *len)
+/* The form's markers in a row; models leave some of them out. FULL: at least one stands at s, and *len bytes are all that do. */
+static enum qr_match match_tail(const char *s, size_t n, const char *text, bool end, size_t *len)
 {
-    text += qr_blanks(text, strlen(text));
-    if (!*text)
-        return QR_MATCH_NO;
-    enum qr_match m = qr_match_loosely(s, n, text, len);
-    for (const char *at = text + 1; m == QR_MATCH_NO && (at = strchr(at, '<')) != NULL; at++)
-        m = qr_match_loosely(s, n, at, len);
-    return m;
+    char piece[128];
+    size_t i = 0;
+    while (*text) {
+        size_t k = 1 + strcspn(text + 1, "<"), used = 0;
+        snprintf(piece, sizeof piece, "%.*s", (int)k, text);
+        text += k;
+        const enum qr_match m = piece[qr_blanks(piece, strlen(piece))] ? qr_match_loosely(s + i, n - i, piece, &used) : QR_MATCH_NO;
+        if (m == QR_MATCH_PART && !end)
+            return m;
+        i += m == QR_MATCH_FULL ? used : 0;
+    }
+    *len = i;
+    return i > 0 ? QR_MATCH_FULL : QR_MATCH_NO;
 }
 
 /* Ends of the call, its section and its list: they are taken where they stand. FULL: one was taken. */
@@ -552,12 +559,12 @@ static enum qr_match take_behind(struct qr_answer_parser *p, const char *s, size
 {
     const struct qr_call_form *f = p->r->form;
     const char *text[N_BEHIND] = {qr_text_of(f->call_end), p->r->section_end, p->in_list ? "]" : ""};
-    char both[128];
+    char both[512];
     size_t len;
     snprintf(both, sizeof both, "%s%s", f->args == QR_ARGS_LOOSE ? "" : qr_text_of(f->args_end), text[BEHIND_TAIL]);
     text[BEHIND_TAIL] = both;
     for (int k = 0; k < N_BEHIND; k++) {
-        const enum qr_match m = match_tail(s, n, text[k], &len);
+        const enum qr_match m = match_tail(s, n, text[k], p->end, &len);
         if (m == QR_MATCH_PART && !p->end)
             return m;
         if (m != QR_MATCH_FULL)

@@ -74,6 +74,13 @@ Test(dialect, calls_of_each_kind_come_apart)
            "\n[reasoning]hm\n[call]f\n[arguments]{}\n[end]");
 }
 
+Test(dialect, markers_that_a_model_leaves_out_are_no_part_of_the_content)
+{
+    expect("qwen3-coder", "<tool_call>\n<function=f>\n</function>", "\n[call]f\n[arguments]{}\n[end]");
+    expect("qwen3-coder", "<function=f>\n</tool_call>", "\n[call]f\n[arguments]{}\n[end]");
+    expect("hermes", "<tool_call>{\"name\": \"f\", \"arguments\": {}}", "\n[call]f\n[arguments]{}\n[end]");
+}
+
 Test(dialect, a_program_is_the_code_of_a_call)
 {
     struct qr_dialect *d = qr_dialect_named("llama-3.x");

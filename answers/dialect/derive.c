@@ -323,13 +323,15 @@ static void derive(struct qr_deriving *v)
 struct qr_dialect *qr_dialect_derive(const struct qr_chat *chat)
 {
     QR_ASSERT(chat != NULL);
-    static const char *const names[2][3] = {{"derived: JSON", "", ""},
-                                            {"derived: names with JSON", "derived: names with tagged arguments", "derived: names with literals"}};
+    static const char *const names[] = {[QR_ARGS_JSON] = "derived: names with JSON",
+                                        [QR_ARGS_TAGGED] = "derived: names with tagged arguments",
+                                        [QR_ARGS_CODE] = "derived: programs",
+                                        [QR_ARGS_LOOSE] = "derived: names with literals"};
     struct qr_deriving v = {.d = qr_alloc(1, sizeof *v.d), .p = {.chat = chat}};
     v.d->name = "derived: text";
     derive(&v);
     if (v.d->n_forms && !v.d->heads.start)
-        v.d->name = names[v.d->form[0].layout][v.d->form[0].args];
+        v.d->name = v.d->form[0].layout == QR_CALL_JSON ? "derived: JSON" : names[v.d->form[0].args];
     char *const all[] = {v.prompt, v.thinking_prompt, v.answer, v.one, v.two, v.none, v.pair, v.number};
     for (int i = 0; i < QR_COUNT(all); i++)
         qr_free(all[i]);

@@ -158,10 +158,10 @@ static void take_scalar(struct qr_buf *out, const char *s, size_t n)
 }
 
 /* The member that begins with s[*i] == '"'. *key: its name without quotes. PART: more is needed; value_at is where its value begins, or 0. */
-static enum qr_match member_key(const char *s, size_t n, size_t *i, bool end, size_t *key, size_t *key_len)
+static enum qr_match member_key(const char *s, size_t n, size_t *i, size_t *key, size_t *key_len)
 {
     const size_t from = *i;
-    enum qr_match m = *i < n && s[*i] == '"' ? qr_json_skip_value(s, n, i, end) : *i < n ? QR_MATCH_NO : QR_MATCH_PART;
+    enum qr_match m = *i < n && s[*i] == '"' ? qr_json_skip_value(s, n, i) : *i < n ? QR_MATCH_NO : QR_MATCH_PART;
     if (m != QR_MATCH_FULL)
         return m;
     *key = from + 1;
@@ -188,11 +188,11 @@ static enum qr_match arguments_begin_well(const char *s, size_t n)
 }
 
 /* One member of a call's object. FULL with h->args: the head is complete. */
-static enum qr_match read_member(struct object_head *h, const struct qr_reading *r, const char *s, size_t n, size_t *i, bool end)
+static enum qr_match read_member(struct object_head *h, const struct qr_reading *r, const char *s, size_t n, size_t *i)
 {
     const struct qr_call_form *f = r->form;
     size_t key, key_len;
-    enum qr_match m = member_key(s, n, i, end, &key, &key_len);
+    enum qr_match m = member_key(s, n, i, &key, &key_len);
     if (m != QR_MATCH_FULL)
         return m;
     const size_t at = *i;
@@ -207,11 +207,11 @@ static enum qr_match read_member(struct object_head *h, const struct qr_reading 
         h->args = at;
         if (h->named)
             return QR_MATCH_FULL;
-        m = qr_json_skip_value(s, n, i, end);
+        m = qr_json_skip_value(s, n, i);
         h->args_end = *i;
         return m;
     }
-    m = qr_json_skip_value(s, n, i, end);
+    m = qr_json_skip_value(s, n, i);
     if (m != QR_MATCH_FULL)
         return m;
     if (is_name_key(f, s + key, key_len)) {
@@ -227,7 +227,7 @@ static enum qr_match read_member(struct object_head *h, const struct qr_reading 
 }
 
 /* The object that begins at s[0], as far as is needed to know the call. */
-static enum qr_match read_object_head(struct object_head *h, const struct qr_reading *r, const char *s, size_t n, bool end)
+static enum qr_match read_object_head(struct object_head *h, const struct qr_reading *r, const char *s, size_t n)
 {
     size_t i = 1;
     for (bool first = true;; first = false) {
@@ -242,7 +242,7 @@ static enum qr_match read_object_head(struct object_head *h, const struct qr_rea
         if (!first && s[i++] != ',')
             return QR_MATCH_NO;
         i += qr_blanks(s + i, n - i);
-        const enum qr_match m = read_member(h, r, s, n, &i, end);
+        const enum qr_match m = read_member(h, r, s, n, &i);
         if (m != QR_MATCH_FULL)
             return m;
         if (h->named && h->args && !h->args_end)
@@ -260,7 +260,7 @@ static enum qr_match begin_object(struct qr_answer_parser *p, const struct qr_re
     struct object_head h = {.name = &p->name, .id = &p->id};
     qr_buf_clear(&p->name);
     qr_buf_clear(&p->id);
-    enum qr_match m = read_object_head(&h, r, s, n, w.end);
+    enum qr_match m = read_object_head(&h, r, s, n);
     const bool cut = m == QR_MATCH_PART && w.end;
     if (cut && h.named && *r->start)
         m = QR_MATCH_FULL;
@@ -514,9 +514,9 @@ bool qr_step_rest(struct qr_answer_parser *p)
     bool cut = false;
     if (s[i++] == ',') {
         i += qr_blanks(s + i, n - i);
-        enum qr_match m = member_key(s, n, &i, p->end, &key, &key_len);
+        enum qr_match m = member_key(s, n, &i, &key, &key_len);
         const size_t value = i;
-        m = m == QR_MATCH_FULL ? qr_json_skip_value(s, n, &i, p->end) : m;
+        m = m == QR_MATCH_FULL ? qr_json_skip_value(s, n, &i) : m;
         if (m == QR_MATCH_FULL && is_id_key(p->r->form, s + key, key_len)) {
             take_scalar(&p->id, s + value, i - value);
             p->late_id = p->id.len > 0;

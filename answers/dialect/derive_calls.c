@@ -141,7 +141,7 @@ static bool object_around(const char *least, const char *name, struct qr_slice *
     while (open > least && *open != '{')
         open--;
     size_t end = 0;
-    if (*open != '{' || qr_json_skip_value(open, strlen(open), &end, true) != QR_MATCH_FULL)
+    if (*open != '{' || qr_json_skip_value(open, strlen(open), &end) != QR_MATCH_FULL)
         return false;
     *out = (struct qr_slice){open, end};
     return true;

@@ -39,7 +39,7 @@ static enum qr_match quote_at(const struct loose_text *t, char *quote, size_t *l
 
 static void string_ends(struct qr_loose *l, struct loose_text *t)
 {
-    qr_buf_put_str(t->out, l->key ? "\"" : "\"");
+    qr_buf_put_byte(t->out, '"');
     l->quote = 0;
     if (!l->key)
         l->comma = true;

@@ -146,7 +146,7 @@ void qr_arguments_begin(struct qr_answer_parser *p, enum qr_args_kind kind);
 /* ---- values ---- */
 
 /* The end of the JSON value that begins at s[i]; *i moves behind it. */
-enum qr_match qr_json_skip_value(const char *s, size_t n, size_t *i, bool end);
+enum qr_match qr_json_skip_value(const char *s, size_t n, size_t *i);
 /* Appends the inside of a JSON string without escapes; bytes of an escape that is cut off are left, and their number returned. */
 size_t qr_json_unescape_text(struct qr_buf *out, const char *s, size_t n, bool end);
 /* Appends with escapes, as the inside of a JSON string, quotes left out. */

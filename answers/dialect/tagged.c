@@ -144,7 +144,7 @@ static enum qr_match find_json_end(const struct qr_answer_parser *p, const char 
     size_t i = qr_blanks(s, n);
     if (i < n && s[i] != '{' && s[i] != '[' && s[i] != '"')
         return QR_MATCH_NO;
-    enum qr_match m = i < n ? qr_json_skip_value(s, n, &i, false) : QR_MATCH_PART;
+    enum qr_match m = i < n ? qr_json_skip_value(s, n, &i) : QR_MATCH_PART;
     if (m == QR_MATCH_FULL) {
         i += qr_blanks(s + i, n - i);
         m = i < n ? qr_match_exactly(s + i, n - i, end, strlen(end)) : QR_MATCH_PART;

@@ -8,7 +8,7 @@
 
 /* ---- JSON ---- */
 
-enum qr_match qr_json_skip_value(const char *s, size_t n, size_t *i, bool end)
+enum qr_match qr_json_skip_value(const char *s, size_t n, size_t *i)
 {
     int32_t depth = 0;
     bool in_string = false, escaped = false;
@@ -38,7 +38,6 @@ enum qr_match qr_json_skip_value(const char *s, size_t n, size_t *i, bool end)
             return QR_MATCH_FULL;
         }
     }
-    (void)end;
     return QR_MATCH_PART;
 }
 

@@ -1,6 +1,6 @@
-/* openai_demand.c - fields that say what an answer must be: response_format as OpenAI and llama.cpp have it, vLLM's structured_outputs and its older
- * guided_*, llama.cpp's grammar and json_schema, SGLang's regex and ebnf. A request has one demand at most, under one name or several. What is wrong inside of one is
- * found when it is compiled. Pure; on libuv's pool. */
+/* openai_demand.c - fields that say what an answer must be: response_format as OpenAI and llama.cpp have it, vLLM's structured_outputs and its
+ * older guided_*, llama.cpp's grammar and json_schema, SGLang's regex and ebnf. A request has one demand at most, under one name or several.
+ * What is wrong inside of one is found when it is compiled. Pure; on libuv's pool. */
 #include <stdio.h>
 #include <string.h>
 

@@ -23,6 +23,13 @@ static char *trimmed(const char *a, const char *b)
     return out;
 }
 
+size_t qr_first_marker(const char *s)
+{
+    const size_t n = strcspn(s, " \n\t\r");
+    const char *close = memchr(s, '>', n);
+    return *s == '<' && close && close[1] == '<' ? (size_t)(close - s) + 1 : n;
+}
+
 /* Where reading may begin in a start: at its beginning, and at each later marker. */
 static void find_starts(struct qr_reading *r)
 {

@@ -235,14 +235,6 @@ static void add_mark(struct qr_answer_parser *p, const char *text, size_t len, e
     p->begins[(unsigned char)*text] = true;
 }
 
-/* The first marker of a text: up to white space, or the end of <...>. */
-static size_t first_marker(const char *s)
-{
-    size_t n = strcspn(s, " \n\t\r");
-    const char *close = memchr(s, '>', n);
-    return *s == '<' && close && close[1] == '<' ? (size_t)(close - s) + 1 : n;
-}
-
 static void collect_marks(struct qr_answer_parser *p)
 {
     const struct qr_dialect *d = p->d;
@@ -250,7 +242,7 @@ static void collect_marks(struct qr_answer_parser *p)
         add_mark(p, d->think_start, strlen(d->think_start), QR_MARK_THINK);
     for (int32_t i = 0; i < p->n_forms; i++)
         for (int32_t k = 0; k < p->form[i].n_starts; k++)
-            add_mark(p, p->form[i].starts[k], first_marker(p->form[i].starts[k]), QR_MARK_CALL);
+            add_mark(p, p->form[i].starts[k], qr_first_marker(p->form[i].starts[k]), QR_MARK_CALL);
     if (d->content_start)
         add_mark(p, d->content_start, strlen(d->content_start), QR_MARK_CONTENT);
     if (d->content_end)

@@ -134,6 +134,7 @@ bool qr_step_body(struct qr_answer_parser *p);
 
 void qr_reading_init(struct qr_reading *r, const struct qr_call_form *form);
 void qr_reading_release(struct qr_reading *r);
+size_t qr_first_marker(const char *s); /* its bytes: up to white space, or to the end of <...> before another marker */
 
 /* Whether a call begins `from` bytes behind `at`, with a mark or, where there is none, a bare one. FULL: it was said, and the state is that of its arguments. */
 enum qr_match qr_call_begin(struct qr_answer_parser *p, size_t from, bool bare);

@@ -2,6 +2,8 @@
  * where that leaves a choice, or is not known, what reads as JSON is JSON and the rest is text. Values that are text for certain are passed on as they come. */
 #include "answers/dialect/reader.h"
 
+#define JSON_VALUE_MAX ((size_t)16 << 10) /* of a value that is looked through for its end each time more comes */
+
 static const struct qr_json_limits value_limits = {.bytes_max = 4 << 20, .values_max = 262144, .depth_max = 64};
 
 static void say_key(struct qr_answer_parser *p, const char *key, size_t len)
@@ -134,6 +136,22 @@ static void say_value(struct qr_answer_parser *p, const char *s, size_t n)
         say_text(p, s, p->types == 0 && from == n ? 0 : n, true, true);
 }
 
+/* The end marker behind a value that is JSON by its type: one inside of a string is a part of it. NO: the value does not begin so. */
+static enum qr_match find_json_end(const struct qr_answer_parser *p, const char *s, size_t n, size_t *at)
+{
+    const char *end = p->r->form->value_end;
+    size_t i = qr_blanks(s, n);
+    if (i < n && s[i] != '{' && s[i] != '[' && s[i] != '"')
+        return QR_MATCH_NO;
+    enum qr_match m = i < n ? qr_json_skip_value(s, n, &i, false) : QR_MATCH_PART;
+    if (m == QR_MATCH_FULL) {
+        i += qr_blanks(s + i, n - i);
+        m = i < n ? qr_match_exactly(s + i, n - i, end, strlen(end)) : QR_MATCH_PART;
+    }
+    *at = m == QR_MATCH_FULL ? i : 0;
+    return m;
+}
+
 /* Where in s[0..n) the value's end marker is: FULL; or may be: PART, or n. */
 static enum qr_match find_value_end(const struct qr_answer_parser *p, const char *s, size_t n, size_t *at)
 {
@@ -165,7 +183,10 @@ bool qr_step_value(struct qr_answer_parser *p)
     size_t n = qr_held_len(p), at;
     if (n == 0)
         return false;
-    const enum qr_match m = find_value_end(p, s, n, &at);
+    const bool json = p->types && !(p->types & QR_TYPE_STRING), long_value = n > JSON_VALUE_MAX;
+    enum qr_match m = json ? find_json_end(p, s, long_value ? JSON_VALUE_MAX : n, &at) : QR_MATCH_NO;
+    if (m == QR_MATCH_NO || (m == QR_MATCH_PART && (p->end || long_value)))
+        m = find_value_end(p, s, n, &at);
     const bool found = m == QR_MATCH_FULL;
     size_t upto = at;
     if (f->value_lines && upto > 0 && s[upto - 1] == '\n' && (found || !p->end))

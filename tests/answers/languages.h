@@ -20,7 +20,8 @@ struct refused {
     const char *says; /* a part of the message */
 };
 
-static inline int parse(int32_t *root, struct qr_exprs *x, enum language kind, int flags, const char *text, size_t len, const struct qr_vocab *v,
+static inline int parse(int32_t *root, struct qr_exprs *x, enum language kind, int flags, const char *text,
+    size_t len, const struct qr_vocab *v,
                         struct qr_err *err)
 {
     if (kind == GBNF)
@@ -75,7 +76,8 @@ static inline void expect_refused_of(const struct words *w, enum language kind, 
         struct qr_err err = {0};
         int32_t root = 0;
         const int rc = parse(&root, x, kind, 0, row[i].grammar, strlen(row[i].grammar), w->vocab, &err);
-        cr_expect(rc == (int)row[i].code && err.code == row[i].code && strstr(err.msg, row[i].says), "%s\ngives %d, \"%s\"; expected %d, \"%s\"",
+        cr_expect(rc == (int)row[i].code && err.code == row[i].code && strstr(err.msg, row[i].says),
+            "%s\ngives %d, \"%s\"; expected %d, \"%s\"",
                   row[i].grammar, rc, err.msg, row[i].code, row[i].says);
         qr_exprs_free(x);
     }

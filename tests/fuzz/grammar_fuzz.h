@@ -27,7 +27,8 @@ static inline struct qr_vocab *grammar_vocab(void)
 /* The shortest text that the matcher says completes a text does so. */
 static inline void grammar_walk(struct qr_grammar *g)
 {
-    static const char *const texts[] = {"", "a", "{\"a\": [1, -2.5e3, \"\\u00e4\\n\"]}", "((1+2)*3)", "\xC3\xA4\xF0\x9F\x98\x80", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "\xFF\xFF\x80"};
+    static const char *const texts[] = {"", "a", "{\"a\": [1, -2.5e3, \"\\u00e4\\n\"]}", "((1+2)*3)",
+        "\xC3\xA4\xF0\x9F\x98\x80", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "\xFF\xFF\x80"};
     char rest[256];
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         struct qr_matcher m = {0};

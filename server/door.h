@@ -5,7 +5,8 @@
  * a run of content, a call), in order, never two at a time; the door writes them as they come in a stream, or all at the end.
  * Chat and completions have no door: they are what doors are translated to (openai_write.c).
  *
- * In runs on libuv's pool, out on the loop thread. Both in the call's account: without memory they end where they are.
+ * In runs on libuv's pool, out on the loop thread (`end` in the server's scratch). In the call's account: without memory the pool's part ends where it is, and
+ * on the loop thread what there is no room for is left out.
  */
 #ifndef QR_SERVER_DOOR_H
 #define QR_SERVER_DOOR_H
@@ -18,8 +19,8 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/json.h"
-#include "server/api_error.h"
 
+struct qr_api_error;
 struct qr_call;
 struct qr_choice;
 struct qr_event;
@@ -81,6 +82,7 @@ struct qr_door {
     const char *call_prefix;      /* of calls that the model gives no id: "toolu_" */
     const char *stream_type;      /* content type of a stream */
     const char *ping;             /* what a stream that has not begun sends meanwhile: ": waiting\n\n"; NULL: nothing may be sent */
+    bool bounds_length;           /* more tokens asked for than there is room for is no error */
     bool keeps_items;             /* in a stream, too, where an item's or the answer's end repeats them */
 
     const struct qr_door_field *field; /* in the order in which they are looked at */
@@ -103,7 +105,7 @@ struct qr_door {
 
     /* An error's status in this API, and its body; stream: as the stream's last event, framed. NULL status: as it is. */
     int32_t (*status)(const struct qr_api_error *e);
-    void (*error)(struct qr_buf *out, const struct qr_api_error *e, const char *request_id, bool stream);
+    void (*error)(struct qr_buf *out, const struct qr_api_error *e, bool stream);
 };
 
 extern const struct qr_door qr_door_messages;
@@ -121,6 +123,11 @@ void qr_door_rename(const struct qr_door *door, const struct qr_buf *sources, st
 void qr_door_take(struct qr_call *call, struct qr_choice *choice, const struct qr_event *ev);
 
 void qr_items_release(struct qr_items *items);
+
+/* For openai_parts.c, which tells what it has of an answer. bare: a call without arguments; whole: the model ended it. */
+void qr_door_said(struct qr_call *call, struct qr_choice *choice, enum qr_part part, const char *text, size_t n);
+void qr_door_call_begin(struct qr_call *call, struct qr_choice *choice, const char *name, size_t n_name, const char *id);
+void qr_door_call_end(struct qr_call *call, struct qr_choice *choice, bool bare, bool whole);
 
 /* Whose form an answer to a request for this path has that was refused; NULL: OpenAI's. */
 const struct qr_door *qr_door_of_path(const char *path, size_t len);

@@ -16,7 +16,7 @@
 
 /* Calls that /metrics counts, by route. */
 enum qr_counted { QR_COUNTED_NOT, QR_COUNTED_CHAT, QR_COUNTED_COMPLETIONS, QR_COUNTED_EMBEDDINGS,
-                  QR_COUNTED_TOKENIZE, QR_COUNTED_N };
+                  QR_COUNTED_TOKENIZE, QR_COUNTED_MESSAGES, QR_COUNTED_N };
 
 enum qr_phase { QR_PHASE_LOADING, QR_PHASE_READY, QR_PHASE_FAILED };
 

@@ -50,17 +50,16 @@ static int render(struct qr_call *call, struct qr_rendered *out, const struct qr
                                                          : "the model's chat template cannot render the conversation: ");
 }
 
-/* With the tools in a message where the template shows none. Some templates know no system message: then the first user's has them. */
+/* With tools, calls and results as text where the template shows none. Some templates know no system message: then the first user's has them. */
 static int render_dressed(struct qr_call *call, struct qr_rendered *out, const struct qr_json *messages, struct qr_err *err)
 {
     static const char *const role[] = {"system", "user"};
-    const struct qr_json *tools = call->params.tools.shown;
-    if (tools && qr_forms_shows_tools(call->server->forms))
-        tools = NULL;
+    const bool plain = !qr_forms_shows_tools(call->server->forms);
+    const struct qr_json *tools = plain ? call->params.tools.shown : NULL;
     int rc = QR_E_INVALID;
     for (int i = 0; i < (tools ? 2 : 1) && rc != 0; i++) {
         struct qr_json *dressed;
-        rc = qr_messages_dress(&dressed, messages, tools, role[i], err);
+        rc = qr_messages_dress(&dressed, messages, plain, tools, role[i], err);
         rc = rc ? rc : render(call, out, dressed ? dressed : messages, err);
         qr_json_free(dressed);
     }

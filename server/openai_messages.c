@@ -154,30 +154,52 @@ static void put_tools_text(struct qr_buf *out, const struct qr_json *tools)
     }
 }
 
-/* The text, then what the message said itself. */
-static void put_told_content(struct qr_buf *out, const struct qr_json *content, const char *text)
+/* The content's own text, or that of its parts, a part a line. */
+static void put_own_text(struct qr_buf *out, const struct qr_json *content)
 {
-    struct qr_buf b = {0};
     size_t n;
     const char *own = qr_json_text(content, &n);
-    qr_buf_put_str(&b, text);
-    if (own) {
-        qr_buf_put_byte(&b, '\n');
-        qr_buf_put(&b, own, n);
+    if (own)
+        qr_buf_put(out, own, n);
+    for (const struct qr_json *part = own ? NULL : content ? qr_json_first(content) : NULL; part; part = qr_json_after(part)) {
+        const char *text = qr_json_text(qr_json_find(part, "text"), &n);
+        if (out->len > 0)
+            qr_buf_put_byte(out, '\n');
+        qr_buf_put(out, text ? text : "", text ? n : 0);
     }
-    if (content && qr_json_type(content) == QR_JSON_T_ARRAY) {
-        qr_buf_put_str(out, "[{\"type\":\"text\",\"text\":");
-        qr_json_put_str(out, b.data, b.len);
+}
+
+/* Calls as the dialect "json" writes them. */
+static void put_calls_text(struct qr_buf *out, const struct qr_json *calls)
+{
+    for (const struct qr_json *c = qr_json_first(calls); c; c = qr_json_after(c)) {
+        const struct qr_json *function = qr_json_find(c, "function"), *arguments = qr_json_find(function, "arguments");
+        size_t n;
+        const char *text = qr_json_text(arguments, &n);
+        qr_buf_put_str(out, out->len > 0 ? "\n{\"name\": " : "{\"name\": ");
+        qr_json_print(out, qr_json_find(function, "name"));
+        qr_buf_put_str(out, ", \"arguments\": ");
+        if (text && n > 0)
+            qr_buf_put(out, text, n);
+        else if (arguments && !text)
+            qr_json_print(out, arguments);
+        else
+            qr_buf_put_str(out, "{}");
         qr_buf_put_byte(out, '}');
-        for (const struct qr_json *part = qr_json_first(content); part; part = qr_json_after(part)) {
-            qr_buf_put_byte(out, ',');
-            qr_json_print(out, part);
-        }
-        qr_buf_put_byte(out, ']');
-    } else {
-        qr_json_put_str(out, b.data, b.len);
     }
-    qr_buf_release(&b);
+}
+
+/* The function whose call has that id. */
+static const struct qr_json *called_by(const struct qr_json *messages, const struct qr_json *id)
+{
+    const char *text = qr_json_text(id, NULL);
+    for (const struct qr_json *m = text ? qr_json_first(messages) : NULL; m; m = qr_json_after(m)) {
+        const struct qr_json *calls = qr_json_find(m, "tool_calls");
+        for (const struct qr_json *c = calls ? qr_json_first(calls) : NULL; c; c = qr_json_after(c))
+            if (qr_json_says(qr_json_find(c, "id"), text))
+                return qr_json_find(qr_json_find(c, "function"), "name");
+    }
+    return NULL;
 }
 
 static bool lacks_reasoning_content(const struct qr_json *message)
@@ -185,26 +207,68 @@ static bool lacks_reasoning_content(const struct qr_json *message)
     return is_string(qr_json_find(message, "reasoning")) && qr_json_is_null(qr_json_find(message, "reasoning_content"));
 }
 
-/* text: goes before its content; NULL: nothing does. */
-static void put_message(struct qr_buf *out, const struct qr_json *message, const char *text)
+static bool has_calls(const struct qr_json *message)
 {
-    const bool lacks = lacks_reasoning_content(message);
+    const struct qr_json *calls = qr_json_find(message, "tool_calls");
+    return calls && qr_json_count(calls) > 0;
+}
+
+static bool is_result(const struct qr_json *message)
+{
+    return qr_json_says(qr_json_find(message, "role"), "tool");
+}
+
+/* How messages are to be changed. */
+struct dress {
+    const struct qr_json *messages;
+    const struct qr_json *told; /* the message that has `text` in front of its content; NULL: none */
+    const char *text;
+    bool plain;                 /* the template knows no calls: they and their results are written as text */
+};
+
+static bool rewrites_content(const struct dress *d, const struct qr_json *m)
+{
+    return m == d->told || (d->plain && (has_calls(m) || is_result(m)));
+}
+
+static void put_content(struct qr_buf *out, const struct dress *d, const struct qr_json *m)
+{
+    struct qr_buf b = {0};
+    if (m == d->told)
+        qr_buf_put_str(&b, d->text);
+    if (d->plain && is_result(m)) {
+        const struct qr_json *name = called_by(d->messages, qr_json_find(m, "tool_call_id"));
+        qr_buf_printf(&b, "Result of %s: ", name ? qr_json_str(name, NULL) : "the function");
+    }
+    put_own_text(&b, qr_json_find(m, "content"));
+    if (d->plain && has_calls(m))
+        put_calls_text(&b, qr_json_find(m, "tool_calls"));
+    qr_buf_put_str(out, "\"content\":");
+    qr_json_put_str(out, b.data ? b.data : "", b.len);
+    qr_buf_release(&b);
+}
+
+static void put_message(struct qr_buf *out, const struct dress *d, const struct qr_json *m)
+{
+    const bool lacks = lacks_reasoning_content(m), rewrites = rewrites_content(d, m), result = d->plain && is_result(m);
     qr_buf_put_byte(out, '{');
-    for (const struct qr_json *v = qr_json_first(message); v; v = qr_json_after(v)) {
+    if (rewrites)
+        put_content(out, d, m);
+    for (const struct qr_json *v = qr_json_first(m); v; v = qr_json_after(v)) {
         const char *key = qr_json_key(v);
-        if (lacks && strcmp(key, "reasoning_content") == 0)
+        if ((lacks && strcmp(key, "reasoning_content") == 0) || (rewrites && strcmp(key, "content") == 0) || (d->plain && strcmp(key, "tool_calls") == 0))
             continue;
         qr_buf_put_comma(out);
         qr_json_put_str(out, key, strlen(key));
         qr_buf_put_byte(out, ':');
-        if (text && strcmp(key, "content") == 0)
-            put_told_content(out, v, text);
+        if (result && strcmp(key, "role") == 0)
+            qr_buf_put_str(out, "\"user\"");
         else
             qr_json_print(out, v);
     }
     if (lacks) {
         qr_buf_put_str(out, ",\"reasoning_content\":");
-        qr_json_print(out, qr_json_find(message, "reasoning"));
+        qr_json_print(out, qr_json_find(m, "reasoning"));
     }
     qr_buf_put_byte(out, '}');
 }
@@ -217,22 +281,29 @@ static const struct qr_json *first_of(const struct qr_json *messages, const char
     return NULL;
 }
 
-int qr_messages_dress(struct qr_json **owned, const struct qr_json *messages, const struct qr_json *tools, const char *role, struct qr_err *err)
+static bool changes(const struct dress *d, const struct qr_json *tools)
+{
+    for (const struct qr_json *m = qr_json_first(d->messages); m; m = qr_json_after(m))
+        if (lacks_reasoning_content(m) || rewrites_content(d, m))
+            return true;
+    return tools != NULL;
+}
+
+int qr_messages_dress(struct qr_json **owned, const struct qr_json *messages, bool plain, const struct qr_json *tools, const char *role, struct qr_err *err)
 {
     QR_ASSERT(owned != NULL && messages != NULL);
     QR_ASSERT(role != NULL && err != NULL);
+    struct dress d = {.messages = messages, .plain = plain};
     struct qr_buf text = {0}, out = {0};
-    bool changes = tools != NULL;
     *owned = NULL;
-    for (const struct qr_json *m = qr_json_first(messages); m && !changes; m = qr_json_after(m))
-        changes = lacks_reasoning_content(m);
-    if (!changes)
+    if (!changes(&d, tools))
         return 0;
-    const struct qr_json *told = tools ? first_of(messages, role) : NULL;
+    d.told = tools ? first_of(messages, role) : NULL;
     qr_buf_put_byte(&out, '[');
     if (tools)
         put_tools_text(&text, tools);
-    if (tools && !told) {
+    d.text = text.data;
+    if (tools && !d.told) {
         qr_buf_put_str(&out, "{\"role\":");
         qr_json_put_str(&out, role, strlen(role));
         qr_buf_put_str(&out, ",\"content\":");
@@ -241,7 +312,7 @@ int qr_messages_dress(struct qr_json **owned, const struct qr_json *messages, co
     }
     for (const struct qr_json *m = qr_json_first(messages); m; m = qr_json_after(m)) {
         qr_buf_put_comma(&out);
-        put_message(&out, m, m == told ? text.data : NULL);
+        put_message(&out, &d, m);
     }
     qr_buf_put_byte(&out, ']');
     const int rc = qr_json_parse(owned, out.data, out.len, &qr_json_limits_request, err);

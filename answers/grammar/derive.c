@@ -10,6 +10,7 @@
 #include "base/mem.h"
 
 #define SEARCH_MAX 16384 /* nodes of one search for a text of an intersection */
+#define FINISH_WORK_MAX 2000000 /* steps of derivation: some tenths of a second */
 #define LEVEL_MAX 2000   /* rules that begin with rules */
 
 static bool in_set(const struct qr_exprs *x, const struct qr_expr_node *d, int32_t cls)
@@ -250,6 +251,13 @@ static void found(struct qr_exprs *x, const int32_t *queue, const int32_t *from,
             x->node[queue[at]].shortest = shortest;
 }
 
+static void too_costly(struct qr_exprs *x)
+{
+    struct qr_err err = {0};
+    qr_err_set(&err, QR_E_TOO_LARGE, "the grammar is too costly: whether a text can satisfy all of its demands at once takes too long to find out");
+    qr_expr_fail(x, &err);
+}
+
 /* Breadth first over derivatives of e until one is empty or known. */
 static void search(struct qr_exprs *x, int32_t e)
 {
@@ -260,6 +268,8 @@ static void search(struct qr_exprs *x, int32_t e)
     for (int32_t at = 0; at < n; at++) {
         for (int32_t cls = 0; cls < x->n_classes; cls++) {
             const int32_t next = derive(x, queue[at], cls);
+            if (x->work > x->work_end)
+                too_costly(x);
             if (x->failed)
                 return;
             const int32_t s = next == QR_EXPR_NONE ? QR_EXPR_DEAD : x->node[next].shortest;
@@ -364,13 +374,14 @@ static bool learn_rules(struct qr_exprs *x)
 static void learn(struct qr_exprs *x)
 {
     const int32_t n = x->n; /* searches add nodes behind it, which are known when they are needed */
+    x->work_end = x->work + FINISH_WORK_MAX;
     for (int32_t e = 2; e < n; e++)
         x->node[e].first = first_of(x, &x->node[e]);
     for (int32_t e = 2; e < n && !x->failed; e++) /* AND and NOT have no rules inside */
         if ((x->node[e].flags & QR_EXPR_REGULAR) && x->node[e].shortest < 0)
             know_now(x, e);
     do {
-        for (int32_t e = 2; e < x->n; e++)
+        for (int32_t e = 2; e < n; e++)
             if (!(x->node[e].flags & QR_EXPR_REGULAR))
                 qr_expr_know(x, e);
     } while (learn_rules(x) && !x->failed);

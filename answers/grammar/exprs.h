@@ -67,7 +67,7 @@ struct qr_exprs {
     int32_t *queue;              /* owned: of the search for a short text */
     int32_t n_searches;
     int32_t long_from;           /* counts above are not told apart in a walk over tokens; 0: not known yet */
-    int64_t work;                /* operations of derivation so far */
+    int64_t work, work_end;      /* operations of derivation so far; a search that passes work_end fails */
     int32_t level;               /* of recursion through rules */
     size_t bytes_max;
     bool failed;

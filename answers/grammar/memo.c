@@ -163,7 +163,7 @@ static int by_number(const void *a, const void *b)
 static int32_t intern_parts(struct qr_grammar *g)
 {
     int32_t m = 0;
-    if (g->failed || g->x->failed || g->x->work > g->work_end) {
+    if (g->failed || g->x->failed || g->x->work > g->x->work_end) {
         fail(g);
         return QR_STATE_DEAD;
     }
@@ -291,5 +291,5 @@ void qr_memo_begin(struct qr_grammar *g)
     if (full || g->failed)
         collect(g);
     g->failed = g->x->failed = false;
-    g->work_end = g->x->work + WORK_MAX;
+    g->x->work_end = g->x->work + WORK_MAX;
 }

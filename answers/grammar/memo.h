@@ -43,7 +43,6 @@ struct qr_grammar {
     int32_t *renumber;             /* [cap_nodes] */
     int32_t n_states, cap_states, n_ids, cap_ids, n_row, cap_rows, n_words, cap_words, n_part, cap_nodes;
     bool failed;                   /* the operation at work has passed a bound */
-    int64_t work_end;              /* of the pool's count of work */
     struct qr_grammar_stats stats;
 };
 

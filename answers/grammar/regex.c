@@ -351,17 +351,15 @@ static struct rest end_before(struct rest rest)
 /* What a row from some item on is, seen from the text's begin and from inside. */
 struct tails { struct rest begin, inside; };
 
-/* What an item is to know: whether the row is seen from the text's begin, and the item from inside; of the items behind it, whether one
- * cares what stands before it, or denies the begin; and how many characters they have at least. */
-struct sight { bool from_begin, from_inside, left_behind, denied_behind; int32_t len_behind; };
+/* What an item is to know: whether the row is seen from the text's begin; of the items behind it, whether one cares what stands before
+ * it, or denies the begin; and how many characters they have at least. */
+struct sight { bool from_begin, left_behind, denied_behind; int32_t len_behind; };
 
 static struct tails look_before(struct lower *l, int32_t node, struct tails t, const struct sight *s)
 {
-    struct tails r = {none, none};
-    if (s->from_inside)
-        r.inside = look_ahead(l, node, INSIDE, t.inside, s->len_behind);
+    struct tails r = {none, look_ahead(l, node, INSIDE, t.inside, s->len_behind)};
     r.begin = r.inside;
-    if (s->from_begin && (at(l, node)->left || s->left_behind || !s->from_inside))
+    if (s->from_begin && (at(l, node)->left || s->left_behind))
         r.begin = look_ahead(l, node, AT_BEGIN, t.begin, s->len_behind);
     return r;
 }
@@ -376,11 +374,9 @@ static struct tails item_before(struct lower *l, int32_t node, struct tails t, c
         return (struct tails){end_before(t.begin), end_before(t.inside)};
     if (n->kind == QR_RX_AHEAD)
         return look_before(l, node, t, s);
-    struct tails r = {none, none};
-    if (s->from_inside)
-        r.inside = lower(l, node, INSIDE, t.inside);
+    struct tails r = {none, lower(l, node, INSIDE, t.inside)};
     r.begin = r.inside;
-    if (s->from_begin && (n->left || n->len_max == 0 || !s->from_inside))
+    if (s->from_begin && (n->left || n->len_max == 0))
         r.begin = lower(l, node, AT_BEGIN, n->len_max == 0 ? t.begin : t.inside);
     if (!s->from_begin || !s->left_behind || n->len_min > 0 || n->len_max == 0)
         return r;
@@ -391,24 +387,11 @@ static struct tails item_before(struct lower *l, int32_t node, struct tails t, c
     return r;
 }
 
-/* How many items at the row's begin are no characters; *begins: one of them is '^'. */
-static int32_t row_without_chars(const struct lower *l, struct row row, bool *begins)
-{
-    int32_t n = 0;
-    for (*begins = false; n < row.n && at(l, row.item[n])->len_max == 0; n++)
-        *begins |= at(l, row.item[n])->kind == QR_RX_BEGIN;
-    return n;
-}
-
 /* A row without a look-behind or a word boundary of its own, not seen from ANYWHERE. */
 static struct rest row_before(struct lower *l, struct row row, enum left left, struct rest rest)
 {
     struct tails t = {rest, rest};
     struct sight s = {.from_begin = left == AT_BEGIN};
-    bool begins;
-    const int32_t n_empty = row_without_chars(l, row, &begins);
-    if (left == INSIDE && begins)
-        return (struct rest){QR_EXPR_NONE, false, rest.known};
     for (int32_t end = row.n; end > 0;) {
         const int32_t k = chars_at_end(l, row.item, end);
         if (k > 0) {
@@ -420,7 +403,6 @@ static struct rest row_before(struct lower *l, struct row row, enum left left, s
             continue;
         }
         const struct qr_rx_node *n = at(l, row.item[--end]);
-        s.from_inside = left == INSIDE || end > n_empty;
         t = item_before(l, row.item[end], t, &s);
         s.left_behind |= n->left;
         s.denied_behind |= n->not_begin;
@@ -432,18 +414,46 @@ static struct rest row_before(struct lower *l, struct row row, enum left left, s
 /* A row that looks behind at item i: what stands before it there is a language of its own, as is what follows. */
 static struct rest split_row(struct lower *l, struct row row, int32_t i, enum left left, struct rest rest);
 
+static struct rest lower_row(struct lower *l, struct row row, enum left left, struct rest rest);
+
+/* A row of which the first n_looks items are '^' and look-aheads, all at the same place: each filters what the others leave. */
+static struct rest looks_before(struct lower *l, struct row row, int32_t n_looks, enum left left, struct rest rest)
+{
+    const struct row tail = {row.item + n_looks, row.n - n_looks};
+    bool begins = false;
+    for (int32_t i = 0; i < n_looks; i++)
+        begins |= at(l, row.item[i])->kind == QR_RX_BEGIN;
+    if (begins && left == INSIDE)
+        return (struct rest){QR_EXPR_NONE, false, rest.known};
+    if (left == ANYWHERE && !row_is_left(l, row))
+        return any_before(l, looks_before(l, row, n_looks, INSIDE, rest));
+    if (left == ANYWHERE && !begins) {
+        const struct rest begin = looks_before(l, row, n_looks, AT_BEGIN, rest);
+        return anywhere(l, begin, looks_before(l, row, n_looks, INSIDE, rest), true);
+    }
+    struct rest r = lower_row(l, tail, begins ? AT_BEGIN : left, rest);
+    for (int32_t i = 0; i < n_looks; i++)
+        if (at(l, row.item[i])->kind == QR_RX_AHEAD)
+            r = look_ahead(l, row.item[i], begins ? AT_BEGIN : left, r, row_len_min(l, tail));
+    return r;
+}
+
 static struct rest lower_row(struct lower *l, struct row row, enum left left, struct rest rest)
 {
+    int32_t n_looks = 0;
+    while (n_looks < row.n && (at(l, row.item[n_looks])->kind == QR_RX_BEGIN || at(l, row.item[n_looks])->kind == QR_RX_AHEAD))
+        n_looks++;
+    if (n_looks > 0)
+        return looks_before(l, row, n_looks, left, rest);
     for (int32_t i = row.n - 1; i >= 0; i--)
         if (at(l, row.item[i])->kind == QR_RX_WORD || at(l, row.item[i])->kind == QR_RX_BEHIND)
             return split_row(l, row, i, left, rest);
     if (left != ANYWHERE)
         return row_before(l, row, left, rest);
-    if (!row_is_left(l, row) || row.n == 0)
+    if (!row_is_left(l, row))
         return any_before(l, row_before(l, row, INSIDE, rest));
     const struct row tail = {row.item + 1, row.n - 1};
-    const enum qr_rx_kind first = at(l, row.item[0])->kind;
-    if (!row_is_left(l, tail) && first != QR_RX_AHEAD) /* (^|x)abc */
+    if (!row_is_left(l, tail)) /* (^|x)abc */
         return lower(l, row.item[0], ANYWHERE, row_before(l, tail, INSIDE, rest));
     return anywhere(l, row_before(l, row, AT_BEGIN, rest), row_before(l, row, INSIDE, rest), row_denies_begin(l, row));
 }

@@ -15,10 +15,10 @@ enum qr_regex_form {
 };
 enum { QR_REGEX_CASELESS = 1, QR_REGEX_DOT_ALL = 2 }; /* flags: Lark's /.../i and /.../s */
 
-/* The subset of ECMAScript's, Python's and Rust's regular expressions that is regular: classes, escapes, \d \w \s, \p{..} of general
- * categories and scripts' large ones, groups (named, non-capturing), lazy and greedy repetition (the same language), alternation,
- * anchors at the ends, (?i), look-ahead and look-behind where they stand at an end of the pattern. Back references and word boundaries
- * within are refused by name. */
+/* The subset of ECMAScript's, Python's and Rust's regular expressions that is regular: classes, escapes, \d \w \s (of ASCII; all blanks),
+ * \p{..} of general categories and of large scripts, groups (named, non-capturing), lazy and greedy repetition (the same language),
+ * alternation, anchors, (?i) and (?s), look-ahead, look-behind and \b where what stands around them is known: hardly in repetitions. Back
+ * references, and what is not known, are refused by name. A '.' is no line end: of ECMAScript's four in the JSON forms, \n in a text. */
 int qr_regex_parse(int32_t *out, struct qr_exprs *x, const char *text, size_t len, enum qr_regex_form form, int flags, struct qr_err *err);
 
 /* llama.cpp's GBNF; the rule `root`. v: for <special> tokens; NULL: there are none. */

@@ -127,3 +127,12 @@ int64_t qr_decimal_integers_between(const struct qr_decimal *small, const struct
     QR_ASSERT(compare_sizes(small, large) <= 0);
     return whole_part(large) - (qr_decimal_is_integer(large) && large->n > 0) - whole_part(small);
 }
+
+bool qr_decimal_i64(const struct qr_decimal *d, int64_t *out)
+{
+    QR_ASSERT(d != NULL && out != NULL);
+    if (!qr_decimal_is_integer(d) || (d->n > 0 && qr_decimal_top(d) > 15))
+        return false;
+    *out = d->negative ? -whole_part(d) : whole_part(d);
+    return true;
+}

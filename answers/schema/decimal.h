@@ -19,6 +19,7 @@ struct qr_decimal {
 bool qr_decimal_parse(struct qr_decimal *out, const char *text, size_t len);
 int qr_decimal_compare(const struct qr_decimal *a, const struct qr_decimal *b); /* -1, 0, 1 */
 bool qr_decimal_is_integer(const struct qr_decimal *d);
+bool qr_decimal_i64(const struct qr_decimal *d, int64_t *out); /* false: no integer, or of more than 15 digits */
 
 /* Whether v is an integer times m, which is positive. */
 bool qr_decimal_is_multiple(const struct qr_decimal *v, const struct qr_decimal *m);

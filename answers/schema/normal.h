@@ -148,7 +148,7 @@ struct qr_sc_shape {
 
 /* ---- what a shape says of objects and arrays, once worked out ---- */
 
-#define QR_SC_SOME_MAX 4
+#define QR_SC_SOME_MAX 6
 #define QR_SC_PATTERNS_MAX 24
 
 struct qr_sc_member {

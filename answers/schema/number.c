@@ -3,6 +3,7 @@
  * A number is written plainly, with up to 20 digits before the point and behind it, or, where it is bounded in any way, with one digit that is
  * not zero before the point and an exponent, which is how json.dumps writes very large and very small ones: then the exponent alone
  * says how large it is, but for the bound's own one. Every text stays within what a double holds. Owned by one build. */
+#include <stdio.h>
 #include <string.h>
 
 #include "answers/schema/normal.h"
@@ -10,6 +11,7 @@
 
 #define DIGITS 20           /* on each side of the point */
 #define EXACT_DIGITS 15
+#define FEW_MULTIPLES 200
 #define MODULUS_MAX 100     /* of multiples whose last digits do not tell */
 #define SUFFIX_DIGITS_MAX 4
 #define WHOLE_EXPONENT_MAX 287 /* behind 20 digits */
@@ -300,7 +302,7 @@ static int32_t multiples_of(struct qr_sc *sc, const struct qr_sc_divisor *d, int
         power *= 10;
     if (power % m.modulus == 0 && (m.modulus == 1 || m.n_behind <= SUFFIX_DIGITS_MAX)) { /* every integer is a multiple */
         const int32_t small = either(sc, digit(sc, 0, 0), cat(sc, digit(sc, 1, 9), digits(sc, 0, n_small - 1)));
-        return either(sc, any_whole(sc), cat(sc, small, suffix(sc, &m, 0)));
+        return either(sc, either(sc, any_whole(sc), whole_with_exponent(sc)), cat(sc, small, suffix(sc, &m, 0)));
     }
     for (int32_t k = 1; k <= SUFFIX_DIGITS_MAX && m.n_behind == 0; k++) {
         power *= 10;
@@ -377,23 +379,54 @@ static int32_t every_number(struct qr_sc *sc)
     return w->number;
 }
 
-/* The texts of numbers that have a fraction which a double can tell from none: plain ones, or with an exponent below zero. */
+/* Plain numbers with a fraction that a double can tell from none: the fewer digits before the point, the later it may begin. */
+static int32_t exact_fraction(struct qr_sc *sc)
+{
+    static const struct { int32_t n_whole, n_zeros; } form[] = {{12, 2}, {9, 5}, {6, 8}, {3, 11}, {1, DIGITS - 1}};
+    int32_t e = QR_EXPR_NONE;
+    for (int i = 0; i < QR_COUNT(form); i++) {
+        const int32_t whole = either(sc, digit(sc, 0, 0), cat(sc, digit(sc, 1, 9), digits(sc, 0, form[i].n_whole - 1)));
+        int32_t fraction = QR_EXPR_NONE;
+        for (int32_t n = form[i].n_zeros; n >= 0; n--)
+            fraction = either(sc, cat(sc, digit(sc, 1, 9), digits(sc, 0, DIGITS - 1 - n)), cat(sc, digit(sc, 0, 0), fraction));
+        e = either(sc, e, cat(sc, whole, point(sc, fraction)));
+    }
+    return e;
+}
+
+/* The same, or with an exponent below zero. */
 static int32_t every_fraction(struct qr_sc *sc)
 {
     struct qr_sc_words *w = sc->words;
-    if (w->fraction < 0) {
-        static const struct { int32_t n_whole, n_zeros; } exact_ones[] = {{12, 2}, {9, 5}, {6, 8}, {3, 11}, {1, DIGITS - 1}};
-        int32_t plain = QR_EXPR_NONE;
-        for (int i = 0; i < QR_COUNT(exact_ones); i++) {
-            const int32_t whole = either(sc, digit(sc, 0, 0), cat(sc, digit(sc, 1, 9), digits(sc, 0, exact_ones[i].n_whole - 1)));
-            int32_t fraction = QR_EXPR_NONE;
-            for (int32_t n = exact_ones[i].n_zeros; n >= 0; n--)
-                fraction = either(sc, cat(sc, digit(sc, 1, 9), digits(sc, 0, DIGITS - 1 - n)), cat(sc, digit(sc, 0, 0), fraction));
-            plain = either(sc, plain, cat(sc, whole, point(sc, fraction)));
-        }
-        w->fraction = signed_by(sc, either(sc, plain, cat(sc, any_mantissa(sc), exponent(sc, -307, -1))));
-    }
+    if (w->fraction < 0)
+        w->fraction = signed_by(sc, either(sc, exact_fraction(sc), cat(sc, any_mantissa(sc), exponent(sc, -307, -1))));
     return w->fraction;
+}
+
+/* Numbers of which a double tells whether they are integers. */
+static int32_t exact(struct qr_sc *sc)
+{
+    const int32_t small = either(sc, digit(sc, 0, 0), cat(sc, digit(sc, 1, 9), digits(sc, 0, EXACT_DIGITS - 1)));
+    return either(sc, either(sc, any_whole(sc), cat(sc, small, no_fraction(sc))), exact_fraction(sc));
+}
+
+/* The integers from low to high that the divisor divides, one by one; -1: they are too many, or no integers. */
+static int32_t few_multiples(struct qr_sc *sc, const struct qr_sc_shape *s, const struct qr_decimal *m)
+{
+    int64_t low, high, step;
+    if (!s->low.value || !s->high.value || !qr_decimal_i64(m, &step) || !qr_decimal_i64(s->low.value, &low) || !qr_decimal_i64(s->high.value, &high) ||
+        (high - low) / step > FEW_MULTIPLES)
+        return -1;
+    int32_t *part = qr_sc_alloc(sc, FEW_MULTIPLES + 3, sizeof *part), n = 0;
+    low += s->low.open;
+    high -= s->high.open;
+    for (int64_t v = low / step * step - step; v <= high && part; v += step) {
+        char text[32];
+        const int len = snprintf(text, sizeof text, "%lld", (long long)v);
+        if (v >= low)
+            part[n++] = qr_sc_write_bytes(sc, text, (size_t)len, no_fraction(sc));
+    }
+    return part ? qr_expr_any(sc->x, part, n) : QR_EXPR_NONE;
 }
 
 static bool excludes_numbers(const struct qr_sc_shape *s)
@@ -432,11 +465,15 @@ static int32_t digits_in_range(const struct qr_sc_shape *s)
 static int32_t multiples_in_range(struct qr_sc *sc, const struct qr_sc_shape *s, uint32_t types)
 {
     const int32_t n_digits = digits_in_range(s);
-    int32_t e = -1;
+    int32_t e = s->divisor->negated || s->divisor->next ? -1 : few_multiples(sc, s, s->divisor->value);
+    if (e >= 0)
+        return types & QR_SC_INTEGER ? e : QR_EXPR_NONE;
     if (s->low.value || s->high.value || s->divisor->negated)
-        e = in_range(sc, s, false);
+        e = in_range(sc, s, !s->divisor->negated);
     for (const struct qr_sc_divisor *d = s->divisor; d && sc->code == 0; d = d->next) {
         const int32_t m = signed_by(sc, multiples_of(sc, d, d->negated ? DIGITS : n_digits));
+        if (d->negated)
+            e = qr_expr_and(sc->x, e, signed_by(sc, exact(sc)));
         e = e < 0 ? m : d->negated ? qr_expr_minus(sc->x, e, m) : qr_expr_and(sc->x, e, m);
     }
     const bool whole_ones = !s->divisor->negated && s->divisor->value->exp10 >= 0;

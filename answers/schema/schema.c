@@ -11,7 +11,7 @@
 #include "base/mem.h"
 
 #define ARENA_BYTES ((size_t)24 << 20)
-#define STEPS_MAX 400000
+#define STEPS_MAX 200000
 
 /* ---- paths ---- */
 

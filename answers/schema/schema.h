@@ -1,8 +1,14 @@
-/* schema.h - JSON Schema (drafts 4 to 2020-12) to an expression: the JSON texts that are valid, each object's members in the schema's order.
+/* schema.h - JSON Schema (drafts 4 to 2020-12) to an expression: the JSON texts that are valid.
  *
  * What is accepted is enforced: a keyword that cannot be is refused with its path, whether `strict` or not. Annotations, unknown
  * keywords and unknown formats are not refused. Texts are those that Python's json.dumps writes, compact or with its usual separators or
  * indented (bounded), with or without ensure_ascii; numbers to 20 digits on each side and 3 of exponent; 1.0 is an integer.
+ * Members come in the order of `properties`, those of several lists (allOf, $ref, options) mixed in any way, members of other names last; of
+ * these one name may come twice, which a reader of JSON takes for the last one. Members of const and enum keep the schema's order.
+ * Not enforced, so refused: uniqueItems but for items of at most 8 values; several contains of one array; contains within unevaluatedItems; a
+ * multipleOf whose last 4 digits do not tell, above 100; the opposites of uniqueItems, propertyNames, unevaluated keywords, and of a given
+ * object or array; references that lead outside.
+ * Bounds: 24 MiB and 200,000 steps (some tens of milliseconds), 1,024 alternatives for one value, depth 400, 1,500 optional members.
  * Pure.
  */
 #ifndef QR_ANSWERS_SCHEMA_SCHEMA_H

@@ -1,5 +1,6 @@
 /* text.c - strings: patterns and formats as expressions, and whether a given name matches one. For the latter, and to see that two patterns have no
  * string in common, a pattern is read once more into a small pool of its own, in which it is derived by the bytes of the name. Owned by one build. */
+#include <stdio.h>
 #include <string.h>
 
 #include "answers/grammar/exprs.h"
@@ -11,6 +12,7 @@
 
 #define SCRATCH_BYTES ((size_t)4 << 20)
 #define MATCH_LEN_MAX 4096
+#define COUNT_MAX 10000 /* of a pattern */
 
 struct qr_sc_regex { /* one pattern or format */
     struct qr_exprs *scratch; /* owned; NULL: no name has been matched yet */
@@ -125,26 +127,74 @@ bool qr_sc_matches(struct qr_sc *sc, const struct qr_json *at, const char *patte
 
 /* ---- whole strings ---- */
 
+/* The length of one character class at s, 0 where there is none: "[...]", "." or an escape of a class. */
+static size_t class_length(const char *s, size_t len)
+{
+    if (len >= 2 && s[0] == '\\' && strchr("dDwWsS", s[1]))
+        return 2;
+    if (len == 0 || s[0] != '[')
+        return len > 0 && s[0] == '.';
+    for (size_t i = 1; i < len; i++) {
+        if (s[i] == ']')
+            return i > 2 || (i == 2 && s[1] != '^') ? i + 1 : 0;
+        i += s[i] == '\\';
+    }
+    return 0;
+}
+
+/* A pattern that is one class repeated, between its anchors, becomes the same with the string's own counts: no intersection is needed then, which
+ * costs a search for texts when the grammar is finished. False: it is another one. */
+static bool with_counts(struct qr_buf *out, const struct qr_sc_test *t, int32_t min, int32_t max)
+{
+    char counts[64];
+    const char *s = t->text;
+    if (t->is_format || t->negated || t->len < 4 || s[0] != '^' || s[t->len - 1] != '$' || max > COUNT_MAX)
+        return false;
+    const size_t n = class_length(s + 1, t->len - 2), n_behind = t->len - 2 - n;
+    if (n == 0 || n_behind != 1 || !strchr("*+", s[1 + n]))
+        return false;
+    const int32_t least = s[1 + n] == '+' && min == 0 ? 1 : min;
+    if (least > max)
+        return false;
+    snprintf(counts, sizeof counts, "{%d,%d}$", (int)least, (int)max);
+    qr_buf_put(out, s, 1 + n);
+    qr_buf_put_str(out, counts);
+    return out->data != NULL;
+}
+
+static int32_t test_expr(struct qr_sc *sc, struct qr_exprs *x, const struct qr_sc_test *t, const char *text, size_t len)
+{
+    struct qr_err err = {0};
+    int32_t e = QR_EXPR_NONE;
+    if (x == sc->x)
+        return qr_sc_pattern_expr(sc, t->at, text, len, t->is_format);
+    if (read_pattern(&e, x, text, len, t->is_format, &err) != 0)
+        fail_as(sc, t->at, &err);
+    return e;
+}
+
 /* The inside of a string by the shape's length and tests, in any pool. */
 static int32_t inside(struct qr_sc *sc, struct qr_exprs *x, const struct qr_sc_shape *s)
 {
-    struct qr_err err = {0};
-    int32_t e = qr_expr_repeat(x, qr_expr_json_char(x), s->length_min, s->length_max);
-    const bool any = s->length_min == 0 && s->length_max == QR_REPEAT_FOREVER;
-    bool first = true;
-    for (const struct qr_sc_test *t = s->test; t && sc->code == 0; t = t->next) {
-        int32_t one = QR_EXPR_NONE;
-        if (x == sc->x)
-            one = qr_sc_pattern_expr(sc, t->at, t->text, t->len, t->is_format);
-        else if (read_pattern(&one, x, t->text, t->len, t->is_format, &err) != 0)
-            fail_as(sc, t->at, &err);
-        if (t->negated)
-            e = qr_expr_minus(x, e, one);
-        else
-            e = any && first ? one : qr_expr_and(x, e, one); /* a pattern is inside a string already */
-        first = false;
+    struct qr_buf counted = {0};
+    int32_t e = -1, min = s->length_min; /* -1: any characters; a pattern is inside a string already */
+    const bool limited = s->length_min > 0 || s->length_max != QR_REPEAT_FOREVER;
+    if (limited && s->test && !s->test->next && with_counts(&counted, s->test, s->length_min, s->length_max)) {
+        e = test_expr(sc, x, s->test, counted.data, counted.len);
+        qr_buf_release(&counted);
+        return e;
     }
-    return e;
+    for (const struct qr_sc_test *t = s->test; t && sc->code == 0; t = t->next) {
+        const int32_t one = test_expr(sc, x, t, t->text, t->len);
+        const int32_t before = e < 0 && t->negated ? qr_expr_repeat(x, qr_expr_json_char(x), 0, QR_REPEAT_FOREVER) : e;
+        e = t->negated ? qr_expr_minus(x, before, one) : e < 0 ? one : qr_expr_and(x, e, one);
+    }
+    if (min == 1 && e >= 0 && !qr_expr_nullable(x, e))
+        min = 0; /* the tests say it */
+    if (e >= 0 && min == 0 && s->length_max == QR_REPEAT_FOREVER)
+        return e;
+    const int32_t counts = qr_expr_repeat(x, qr_expr_json_char(x), min, s->length_max);
+    return e < 0 ? counts : qr_expr_and(x, counts, e);
 }
 
 bool qr_sc_strings_dead(struct qr_sc *sc, const struct qr_sc_shape *s)

@@ -267,6 +267,9 @@ Test(regex, look_behinds_filter_what_precedes)
                  {"[ab]+(?<=b)c", {"abc", "bc"}, {"ac", "c"}},
                  {"[ab](?<!a)c", {"bc"}, {"ac"}}, {"(?<!x)a", {"a"}, {"xa"}}, {"(?<=^a)b", {NULL}, {"b", "ab"}},
                   {"(x(?<=x)y)+", {"xy", "xyxy"}, {"x"}});
+    EXPECT_JSON({"^(?=.{1,9}$)(?!-)[a-z-]{1,3}(?<!-)(\\.(?!-)[a-z-]{1,3}(?<!-))*$", {"a", "a-b.c", "abc.abc.d"},
+                 {"", "-a", "a-", "a.-b", "a.b-", "abcd", "abc.abc.ab"}});
+    EXPECT_JSON({"^.*\\bfoo\\b.*$", {"foo", "a foo!"}, {"food", "", "xfoo"}}, {"^(?!a)(?=.*b$)\\w+\\b", {"bb", "cb"}, {"ab", "cb a", "c"}});
     EXPECT_JSON({"(?<!x)a", {"a", "ya", "xaa"}, {"xa", "x"}}, {"(?<=x)a", {"xa", "yxa"}, {"a", "ya"}},
                 {"^.*(?<!\\.)$", {"", "a"}, {"a.", "."}},
                 {"(?<=^x)a", {"xa"}, {"yxa", "a"}});

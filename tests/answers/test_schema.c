@@ -1,8 +1,6 @@
 /* test_schema.c - what each keyword of JSON Schema takes and refuses, alone and beside others. */
 #include "schemas.h"
 
-#include "base/mem.h"
-
 Test(schema, types_are_told_apart_and_1_0_is_an_integer)
 {
     EXPECT_SCHEMAS(
@@ -82,20 +80,23 @@ Test(schema, numbers_stay_in_their_ranges_in_every_form)
 Test(schema, strings_have_lengths_patterns_and_formats)
 {
     EXPECT_SCHEMAS(
-        {"{'type':'string','minLength':2,'maxLength':3}", {"'ab'", "'abc'", "'\\n\xc3\xa9'", "'\\ud83d\\ude00x'"}, {"'a'", "'abcd'", "''", "'\\ud83d\\ude00'"}},
+        {"{'type':'string','minLength':2,'maxLength':3}", {"'ab'", "'abc'", "'\\n\xc3\xa9'", "'\\ud83d\\ude00x'"}, {"'a'", "'abcd'", "''",
+         "'\\ud83d\\ude00'"}},
         {"{'pattern':'b+'}", {"'abbc'", "'b'", "1", "null"}, {"'ac'", "''"}},
         {"{'type':'string','pattern':'^a.c$','minLength':3}", {"'abc'", "'a\\tc'"}, {"'ac'", "'abcd'"}},
         {"{'type':'string','pattern':'^[a-z]+$','maxLength':3,'allOf':[{'pattern':'x'}]}", {"'axb'", "'x'"}, {"'abc'", "'axbc'"}},
         {"{'type':'string','not':{'pattern':'^a'}}", {"'b'", "''"}, {"'a'", "'ab'"}},
         {"{'type':'string','not':{'enum':['','no']}}", {"'n'", "'yes'", "'nope'"}, {"''", "'no'"}},
-        {"{'type':'string','format':'date'}", {"'2024-02-29'", "'1999-12-31'"}, {"'2023-02-29'", "'1900-02-29'", "'2024-13-01'", "'0000-01-01'", "'2024-1-1'"}},
+        {"{'type':'string','format':'date'}", {"'2024-02-29'", "'1999-12-31'"}, {"'2023-02-29'", "'1900-02-29'", "'2024-13-01'", "'0000-01-01'",
+         "'2024-1-1'"}},
         {"{'type':'string','format':'time'}", {"'23:59:59Z'", "'00:00:00.25+01:30'", "'23:59:60Z'"}, {"'24:00:00Z'", "'12:00'", "'12:00:60Z'"}},
         {"{'type':'string','format':'date-time'}", {"'2024-02-29T01:02:03Z'", "'2024-05-01t01:02:03.5-08:00'"}, {"'2024-02-30T01:02:03Z'", "'2024-05-01'"}},
         {"{'type':'string','format':'duration'}", {"'P3W'", "'P1Y2M3DT4H5M6S'", "'PT1M'"}, {"'P'", "'PT'", "'P1Y2W'", "'1D'"}},
         {"{'type':'string','format':'email'}", {"'joe.b+x@example.co'"}, {"'joe'", "'@x'", "'.a@b'", "'a..b@c'", "'a@-b'"}},
         {"{'type':'string','format':'hostname'}", {"'a.example-1.com'", "'localhost'"}, {"'-a'", "'a_b'", "'a..b'", "'xn--x'", "''"}},
         {"{'type':'string','format':'ipv4'}", {"'127.0.0.1'", "'255.255.255.255'"}, {"'256.1.1.1'", "'1.2.3'", "'01.2.3.4'"}},
-        {"{'type':'string','format':'ipv6'}", {"'::'", "'::1'", "'1:2:3:4:5:6:7:8'", "'::ffff:1.2.3.4'", "'1::8'"}, {"'1:2'", "':::'", "'12345::'", "'1::2::3'"}});
+        {"{'type':'string','format':'ipv6'}", {"'::'", "'::1'", "'1:2:3:4:5:6:7:8'", "'::ffff:1.2.3.4'", "'1::8'"}, {"'1:2'", "':::'", "'12345::'",
+         "'1::2::3'"}});
     EXPECT_SCHEMAS(
         {"{'type':'string','format':'uuid'}", {"'2eb8aa08-AA98-11ea-b4aa-73b441d16380'"}, {"'2eb8aa08-aa98-11ea-b4aa-73b441d1638'", "'x'"}},
         {"{'type':'string','format':'uri'}", {"'https://u@h:80/p?q=%20#f'", "'urn:a:b'", "'http://[::1]/'"}, {"'/p'", "'http://a b'", "':x'", "'%x'"}},
@@ -118,7 +119,8 @@ Test(schema, members_come_in_order_once_and_others_behind_them)
         {"{'additionalProperties':{'type':'integer'},'properties':{'a':{'type':'string'}}}", {"{'a':'','b':1}", "{'ab':1}"}, {"{'a':1}", "{'b':''}"}},
         {"{'type':'object','required':['x','y']}", {"{'x':1,'y':2}", "{'y':1,'x':2}", "{'z':0,'y':1,'q':0,'x':2}"}, {"{'x':1}", "{}", "{'x':1,'x':2}"}},
         {"{'properties':{'a':false,'b':{}}}", {"{'b':1}", "{}"}, {"{'a':1}"}},
-        {"{'type':'object','properties':{'\\u00e9':{}},'required':['\\u00e9'],'additionalProperties':false}", {"{'\xc3\xa9':1}", "{'\\u00e9':1}"}, {"{'e':1}"}},
+        {"{'type':'object','properties':{'\\u00e9':{}},'required':['\\u00e9'],'additionalProperties':false}", {"{'\xc3\xa9':1}", "{'\\u00e9':1}"},
+         {"{'e':1}"}},
         {"{'type':'object','properties':{'a\\'b':{'const':1}},'additionalProperties':false}", {"{}"}, {"{'a':1}"}});
 }
 
@@ -127,22 +129,27 @@ Test(schema, names_are_matched_with_patterns_and_counted)
     EXPECT_SCHEMAS(
         {"{'type':'object','patternProperties':{'^n':{'type':'integer'},'^s':{'type':'string'}},'additionalProperties':false}",
          {"{}", "{'n1':1,'s':'','n':2}"}, {"{'n':''}", "{'s':1}", "{'x':1}"}},
-        {"{'type':'object','properties':{'na':{'maximum':5}},'patternProperties':{'^n':{'type':'integer'}}}", {"{'na':5}", "{'nb':9,'x':''}"}, {"{'na':''}", "{'na':6}"}},
-        {"{'type':'object','patternProperties':{'a':{'type':'integer'},'b':{'minimum':3}}}", {"{'a':1,'b':3,'ab':4,'b2':''}"}, {"{'ab':1}", "{'ba':'x'}", "{'b':2}"}},
+        {"{'type':'object','properties':{'na':{'maximum':5}},'patternProperties':{'^n':{'type':'integer'}}}", {"{'na':5}", "{'nb':9,'x':''}"},
+         {"{'na':''}", "{'na':6}"}},
+        {"{'type':'object','patternProperties':{'a':{'type':'integer'},'b':{'minimum':3}}}", {"{'a':1,'b':3,'ab':4,'b2':''}"}, {"{'ab':1}",
+         "{'ba':'x'}", "{'b':2}"}},
         {"{'type':'object','propertyNames':{'pattern':'^[a-c]+$'},'properties':{'x':{}}}", {"{'ab':1}", "{}"}, {"{'x':1}", "{'d':1}"}},
         {"{'type':'object','propertyNames':{'enum':['a','b']}}", {"{'a':1}", "{'b':1,'a':2}"}, {"{'c':1}"}},
         {"{'type':'object','minProperties':1,'maxProperties':2}", {"{'a':1}", "{'a':1,'b':2}"}, {"{}", "{'a':1,'b':2,'c':3}"}},
         {"{'type':'object','properties':{'a':{},'b':{},'c':{}},'additionalProperties':false,'minProperties':2}", {"{'a':1,'c':1}", "{'a':1,'b':1,'c':1}"},
          {"{'b':1}", "{}"}},
-        {"{'type':'object','properties':{'a':{},'b':{},'c':{}},'maxProperties':2}", {"{'a':1,'c':1}", "{'b':1,'x':1}", "{}"}, {"{'a':1,'b':1,'c':1}", "{'a':1,'x':1,'y':1}"}},
+        {"{'type':'object','properties':{'a':{},'b':{},'c':{}},'maxProperties':2}", {"{'a':1,'c':1}", "{'b':1,'x':1}", "{}"},
+         {"{'a':1,'b':1,'c':1}", "{'a':1,'x':1,'y':1}"}},
         {"{'type':'object','maxProperties':0}", {"{}"}, {"{'a':1}"}});
 }
 
 Test(schema, members_depend_on_members)
 {
     EXPECT_SCHEMAS(
-        {"{'type':'object','properties':{'a':{},'b':{}},'dependentRequired':{'a':['b']}}", {"{}", "{'b':1}", "{'a':1,'b':1}", "{'x':1}"}, {"{'a':1}", "{'a':1,'x':1}"}},
-        {"{'type':'object','properties':{'a':{},'b':{}},'dependencies':{'a':{'required':['c']},'b':['c']}}", {"{}", "{'a':1,'c':1}", "{'c':2}"}, {"{'a':1}", "{'b':1}"}},
+        {"{'type':'object','properties':{'a':{},'b':{}},'dependentRequired':{'a':['b']}}", {"{}", "{'b':1}", "{'a':1,'b':1}", "{'x':1}"},
+         {"{'a':1}", "{'a':1,'x':1}"}},
+        {"{'type':'object','properties':{'a':{},'b':{}},'dependencies':{'a':{'required':['c']},'b':['c']}}", {"{}", "{'a':1,'c':1}", "{'c':2}"},
+         {"{'a':1}", "{'b':1}"}},
         {"{'dependentSchemas':{'a':{'maxProperties':1}}}", {"{'a':1}", "{'b':1,'c':2}", "3"}, {"{'a':1,'b':2}"}},
         {"{'type':'object','properties':{'t':{'enum':['x','y']}},'required':['t'],'if':{'properties':{'t':{'const':'x'}}},'then':{'required':['p']},"
          "'else':{'required':['q']}}",
@@ -160,7 +167,8 @@ Test(schema, arrays_have_items_counts_and_contents)
         {"{'type':'array','prefixItems':[{'type':'null'}],'minItems':2}", {"[null,1]", "[null,1,2]"}, {"[null]", "[1,1]"}},
         {"{'type':'array','maxItems':0}", {"[]"}, {"[1]"}},
         {"{'type':'array','contains':{'type':'integer'}}", {"[1]", "['',1,'']", "[1,2]"}, {"[]", "['']"}},
-        {"{'type':'array','contains':{'const':1},'minContains':2,'maxContains':3,'maxItems':4}", {"[1,1]", "[0,1,1,1]", "[1,2,1]"}, {"[1]", "[1,1,1,1]", "[1,1,2,2,2]"}},
+        {"{'type':'array','contains':{'const':1},'minContains':2,'maxContains':3,'maxItems':4}", {"[1,1]", "[0,1,1,1]", "[1,2,1]"}, {"[1]",
+         "[1,1,1,1]", "[1,1,2,2,2]"}},
         {"{'type':'array','contains':{'type':'string'},'maxContains':1}", {"['']", "[1,'',2,3]"}, {"[1]", "['','']"}},
         {"{'type':'array','items':{'enum':['a','b']},'uniqueItems':true}", {"[]", "['b']", "['b','a']"}, {"['a','a']", "['a','b','a']"}},
         {"{'type':'array','items':{'type':['boolean','null']},'uniqueItems':true,'minItems':1}", {"[true]", "[null,false,true]"}, {"[]", "[true,true]"}},
@@ -176,10 +184,12 @@ Test(schema, combinations_are_exact)
         {"{'type':'object','allOf':[{'properties':{'a':{'type':'integer'}},'required':['a']},{'properties':{'b':{'type':'string'}}}]}",
          {"{'a':1}", "{'a':1,'b':''}", "{'b':'','a':1}", "{'b':'','a':1,'c':0}"}, {"{'b':''}", "{'a':1,'b':2}", "{'c':0,'a':1}"}},
         {"{'anyOf':[{'type':'integer'},{'type':'string','maxLength':1}]}", {"5", "'x'"}, {"'xy'", "null"}},
-        {"{'type':'object','properties':{'a':{},'b':{}},'anyOf':[{'required':['a']},{'required':['b']}]}", {"{'a':1}", "{'b':1}", "{'a':1,'b':2}"}, {"{}", "{'c':1}"}},
+        {"{'type':'object','properties':{'a':{},'b':{}},'anyOf':[{'required':['a']},{'required':['b']}]}", {"{'a':1}", "{'b':1}", "{'a':1,'b':2}"},
+         {"{}", "{'c':1}"}},
         {"{'type':'object','properties':{'a':{},'b':{}},'oneOf':[{'required':['a']},{'required':['b']}]}", {"{'a':1}", "{'b':1}"}, {"{}", "{'a':1,'b':2}"}},
         {"{'oneOf':[{'type':'integer'},{'type':'number','minimum':2}]}", {"1", "2.5"}, {"2", "1.5"}},
-        {"{'oneOf':[{'properties':{'k':{'const':'a'},'v':{'type':'integer'}},'required':['k']},{'properties':{'k':{'const':'b'},'v':{'type':'string'}},'required':['k']}],"
+        {"{'oneOf':[{'properties':{'k':{'const':'a'},'v':{'type':'integer'}},'required':['k']},"
+         "{'properties':{'k':{'const':'b'},'v':{'type':'string'}},'required':['k']}],"
          "'type':'object'}",
          {"{'k':'a','v':1}", "{'k':'b','v':''}"}, {"{'k':'a','v':''}", "{'k':'c'}", "{'v':1}"}},
         {"{'type':'object','oneOf':[{'additionalProperties':false,'properties':{'a':{}}},{'additionalProperties':false,'properties':{'b':{}}}]}",
@@ -189,7 +199,8 @@ Test(schema, combinations_are_exact)
         {"{'type':'object','properties':{'a':{'not':{'type':'string'}}}}", {"{'a':1}", "{}"}, {"{'a':'x'}"}},
         {"{'not':{'properties':{'a':{'type':'string'}},'required':['a'],'type':'object'}}", {"{'a':1}", "{}", "3"}, {"{'a':'x'}"}});
     EXPECT_SCHEMAS(
-        {"{'type':'object','not':{'additionalProperties':{'type':'string'},'properties':{'a':{}}}}", {"{'b':1}", "{'a':'','c':'','d':2}"}, {"{}", "{'a':1}", "{'b':''}"}},
+        {"{'type':'object','not':{'additionalProperties':{'type':'string'},'properties':{'a':{}}}}", {"{'b':1}", "{'a':'','c':'','d':2}"}, {"{}",
+         "{'a':1}", "{'b':''}"}},
         {"{'type':'object','not':{'patternProperties':{'^x':{'type':'string'}}}}", {"{'x':1}", "{'a':1,'x2':3,'b':1}"}, {"{}", "{'x':''}", "{'a':1}"}},
         {"{'type':'object','allOf':[{'properties':{'a':{}}}],'unevaluatedProperties':false}", {"{'a':1}", "{}"}, {"{'b':1}"}},
         {"{'type':'object','properties':{'k':{}},'anyOf':[{'properties':{'a':{'const':1}},'required':['a']},{'properties':{'b':{}},'required':['b']}],"
@@ -204,13 +215,15 @@ Test(schema, references_are_followed_also_around_in_circles)
         {"{'$ref':'#/$defs/a','$defs':{'a':{'type':'integer'}}}", {"1"}, {"'x'"}},
         {"{'type':'object','properties':{'v':{'type':'integer'},'next':{'$ref':'#'}},'required':['v'],'additionalProperties':false}",
          {"{'v':1}", "{'v':1,'next':{'v':2,'next':{'v':3}}}"}, {"{}", "{'v':1,'next':{}}", "{'v':1,'next':1}"}},
-        {"{'$ref':'#/definitions/t','definitions':{'t':{'anyOf':[{'type':'null'},{'type':'array','items':{'$ref':'#/definitions/t'}}]}}}", {"null", "[[],[null]]"}, {"[1]"}},
+        {"{'$ref':'#/definitions/t','definitions':{'t':{'anyOf':[{'type':'null'},{'type':'array','items':{'$ref':'#/definitions/t'}}]}}}", {"null",
+         "[[],[null]]"}, {"[1]"}},
         {"{'$ref':'#/$defs/a~1b%25','$defs':{'a/b%':{'type':'null'}}}", {"null"}, {"1"}},
         {"{'$id':'http://x.y/root.json','properties':{'a':{'$ref':'item.json'},'b':{'$ref':'#here'}},'$defs':{'i':{'$id':'item.json','type':'integer'},"
          "'h':{'$anchor':'here','type':'string'}}}",
          {"{'a':1,'b':''}"}, {"{'a':''}", "{'b':1}"}},
         {"{'$ref':'#/$defs/a','minimum':3,'$defs':{'a':{'type':'integer'}}}", {"3"}, {"2", "'x'"}},
-        {"{'$schema':'http://json-schema.org/draft-07/schema#','properties':{'a':{'$ref':'#/definitions/i','minimum':3}},'definitions':{'i':{'type':'integer'}}}",
+        {"{'$schema':'http://json-schema.org/draft-07/schema#','properties':{'a':{'$ref':'#/definitions/i','minimum':3}},"
+         "'definitions':{'i':{'type':'integer'}}}",
          {"{'a':2}"}, {"{'a':''}"}},
         {"{'properties':{'$ref':{'type':'string'}}}", {"{'$ref':'x'}"}, {"{'$ref':1}"}},
         {"{'$dynamicRef':'#n','$defs':{'n':{'$dynamicAnchor':'n','type':'null'}}}", {"null"}, {"1"}});
@@ -218,7 +231,8 @@ Test(schema, references_are_followed_also_around_in_circles)
 
 Test(schema, annotations_and_keywords_of_others_refuse_nothing)
 {
-    EXPECT_SCHEMAS({"{'title':'t','description':'d','default':5,'examples':[1],'deprecated':true,'readOnly':true,'$comment':'c','$schema':'https://json-schema.org/"
+    EXPECT_SCHEMAS({"{'title':'t','description':'d','default':5,'examples':[1],'deprecated':true,'readOnly':true,'$comment':'c',"
+                    "'$schema':'https://json-schema.org/"
                     "draft/2020-12/schema','contentEncoding':'base64','x-own':{'not':1},'nullable':true}",
                     {"1", "null", "{'a':1}"}, {"x"}});
     static const struct schema_row objects[] = {{"true", {"{}", "{'a':[1]}"}, {"[]", "1"}}};

@@ -1,13 +1,14 @@
 /* test_schema_refused.c - schemas that are refused: with the path of the keyword, why, and soon. */
 #include "schemas.h"
 
-#include "base/clock.h"
-#include "base/mem.h"
+#include <time.h>
+
 
 Test(schema_refused, a_keyword_that_cannot_be_enforced_is_named_by_its_path)
 {
     EXPECT_REFUSED(
-        {"{'properties':{'a':{'type':'array','items':{'type':'string'},'uniqueItems':true}}}", "$.properties.a.uniqueItems", "uniqueItems", QR_E_UNSUPPORTED},
+        {"{'properties':{'a':{'type':'array','items':{'type':'string'},'uniqueItems':true}}}", "$.properties.a.uniqueItems",
+         "uniqueItems", QR_E_UNSUPPORTED},
         {"{'type':'array','not':{'uniqueItems':true}}", "$.not.uniqueItems", "opposite of uniqueItems", QR_E_UNSUPPORTED},
         {"{'type':'object','not':{'propertyNames':{'maxLength':3}}}", "$.not.propertyNames", "opposite of propertyNames", QR_E_UNSUPPORTED},
         {"{'not':{'const':{'a':1}}}", "$.not.const", "opposite of a given object", QR_E_UNSUPPORTED},
@@ -52,7 +53,8 @@ Test(schema_refused, strict_asks_for_closed_objects_with_all_members_required)
     const struct qr_schema_options strict = {.strict = true};
     expect_refusals(&strict, rows, QR_COUNT(rows));
     static const struct schema_row good[] = {
-        {"{'type':'object','properties':{'a':{'type':['string','null']},'l':{'type':'array','items':{'$ref':'#'}}},'required':['a','l'],'additionalProperties':false}",
+        {"{'type':'object','properties':{'a':{'type':['string','null']},'l':{'type':'array','items':{'$ref':'#'}}},'required':['a','l'],"
+         "'additionalProperties':false}",
          {"{'a':null,'l':[{'a':'','l':[]}]}"}, {"{'a':null}"}}};
     expect_schemas_with(&strict, good, 1);
 }
@@ -93,6 +95,14 @@ Test(schema_refused, strict_takes_ten_levels_and_a_thousand_values)
 
 /* ---- bombs ---- */
 
+/* Of this thread: a loaded machine does not count. */
+static int64_t cpu_us(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
 /* head, then `each` n times with commas between, then tail; in each, @ is the number, + the next one. */
 static void put_many(struct qr_buf *out, const char *head, const char *each, int n, const char *tail)
 {
@@ -109,7 +119,7 @@ static void put_many(struct qr_buf *out, const char *head, const char *each, int
     qr_buf_put_str(out, tail);
 }
 
-Test(schema_refused, bombs_compile_or_are_refused_within_a_second)
+Test(schema_refused, bombs_compile_or_are_refused_within_two_seconds)
 {
     static const struct { const char *head, *each; int n; const char *tail; enum qr_code code; } bomb[] = {
         {"{\"enum\":[", "'value @ of many'", 5000, "]}", QR_OK},
@@ -121,7 +131,8 @@ Test(schema_refused, bombs_compile_or_are_refused_within_a_second)
         {"{\"allOf\":[", "{'anyOf':[{'required':['a@']},{'required':['b@']}]}", 30, "]}", QR_E_TOO_LARGE},
         {"{\"$ref\":\"#/$defs/d0\",\"$defs\":{\"d200\":{},", "'d@':{'$ref':'#/$defs/d+'}", 200, "}}", QR_OK},
         {"{\"$ref\":\"#/$defs/d0\",\"$defs\":{\"d500\":{},", "'d@':{'properties':{'a':{'$ref':'#/$defs/d+'}}}", 500, "}}", QR_E_TOO_LARGE},
-        {"{\"$ref\":\"#/$defs/d0\",\"$defs\":{\"d30\":{\"type\":\"null\"},", "'d@':{'anyOf':[{'$ref':'#/$defs/d+'},{'$ref':'#/$defs/d+'}]}", 30, "}}", QR_E_TOO_LARGE},
+        {"{\"$ref\":\"#/$defs/d0\",\"$defs\":{\"d30\":{\"type\":\"null\"},",
+         "'d@':{'anyOf':[{'$ref':'#/$defs/d+'},{'$ref':'#/$defs/d+'}]}", 30, "}}", QR_E_TOO_LARGE},
         {"{\"oneOf\":[", "{'required':['k@']}", 60, "]}", QR_OK},
         {"{\"patternProperties\":{", "'a@':{'minLength':@}", 20, "}}", QR_E_TOO_LARGE},
         {"{\"dependentRequired\":{", "'a@':['b@']", 8, "}}", QR_OK},
@@ -134,11 +145,12 @@ Test(schema_refused, bombs_compile_or_are_refused_within_a_second)
         struct qr_err err = {0};
         struct qr_buf text = {0};
         put_many(&text, bomb[i].head, bomb[i].each, bomb[i].n, bomb[i].tail);
-        const int64_t start = qr_clock_us();
+        const int64_t start = cpu_us();
         const int rc = compile_schema(&g, &w, text.data, &(struct qr_schema_options){0}, &err);
-        const int64_t took_us = qr_clock_us() - start;
+        const int64_t took_us = cpu_us() - start;
         cr_expect_eq(rc, bomb[i].code, "%s %d: %d %s: %s", bomb[i].each, bomb[i].n, rc, err.param, err.msg);
-        cr_expect_lt(took_us, 1000000, "%s %d: %lld us", bomb[i].each, bomb[i].n, (long long)took_us); /* tens of milliseconds; sanitizers and a loaded machine take longer */
+        /* Tens of milliseconds in release; with sanitizers some ten times that. */
+        cr_expect_lt(took_us, 2000000, "%s %d: %lld us", bomb[i].each, bomb[i].n, (long long)took_us);
         qr_grammar_unref(g);
         qr_buf_release(&text);
     }

@@ -42,8 +42,8 @@ def test_nine_of_ten_real_schemas_compile_and_a_refusal_names_a_path():
 
 
 def test_valid_instances_are_taken_in_every_form_and_invalid_ones_never():
-    texts = [(name, schema, t, json.dumps(t['data'], **form)) for name, schema, tests in real_schemas() for t in tests for form in FORMS
-             if not t['valid'] or t.get('in_order')]
+    texts = [(name, schema, t, json.dumps(t['data'], **form)) for name, schema, tests in real_schemas() for t in tests
+             for form in (FORMS if t['valid'] else FORMS[1:2]) if not t['valid'] or t.get('in_order')]
     got = grammar([{'schema': schema, 'text': text} for _, schema, _, text in texts], model=SMALL)
     judged = [(name, t, text, a) for (name, _, t, text), a in zip(texts, got) if a['ok']]
     valid = [(name, text, a) for name, t, text, a in judged if t['valid']]

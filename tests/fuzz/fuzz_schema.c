@@ -1,5 +1,5 @@
-/* JSON Schema: whatever compiles has a first mask, and can be completed from there; whatever does not says why. Bit 0 of the first byte asks for OpenAI's strict
- * rules, bit 1 for no blanks, bit 2 for an object. */
+/* JSON Schema: whatever compiles has a first mask, and can be completed from there; whatever does not says why. Bit 0 of the first byte means OpenAI's
+ * strict rules, bit 1 no blanks, bit 2 an object. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

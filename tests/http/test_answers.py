@@ -290,6 +290,11 @@ def test_a_model_without_a_format_is_told_of_tools_and_writes_json():
                 first = text.split("<|im_end|>")[0]
                 assert first.startswith("<|im_start|>%s\nYou can call functions" % role) and '"get_weather"' in first and "assistant" in text, text
                 assert text.count("system") == (role == "system") and ("Be kind." in first) == (len(messages) == 2), text
+            call = {"id": "1", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Rome"}'}}
+            turns = [{"role": "user", "content": "x"}, {"role": "assistant", "content": None, "tool_calls": [call, call]}, {"role": "tool", "tool_call_id": "1", "content": "Sun."}]
+            text = post(s.port, "/detokenize", {"tokens": post(s.port, "/tokenize", {"messages": turns}).json()["tokens"]}).json()["prompt"]
+            line = '{"name": "get_weather", "arguments": {"city":"Rome"}}'
+            assert "assistant\n%s\n%s<|im_end|>" % (line, line) in text and "user\nResult of get_weather: Sun.<|im_end|>" in text, text
             for choice in ("auto", "required"):
                 c = same_in_a_stream(s, seed=SAY, tools=[WEATHER], tool_choice=choice)
                 assert json.loads(c["message"]["tool_calls"][0]["function"]["arguments"]) == {"city": "Rome"}, c

@@ -1,5 +1,6 @@
-/* api_messages.c - POST /v1/messages and /v1/messages/count_tokens: answers in the shapes of Anthropic's Messages API. Each item of an answer is a block of content; a
- * stream has message_start, the blocks one behind the other, message_delta and message_stop. The loop thread, in the call's account; counting is the pool's. */
+/* api_messages.c - POST /v1/messages and /v1/messages/count_tokens: answers in the shapes of Anthropic's Messages API. Each item of an answer is a block
+ * of content; a stream has message_start, the blocks one behind the other, message_delta and message_stop. The loop thread, in the call's account;
+ * counting is the pool's. */
 #include <string.h>
 
 #include "base/account.h"
@@ -7,7 +8,7 @@
 #include "server/call.h"
 #include "server/messages.h"
 
-#define SIGNATURE "unsigned" /* of thinking: clients send it back, and it is not looked at */
+#define SIGNATURE "unsigned" /* of thinking: clients send it back, and it is ignored */
 
 /* ---- parts of both ---- */
 
@@ -86,7 +87,8 @@ static void item_begin(struct qr_call *call, const struct qr_item *item, struct 
         put_call_head(out, item);
         qr_buf_put_str(out, "{}}");
     } else {
-        qr_buf_put_str(out, item->part == QR_PART_CONTENT ? "{\"type\":\"text\",\"text\":\"\"}" : "{\"type\":\"thinking\",\"thinking\":\"\",\"signature\":\"\"}");
+        qr_buf_put_str(out, item->part == QR_PART_CONTENT ? "{\"type\":\"text\",\"text\":\"\"}"
+                                                          : "{\"type\":\"thinking\",\"thinking\":\"\",\"signature\":\"\"}");
     }
     qr_buf_put_str(out, "}\n\n");
 }

@@ -1,5 +1,5 @@
-/* door.c - a door's body becomes a chat body, field by field, and what chat says of that body is said in the door's words. Which field means what is the door's own
- * table. Pure, but for what a door's readers do; on libuv's pool, charged to the request's account. */
+/* door.c - a door's body becomes a chat body, field by field, and errors of that body are told in the door's words. Which field means what stands in the
+ * door's own table. Pure, but for what a door's readers do; on libuv's pool, charged to the request's account. */
 #include "server/door.h"
 
 #include <stdio.h>

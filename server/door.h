@@ -1,8 +1,9 @@
 /* door.h - one API among several to the same engine: how its bodies become bodies of /v1/chat/completions, and how the answer is written in its shapes.
  *
- * A door has no path of its own to the engine. In: a table of fields makes a chat body of its body, which then goes the way of any chat call (openai_parse.c,
- * api_chat.c), so bounds, tools, schemas and thinking are chat's. Errors name the paths of the door's own body. Out: what the model says arrives as items (a run of reasoning,
- * a run of content, a call), in order, never two at a time; the door writes them as they come in a stream, or all at the end.
+ * A door has no path of its own to the engine. In: a table of fields makes a chat body of its body, which then goes the way of any chat call
+ * (openai_parse.c, api_chat.c), so bounds, tools, schemas and thinking are chat's. Errors name the paths of the door's own body. Out: what the model says
+ * arrives as items (a run of reasoning, a run of content, a call), in order, never two at a time; the door writes them as they come in a stream, or all at
+ * the end.
  * Chat and completions have no door: they are what doors are translated to (openai_write.c).
  *
  * In runs on libuv's pool, out on the loop thread (`end` in the server's scratch). In the call's account: without memory the pool's part ends where it is, and
@@ -43,8 +44,8 @@ struct qr_door_field {
     int (*put)(struct qr_door_in *in, const struct qr_json *v, struct qr_err *err);
 };
 
-/* Where a value of the chat body stands in the door's, beside what fields say. '#' in both stands for a number; the longest chat path that an error's path begins with is
- * taken: {"tools[#].function.parameters", "tools[#].input_schema"}. Of messages see qr_door_put_source. */
+/* Where a value of the chat body stands in the door's, beside what fields say. '#' in both stands for a number; the longest chat path that an error's path
+ * begins with is taken: {"tools[#].function.parameters", "tools[#].input_schema"}. Of messages see qr_door_put_source. */
 struct qr_door_path {
     const char *chat, *own;
 };
@@ -63,8 +64,9 @@ void qr_door_put_source(struct qr_door_in *in, const char *path);
 struct qr_item {
     enum qr_part part;            /* QR_PART_REASONING, _CONTENT, _CALL */
     int32_t index;                /* among the answer's items, from 0 */
-    struct qr_buf text;           /* owned: the reasoning, the content, or the call's arguments as JSON text ("{}" where it has none; cut off where the answer was).
-                                   * In a stream only where the door keeps items */
+    /* owned: the reasoning, the content, or the call's arguments as JSON text ("{}" where it has none; cut off where the answer was). In a stream it is
+     * empty, unless the door keeps items. */
+    struct qr_buf text;
     struct qr_buf name, id;       /* owned: a call's */
     bool open;                    /* it has not ended */
     bool cut;                     /* a call that the answer's end cut off */
@@ -82,19 +84,19 @@ struct qr_door {
     const char *call_prefix;      /* of calls that the model gives no id: "toolu_" */
     const char *stream_type;      /* content type of a stream */
     const char *ping;             /* what a stream that has not begun sends meanwhile: ": waiting\n\n"; NULL: nothing may be sent */
-    bool bounds_length;           /* more tokens asked for than there is room for is no error */
+    bool bounds_length;           /* a max_tokens above what there is room for is no error */
     bool keeps_items;             /* in a stream, too, where an item's or the answer's end repeats them */
 
-    const struct qr_door_field *field; /* in the order in which they are looked at */
+    const struct qr_door_field *field; /* in the order in which they are read */
     int32_t n_fields;
     /* Behind the fields: what is required, what they mean together. NULL: nothing. */
     int (*settle)(struct qr_door_in *in, struct qr_err *err);
     const struct qr_door_path *path;
     int32_t n_paths;
 
-    /* A stream, with what frames its events; choice 0 is the only one, its n_output, n_reasoning, finish, stop_index are those of the event at hand (`end`: the last one).
-     * call->choice[0].logprob[0] has the items of log-probabilities (comma-separated, chat's shape) since it was emptied last: a door that writes them empties it.
-     * Each may be NULL: then it writes nothing. */
+    /* A stream, with what frames its events; choice 0 is the only one, its n_output, n_reasoning, finish, stop_index are those of the event at hand (`end`:
+     * the last one). call->choice[0].logprob[0] has the items of log-probabilities (comma-separated, chat's shape) since it was emptied last: a door that
+     * writes them empties it. Each may be NULL: then it writes nothing. */
     void (*begin)(struct qr_call *call, struct qr_buf *out);  /* before the first item; the prompt's numbers are known (call->piece[0].n_prompt, n_cached) */
     void (*item_begin)(struct qr_call *call, const struct qr_item *item, struct qr_buf *out);
     void (*item_text)(struct qr_call *call, const struct qr_item *item, const char *text, size_t n, struct qr_buf *out); /* n > 0 */

@@ -1,5 +1,6 @@
-/* messages_in.c - bodies of Anthropic's Messages API as chat bodies: which field means what, and blocks of content as messages, calls and their results. Types of blocks and
- * of tools that are not known are left out, images and documents are refused by name, bounds are chat's where they are the same. Pure; on libuv's pool. */
+/* messages_in.c - bodies of Anthropic's Messages API as chat bodies: which field means what, and blocks of content as messages, calls and their results.
+ * Types of blocks and of tools that are not known are left out, images and documents are refused by name, bounds are chat's where they are the same.
+ * Pure; on libuv's pool. */
 #include <stdio.h>
 #include <string.h>
 
@@ -263,7 +264,8 @@ static int put_message(struct qr_door_in *in, const struct qr_json *message, con
     snprintf(role_path, sizeof role_path, "%.48s.role", source);
     *open = false;
     if (!qr_json_says(role, "user") && !qr_json_says(role, "assistant") && !qr_json_says(role, "system"))
-        return qr_err_at(err, QR_E_INVALID, role_path, "%s must be \"user\" or \"assistant\", found %s", role_path, role ? qr_json_excerpt(excerpt, role) : "none");
+        return qr_err_at(err, QR_E_INVALID, role_path, "%s must be \"user\" or \"assistant\", found %s", role_path,
+                         role ? qr_json_excerpt(excerpt, role) : "none");
     if (qr_json_is_null(content))
         return qr_err_at(err, QR_E_INVALID, path, "%s is required: a string or an array of content blocks", path);
     if (qr_json_says(role, "assistant"))

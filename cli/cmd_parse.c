@@ -1,5 +1,6 @@
-/* cmd_parse.c - parse: takes a model's answers apart, JSON lines in, JSON lines out, no weights needed: content, reasoning and calls of tools, as the server does
- * it. The dialect is derived from a template, or named. Every line has one line of answer, in order. Main thread. */
+/* cmd_parse.c - parse: takes a model's answers apart, JSON lines in, JSON lines out, no weights needed: content,
+ * reasoning and calls of tools, as the server does it. The dialect is derived from a template, or named. Every line
+ * has one line of answer, in order. Main thread. */
 #include <stdio.h>
 #include <string.h>
 

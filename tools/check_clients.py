@@ -480,8 +480,8 @@ def litellm_schema(w):
 
 @check
 def litellm_tools(w):
-    for model in ("openai", "hosted_vllm"):
-        is_call(litellm_ask(w, model=f"{model}/{w.model}", tools=TOOLS, tool_choice="required").choices[0].message.tool_calls[0])
+    # hosted_vllm/ would take additionalProperties out of the tools' schemas.
+    is_call(litellm_ask(w, tools=TOOLS, tool_choice="required").choices[0].message.tool_calls[0])
 
 
 @check

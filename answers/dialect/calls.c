@@ -1,5 +1,6 @@
-/* calls.c - where a call begins, its head (name, id, what is before the arguments), and what may stand behind it. A head is read from its first byte each time
- * more text comes, until it is certain: it is short, and longer ones are text. */
+/* calls.c - where a call begins, its head (name, id, what is before the arguments), and what may stand behind it. A
+ * head is read from its first byte each time more text comes, until it is certain: it is short, and longer ones are
+ * text. */
 #include <ctype.h>
 #include <stdio.h>
 
@@ -99,7 +100,9 @@ void qr_arguments_begin(struct qr_answer_parser *p, enum qr_args_kind kind)
         p->loose = (struct qr_loose){.open = {'{'}, .depth = 1, .want_key = true};
         qr_say(p, QR_PART_ARGUMENTS, "{", 1);
     }
-    p->state = kind == QR_ARGS_JSON ? QR_READ_JSON : kind == QR_ARGS_TAGGED ? QR_READ_TAGGED : QR_READ_LOOSE;
+    static const enum qr_read_state states[] = {
+        [QR_ARGS_JSON] = QR_READ_JSON, [QR_ARGS_TAGGED] = QR_READ_TAGGED, [QR_ARGS_CODE] = QR_READ_CODE, [QR_ARGS_LOOSE] = QR_READ_LOOSE};
+    p->state = states[kind];
 }
 
 /* ---- a call that is one JSON object ---- */
@@ -155,10 +158,10 @@ static void take_scalar(struct qr_buf *out, const char *s, size_t n)
 }
 
 /* The member that begins with s[*i] == '"'. *key: its name without quotes. PART: more is needed; value_at is where its value begins, or 0. */
-static enum qr_match member_key(const char *s, size_t n, size_t *i, bool end, size_t *key, size_t *key_len)
+static enum qr_match member_key(const char *s, size_t n, size_t *i, size_t *key, size_t *key_len)
 {
     const size_t from = *i;
-    enum qr_match m = *i < n && s[*i] == '"' ? qr_json_skip_value(s, n, i, end) : *i < n ? QR_MATCH_NO : QR_MATCH_PART;
+    enum qr_match m = *i < n && s[*i] == '"' ? qr_json_skip_value(s, n, i) : *i < n ? QR_MATCH_NO : QR_MATCH_PART;
     if (m != QR_MATCH_FULL)
         return m;
     *key = from + 1;
@@ -185,11 +188,11 @@ static enum qr_match arguments_begin_well(const char *s, size_t n)
 }
 
 /* One member of a call's object. FULL with h->args: the head is complete. */
-static enum qr_match read_member(struct object_head *h, const struct qr_reading *r, const char *s, size_t n, size_t *i, bool end)
+static enum qr_match read_member(struct object_head *h, const struct qr_reading *r, const char *s, size_t n, size_t *i)
 {
     const struct qr_call_form *f = r->form;
     size_t key, key_len;
-    enum qr_match m = member_key(s, n, i, end, &key, &key_len);
+    enum qr_match m = member_key(s, n, i, &key, &key_len);
     if (m != QR_MATCH_FULL)
         return m;
     const size_t at = *i;
@@ -204,11 +207,11 @@ static enum qr_match read_member(struct object_head *h, const struct qr_reading 
         h->args = at;
         if (h->named)
             return QR_MATCH_FULL;
-        m = qr_json_skip_value(s, n, i, end);
+        m = qr_json_skip_value(s, n, i);
         h->args_end = *i;
         return m;
     }
-    m = qr_json_skip_value(s, n, i, end);
+    m = qr_json_skip_value(s, n, i);
     if (m != QR_MATCH_FULL)
         return m;
     if (is_name_key(f, s + key, key_len)) {
@@ -224,7 +227,7 @@ static enum qr_match read_member(struct object_head *h, const struct qr_reading 
 }
 
 /* The object that begins at s[0], as far as is needed to know the call. */
-static enum qr_match read_object_head(struct object_head *h, const struct qr_reading *r, const char *s, size_t n, bool end)
+static enum qr_match read_object_head(struct object_head *h, const struct qr_reading *r, const char *s, size_t n)
 {
     size_t i = 1;
     for (bool first = true;; first = false) {
@@ -239,7 +242,7 @@ static enum qr_match read_object_head(struct object_head *h, const struct qr_rea
         if (!first && s[i++] != ',')
             return QR_MATCH_NO;
         i += qr_blanks(s + i, n - i);
-        const enum qr_match m = read_member(h, r, s, n, &i, end);
+        const enum qr_match m = read_member(h, r, s, n, &i);
         if (m != QR_MATCH_FULL)
             return m;
         if (h->named && h->args && !h->args_end)
@@ -257,7 +260,7 @@ static enum qr_match begin_object(struct qr_answer_parser *p, const struct qr_re
     struct object_head h = {.name = &p->name, .id = &p->id};
     qr_buf_clear(&p->name);
     qr_buf_clear(&p->id);
-    enum qr_match m = read_object_head(&h, r, s, n, w.end);
+    enum qr_match m = read_object_head(&h, r, s, n);
     const bool cut = m == QR_MATCH_PART && w.end;
     if (cut && h.named && *r->start)
         m = QR_MATCH_FULL;
@@ -394,8 +397,9 @@ static enum qr_match arguments_follow(const struct qr_reading *r, const char *s,
     }
     if (*i == n)
         return QR_MATCH_PART;
-    if (qr_match_loosely(s + *i, n - *i, qr_text_of(f->call_end), &len) == QR_MATCH_FULL && len > 0)
-        return QR_MATCH_FULL; /* none at all */
+    const enum qr_match none = qr_match_loosely(s + *i, n - *i, qr_text_of(f->call_end), &len);
+    if (none == QR_MATCH_PART || (none == QR_MATCH_FULL && len > 0))
+        return none; /* none at all */
     return arguments_begin_well(s + *i, n - *i);
 }
 
@@ -434,6 +438,20 @@ static enum qr_match begin_named(struct qr_answer_parser *p, const struct qr_rea
     return QR_MATCH_FULL;
 }
 
+/* A program, with nothing before it. */
+static enum qr_match begin_code(struct qr_answer_parser *p, const struct qr_reading *r, struct window w)
+{
+    const char *name = qr_tool_of_code(p->o.tools);
+    if (!name)
+        return QR_MATCH_NO;
+    p->r = r;
+    qr_buf_clear(&p->id);
+    qr_call_say(p, name, strlen(name));
+    p->at += w.from;
+    qr_arguments_begin(p, QR_ARGS_CODE);
+    return QR_MATCH_FULL;
+}
+
 /* ---- where calls begin ---- */
 
 /* The call whose markers are `start`; NULL: it has none, or they were read. */
@@ -452,7 +470,7 @@ static enum qr_match begin_with(struct qr_answer_parser *p, const struct qr_read
         return QR_MATCH_PART;
     if (r->bracket && !*r->start && !was_list && !json && !list)
         return QR_MATCH_NO;
-    m = json ? begin_object(p, r, w) : begin_named(p, r, w);
+    m = json ? begin_object(p, r, w) : r->form->args == QR_ARGS_CODE ? begin_code(p, r, w) : begin_named(p, r, w);
     if (m == QR_MATCH_FULL)
         p->in_list = list || was_list;
     return m;
@@ -496,9 +514,9 @@ bool qr_step_rest(struct qr_answer_parser *p)
     bool cut = false;
     if (s[i++] == ',') {
         i += qr_blanks(s + i, n - i);
-        enum qr_match m = member_key(s, n, &i, p->end, &key, &key_len);
+        enum qr_match m = member_key(s, n, &i, &key, &key_len);
         const size_t value = i;
-        m = m == QR_MATCH_FULL ? qr_json_skip_value(s, n, &i, p->end) : m;
+        m = m == QR_MATCH_FULL ? qr_json_skip_value(s, n, &i) : m;
         if (m == QR_MATCH_FULL && is_id_key(p->r->form, s + key, key_len)) {
             take_scalar(&p->id, s + value, i - value);
             p->late_id = p->id.len > 0;
@@ -518,16 +536,22 @@ bool qr_step_rest(struct qr_answer_parser *p)
 /* What may stand behind a call, in the order in which it is looked for. */
 enum behind { BEHIND_TAIL, BEHIND_SECTION_END, BEHIND_LIST_END, N_BEHIND };
 
-/* A text of the form, or one of its later markers where models leave the first one out. */
-static enum qr_match match_tail(const char *s, size_t n, const char *text, size_t *len)
+/* The form's markers in a row; models leave some of them out. FULL: at least one stands at s, and *len bytes are all that do. */
+static enum qr_match match_tail(const char *s, size_t n, const char *text, bool end, size_t *len)
 {
-    text += qr_blanks(text, strlen(text));
-    if (!*text)
-        return QR_MATCH_NO;
-    enum qr_match m = qr_match_loosely(s, n, text, len);
-    for (const char *at = text + 1; m == QR_MATCH_NO && (at = strchr(at, '<')) != NULL; at++)
-        m = qr_match_loosely(s, n, at, len);
-    return m;
+    char piece[128];
+    size_t i = 0;
+    while (*text) {
+        size_t k = 1 + strcspn(text + 1, "<"), used = 0;
+        snprintf(piece, sizeof piece, "%.*s", (int)k, text);
+        text += k;
+        const enum qr_match m = piece[qr_blanks(piece, strlen(piece))] ? qr_match_loosely(s + i, n - i, piece, &used) : QR_MATCH_NO;
+        if (m == QR_MATCH_PART && !end)
+            return m;
+        i += m == QR_MATCH_FULL ? used : 0;
+    }
+    *len = i;
+    return i > 0 ? QR_MATCH_FULL : QR_MATCH_NO;
 }
 
 /* Ends of the call, its section and its list: they are taken where they stand. FULL: one was taken. */
@@ -535,12 +559,12 @@ static enum qr_match take_behind(struct qr_answer_parser *p, const char *s, size
 {
     const struct qr_call_form *f = p->r->form;
     const char *text[N_BEHIND] = {qr_text_of(f->call_end), p->r->section_end, p->in_list ? "]" : ""};
-    char both[128];
+    char both[512];
     size_t len;
     snprintf(both, sizeof both, "%s%s", f->args == QR_ARGS_LOOSE ? "" : qr_text_of(f->args_end), text[BEHIND_TAIL]);
     text[BEHIND_TAIL] = both;
     for (int k = 0; k < N_BEHIND; k++) {
-        const enum qr_match m = match_tail(s, n, text[k], &len);
+        const enum qr_match m = match_tail(s, n, text[k], p->end, &len);
         if (m == QR_MATCH_PART && !p->end)
             return m;
         if (m != QR_MATCH_FULL)

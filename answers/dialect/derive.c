@@ -1,5 +1,6 @@
-/* derive.c - a dialect from a chat template: the same small conversation is rendered with one thing changed, and what changed is looked at. This file finds where
- * the answer begins, the markers of reasoning and of content, and which templates do not tell; derive_calls.c takes a call apart. Pure. */
+/* derive.c - a dialect from a chat template: the same small conversation is rendered with one thing changed, and what
+ * changed is compared. This file finds where the answer begins, the markers of reasoning and of content, and which
+ * templates do not tell; derive_calls.c takes a call apart. Pure. */
 #include <stdio.h>
 
 #include "answers/dialect/derive.h"
@@ -141,9 +142,10 @@ static void derive_thinking(struct qr_deriving *v)
         "{\"role\":\"assistant\",\"content\":\"" QR_PROBE_TEXT "\"," THOUGHTS "}",
         "{\"role\":\"assistant\",\"content\":\"\"," THOUGHTS ",\"tool_calls\":[{\"id\":\"" QR_PROBE_ID1 "\",\"type\":\"function\",\"function\":{\"name\":\""
         QR_PROBE_F1 "\",\"arguments\":{\"" QR_PROBE_A1 "\":\"x\"}}}]}",
-        "{\"role\":\"assistant\",\"content\":[{\"type\":\"thinking\",\"thinking\":\"" QR_PROBE_THOUGHT "\"},{\"type\":\"text\",\"text\":\"" QR_PROBE_TEXT "\"}]}",
-        "{\"role\":\"assistant\",\"content\":{\"blocks\":[{\"type\":\"thoughts\",\"text\":\"" QR_PROBE_THOUGHT "\"},{\"type\":\"response\",\"text\":\"" QR_PROBE_TEXT
-        "\"}]}}",
+        "{\"role\":\"assistant\",\"content\":[{\"type\":\"thinking\",\"thinking\":\"" QR_PROBE_THOUGHT
+        "\"},{\"type\":\"text\",\"text\":\"" QR_PROBE_TEXT "\"}]}",
+        "{\"role\":\"assistant\",\"content\":{\"blocks\":[{\"type\":\"thoughts\",\"text\":\"" QR_PROBE_THOUGHT
+        "\"},{\"type\":\"response\",\"text\":\"" QR_PROBE_TEXT "\"}]}}",
     };
     struct qr_dialect *d = v->d;
     bool found = false;
@@ -321,13 +323,15 @@ static void derive(struct qr_deriving *v)
 struct qr_dialect *qr_dialect_derive(const struct qr_chat *chat)
 {
     QR_ASSERT(chat != NULL);
-    static const char *const names[2][3] = {{"derived: JSON", "", ""},
-                                            {"derived: names with JSON", "derived: names with tagged arguments", "derived: names with literals"}};
+    static const char *const names[] = {[QR_ARGS_JSON] = "derived: names with JSON",
+                                        [QR_ARGS_TAGGED] = "derived: names with tagged arguments",
+                                        [QR_ARGS_CODE] = "derived: programs",
+                                        [QR_ARGS_LOOSE] = "derived: names with literals"};
     struct qr_deriving v = {.d = qr_alloc(1, sizeof *v.d), .p = {.chat = chat}};
     v.d->name = "derived: text";
     derive(&v);
     if (v.d->n_forms && !v.d->heads.start)
-        v.d->name = names[v.d->form[0].layout][v.d->form[0].args];
+        v.d->name = v.d->form[0].layout == QR_CALL_JSON ? "derived: JSON" : names[v.d->form[0].args];
     char *const all[] = {v.prompt, v.thinking_prompt, v.answer, v.one, v.two, v.none, v.pair, v.number};
     for (int i = 0; i < QR_COUNT(all); i++)
         qr_free(all[i]);

@@ -8,7 +8,7 @@
 struct qr_deriving {
     struct qr_dialect *d;
     struct qr_probe p;
-    char *prompt, *thinking_prompt;  /* owned, as all of these; NULL: the template fails. The prompt as it is, and where thinking is asked for */
+    char *prompt, *thinking_prompt;  /* owned, as all of these; NULL: the template fails. The prompt as it is, and with enable_thinking */
     char *answer;                    /* an answer that is text */
     char *one, *two;                 /* answers of one call with one argument, of two such */
     char *none, *pair, *number;      /* one call without arguments, with two, with one that is a number */

@@ -1,5 +1,6 @@
-/* derive_calls.c - takes a rendered call apart. Words that no template has (names, keys, values) are found again, and the text between them is the form: what is
- * before the first call and not before the second opens the section, what is between all calls is the call's own, and so on. Pure. */
+/* derive_calls.c - takes a rendered call apart. Words that no template has (names, keys, values) are found again, and
+ * the text between them is the form: what is before the first call and not before the second opens the section, what
+ * is between all calls is the call's own, and so on. Pure. */
 #include <ctype.h>
 #include <stdio.h>
 
@@ -40,6 +41,9 @@ void qr_probe_calls(struct qr_deriving *v)
             v->none = render_calls(v, content[i], CALL(QR_PROBE_ID1, QR_PROBE_F1, "{}"));
             v->pair = render_calls(v, content[i], CALL(QR_PROBE_ID1, QR_PROBE_F1, "{" ARG1 ",\"" QR_PROBE_A2 "\":\"" QR_PROBE_V2 "\"}"));
             v->number = render_calls(v, content[i], CALL(QR_PROBE_ID1, QR_PROBE_F1, "{\"" QR_PROBE_A1 "\":" QR_PROBE_NUMBER "}"));
+            char *long_id = render_calls(v, content[i], CALL("call_0123456789abcdef", QR_PROBE_F1, "{" ARG1 "}"));
+            v->d->short_ids = !long_id;
+            qr_free(long_id);
             if (v->two && !strstr(behind_user(v->two), QR_PROBE_F2)) {
                 qr_free(v->two);
                 v->two = NULL;
@@ -137,7 +141,7 @@ static bool object_around(const char *least, const char *name, struct qr_slice *
     while (open > least && *open != '{')
         open--;
     size_t end = 0;
-    if (*open != '{' || qr_json_skip_value(open, strlen(open), &end, true) != QR_MATCH_FULL)
+    if (*open != '{' || qr_json_skip_value(open, strlen(open), &end) != QR_MATCH_FULL)
         return false;
     *out = (struct qr_slice){open, end};
     return true;

@@ -59,6 +59,12 @@ const char *qr_dialect_name(const struct qr_dialect *d)
     return qr_text_of(d->name);
 }
 
+bool qr_dialect_short_ids(const struct qr_dialect *d)
+{
+    QR_ASSERT(d != NULL);
+    return d->short_ids;
+}
+
 bool qr_dialect_has_tools(const struct qr_dialect *d)
 {
     QR_ASSERT(d != NULL);

@@ -1,9 +1,9 @@
 /* dialect.h - how a model writes what is no plain text: reasoning, content between markers, calls of tools.
  *
- * A dialect is data. It is derived from the model's own chat template (rendered twice with one thing changed, and compared), or taken by
- * its name where a template cannot tell. One description makes both directions: the parser that takes an answer apart while it
- * is generated, and the grammar that makes sure that a call which was begun can be taken apart.
- * Immutable once made, so any thread may read it; a parser belongs to one thread.
+ * * A dialect is data. It is derived from the model's own chat template (rendered twice with one thing changed, and
+ * compared), or taken by its name where a template cannot tell. One description makes both directions: the parser that
+ * takes an answer apart while it is generated, and the grammar that makes sure that a call which was begun can be
+ * taken apart. Immutable once made, so any thread may read it; a parser belongs to one thread.
  */
 #ifndef QR_ANSWERS_DIALECT_DIALECT_H
 #define QR_ANSWERS_DIALECT_DIALECT_H
@@ -26,13 +26,16 @@ struct qr_dialect *qr_dialect_of_tags(const char *start, const char *end);
 void qr_dialect_free(struct qr_dialect *d); /* NULL is fine */
 const char *qr_dialect_name(const struct qr_dialect *d); /* "derived: tags with JSON" and the like */
 
+/* Ids of calls must be 9 of a-zA-Z0-9: the template refuses others in the next turn. */
+bool qr_dialect_short_ids(const struct qr_dialect *d);
+
 bool qr_dialect_has_tools(const struct qr_dialect *d);     /* the template shows tools to the model */
 bool qr_dialect_has_reasoning(const struct qr_dialect *d);
 /* What the markers of reasoning are ("<think>", "</think>"); "" where there is none. */
 const char *qr_dialect_think_start(const struct qr_dialect *d);
 const char *qr_dialect_think_end(const struct qr_dialect *d);
 
-/* Whether prompts begin reasoning for the model where thinking is asked for: where no prompt can be looked at. */
+/* Whether prompts with enable_thinking begin reasoning for the model: for callers that have no prompt. */
 bool qr_dialect_think_opened(const struct qr_dialect *d);
 
 /* Whether a rendered prompt leaves its reader inside reasoning. */

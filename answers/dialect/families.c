@@ -1,6 +1,6 @@
-/* families.c - dialects by name: what is known of model families beside their templates. All of it is data; a form is written once, as a macro, and
- * stands in every row whose models write it. The first form of a row is what is written; the others are read as well. Immutable; any thread.
- */
+/* families.c - dialects by name: what is known of model families beside their templates. All of it is data; a form is
+ * written once, as a macro, and stands in every row whose models write it. The first form of a row is what is written;
+ * the others are read as well. Immutable; any thread. */
 #include <ctype.h>
 #include <string.h>
 
@@ -41,6 +41,7 @@
 #define PYTHON_TAG_JSON JSON_IN("<|python_tag|>", "", .separator = "; ")
 #define PYTHON_TAG_CALL                                                                                                           \
     {.layout = QR_CALL_NAMED, .args = QR_ARGS_LOOSE, .call_start = "<|python_tag|>", .args_start = ".call(", .args_end = ")", .assign = '='}
+#define PYTHON_TAG_CODE {.layout = QR_CALL_NAMED, .args = QR_ARGS_CODE, .call_start = "<|python_tag|>", .call_end = "<|eom_id|>"}
 #define PYTHONIC PYTHON_CALLS("[", "]", ", ")
 #define PYTHON_START PYTHON_CALLS("<|python_start|>[", "]<|python_end|>", ", ")
 #define LFM_CALLS PYTHON_CALLS("<|tool_call_start|>[", "]<|tool_call_end|>", ", ")
@@ -99,29 +100,29 @@ static const struct family families[] = {
     {{"qwen3.5", "qwen3.5-xml", "nemotron3", "nemotron3-xml", "nemotron-3-nano", "step-3.5", "step3.5-xml"},
      {THINK, .think_opened = true, FORMS(2, QWEN_CODER, HERMES)}},
     {{"llama-3.x", "llama3", "llama-3.1", "llama-3.2", "llama-3.3", "llama"},
-     {FORMS(5, BARE_PARAMETERS, PYTHON_TAG_JSON, PYTHON_TAG_CALL, FUNCTION_TAG, PYTHONIC)}},
+     {FORMS(6, BARE_PARAMETERS, PYTHON_TAG_JSON, PYTHON_TAG_CALL, FUNCTION_TAG, PYTHONIC, PYTHON_TAG_CODE)}},
     {{"pythonic", "llama4", "llama-3.2-pythonic"}, {FORMS(3, PYTHONIC, PYTHON_START, BARE_PARAMETERS)}},
     {{"olmo3", "olmo"}, {THINK, .think_opened = true, FORMS(1, PYTHON_CALLS("<function_calls>", "</function_calls>", "\n"))}},
     {{"lfm2", "lfm2.5", "lfm"}, {THINK, FORMS(2, LFM_CALLS, LFM_JSON)}},
     {{"mistral-v3", "mistral", "mistral-nemo", "mistral-v7", "nemo", "mixtral"},
-     {.think_start = "[THINK]", .think_end = "[/THINK]", .think_open = "[THINK]", .think_anywhere = true,
+     {.think_start = "[THINK]", .think_end = "[/THINK]", .think_open = "[THINK]", .short_ids = true, .think_anywhere = true,
       FORMS(3, MISTRAL_ARRAY, MISTRAL_ID, MISTRAL_ARGS)}},
     {{"mistral-v11", "mistral-v11-callid", "mistral-small-3.2", "mistral-small"},
-     {.think_start = "[THINK]", .think_end = "[/THINK]", .think_open = "[THINK]", .think_anywhere = true, .calls_end_thinking = true,
+     {.think_start = "[THINK]", .think_end = "[/THINK]", .think_open = "[THINK]", .short_ids = true, .think_anywhere = true, .calls_end_thinking = true,
       FORMS(3, MISTRAL_ID, MISTRAL_ARGS, MISTRAL_ARRAY)}},
     {{"mistral-v13", "mistral-v13-args", "magistral", "devstral", "ministral", "ministral-3", "mistral-large-3"},
-     {.think_start = "[THINK]", .think_end = "[/THINK]", .think_open = "[THINK]", .think_opened = true, .think_anywhere = true,
+     {.think_start = "[THINK]", .think_end = "[/THINK]", .think_open = "[THINK]", .short_ids = true, .think_opened = true, .think_anywhere = true,
       .calls_end_thinking = true, FORMS(3, MISTRAL_ARGS, MISTRAL_ID, MISTRAL_ARRAY)}},
     {{"granite3", "granite-3.0", "granite-3.1", "granite-3.2", "granite"},
      {.think_start = "Here is my thought process:", .think_end = "Here is my response:",
-      FORMS(2, JSON_ARRAY_IN("<|tool_call|>", ""), JSON_ARRAY_IN("<tool_call>", ""))}},
+      FORMS(3, JSON_ARRAY_IN("<|tool_call|>", ""), JSON_ARRAY_IN("<tool_call>", ""), JSON_IN("<function_call>", "</function_call>", .separator = ""))}},
     {{"granite3.3"},
      {THINK, .content_start = "<response>", .content_end = "</response>",
-      FORMS(2, JSON_ARRAY_IN("<|tool_call|>", ""), JSON_ARRAY_IN("<tool_call>", ""))}},
+      FORMS(3, JSON_ARRAY_IN("<|tool_call|>", ""), JSON_ARRAY_IN("<tool_call>", ""), JSON_IN("<function_call>", "</function_call>", .separator = ""))}},
     {{"phi-4-mini", "phi4", "phi"}, {FORMS(2, JSON_ARRAY_IN("<|tool_call|>", "<|/tool_call|>"), JSON_ARRAY_IN("functools", ""))}},
     {{"firefunction", "firefunction-v2"}, {FORMS(1, JSON_ARRAY_IN(" functools", ""))}},
     {{"deepseek-v3", "deepseek"}, {THINK, .calls_end_thinking = true, .dropped = {"<｜end▁of▁sentence｜>"}, FORMS(2, DEEPSEEK_FENCED, DEEPSEEK_PLAIN)}},
-    {{"deepseek-r1"},
+    {{"deepseek-r1", "cogito"},
      {THINK, .think_opened = true, .calls_end_thinking = true, .dropped = {"<｜end▁of▁sentence｜>"}, FORMS(2, DEEPSEEK_FENCED, DEEPSEEK_PLAIN)}},
     {{"deepseek-v3.1"},
      {THINK, .think_opened = true, .calls_end_thinking = true,
@@ -151,7 +152,7 @@ static const struct family families[] = {
       .content_start = "<|START_RESPONSE|>", .content_end = "<|END_RESPONSE|>", .dropped = {"<|START_TEXT|>", "<|END_TEXT|>", "<|END_OF_TURN_TOKEN|>"},
       FORMS(1, COHERE)}},
     {{"command-r-plus"}, {FORMS(1, COHERE_PLUS)}},
-    {{"functionary-3.1"}, {FORMS(2, FUNCTION_TAG, PYTHON_TAG_CALL)}},
+    {{"functionary-3.1"}, {FORMS(3, FUNCTION_TAG, PYTHON_TAG_CALL, PYTHON_TAG_CODE)}},
     {{"functionary-3.2", "functionary"},
      {.is_row = true, .shows_tools = true,
       .heads = {.start = ">>>", .end = "\n", .recipient = "", .function = "", .thinking = "", .content = "all", .body_end = {">>>"}, .turn = "",

@@ -1,7 +1,9 @@
-/* form.h - what a dialect holds. Internal to answers/dialect/: families.c has rows of it, derive.c fills one from a template, parser.c and shape.c read it.
+/* form.h - what a dialect holds. Internal to answers/dialect/: families.c has rows of it, derive.c fills one from a
+ * template, parser.c and shape.c read it.
  *
- * Every text is written as a model writes it, white space included: shape.c takes it as it is. A reader takes white space between the pieces, and its
- * absence, as the same thing. "" (never NULL in a finished dialect) means that there is no such piece.
+ * * Every text is written as a model writes it, white space included: shape.c takes it as it is. A reader takes white
+ * space between the pieces, and its absence, as the same thing. "" (never NULL in a finished dialect) means that there
+ * is no such piece.
  */
 #ifndef QR_ANSWERS_DIALECT_FORM_H
 #define QR_ANSWERS_DIALECT_FORM_H
@@ -19,6 +21,7 @@ enum qr_call_layout {
 enum qr_args_kind {
     QR_ARGS_JSON,   /* one JSON object */
     QR_ARGS_TAGGED, /* each argument between markers of its own, its value as plain text */
+    QR_ARGS_CODE,   /* the text of a program, the argument "code" of a call whose name is not written */
     QR_ARGS_LOOSE,  /* key=value or key:value with literals of Python or of Gemma */
 };
 
@@ -63,11 +66,12 @@ struct qr_dialect {
     const char *think_label;  /* what may follow think_start and is no reasoning */
     const char *think_open;   /* how a prompt begins reasoning, to its end */
     const char *turn;         /* what a prompt writes where the answer begins; "": not known */
-    bool think_opened;        /* the prompt begins it where thinking is asked for */
+    bool think_opened;        /* the prompt begins it with enable_thinking */
     bool think_anywhere;      /* also behind content */
     bool calls_end_thinking;
     const char *content_start, *content_end;
     const char *dropped[QR_DROPPED_MAX]; /* markers that say nothing; NULL ends them */
+    bool short_ids;           /* ids of calls are 9 of a-zA-Z0-9 */
     bool shows_tools;         /* a template shows tools to the model */
     struct qr_heads heads;
     struct qr_call_form form[QR_CALL_FORMS_MAX]; /* the first is what is written */

@@ -1,5 +1,5 @@
-/* heads.c - answers that are messages with heads: <|channel|>analysis<|message|>..., >>>name\n... A head says what its body is: reasoning, text, or the arguments of
- * a call. */
+/* heads.c - answers that are messages with heads: <|channel|>analysis<|message|>..., >>>name\n... A head says what its
+ * body is: reasoning, text, or the arguments of a call. */
 #include <ctype.h>
 
 #include "answers/dialect/reader.h"
@@ -101,6 +101,14 @@ static bool step_name_head(struct qr_answer_parser *p, const char *s, size_t n)
     const size_t next = line ? len + 1 + qr_blanks(s + len + 1, n - len - 1) : n;
     if (line && next == n && !p->end)
         return false;
+    const char *code = p->o.calls_are_text ? NULL : qr_tool_of_code(p->o.tools);
+    if (line && code && next < n && s[next] != '{' && says(s + skip, len - skip, code)) {
+        qr_buf_clear(&p->id);
+        qr_call_say(p, code, strlen(code));
+        p->at += len + 1;
+        qr_arguments_begin(p, QR_ARGS_CODE);
+        return true;
+    }
     if (line && !p->o.calls_are_text && (next == n || s[next] == '{')) {
         qr_buf_clear(&p->id);
         qr_call_say(p, s + skip, len - skip);

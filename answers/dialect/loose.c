@@ -1,5 +1,6 @@
-/* loose.c - arguments as keywords with literals of Python, or as Gemma writes objects: f(a=1, b='x', c={'k': [True, None]}), {a:1,b:<|"|>x<|"|>}. They become JSON
- * while they come; a word that is no literal becomes text. What cannot be read ends the arguments, with all that is open closed. */
+/* loose.c - arguments as keywords with literals of Python, or as Gemma writes objects: f(a=1, b='x', c={'k': [True,
+ * None]}), {a:1,b:<|"|>x<|"|>}. They become JSON while they come; a word that is no literal becomes text. What cannot
+ * be read ends the arguments, with all that is open closed. */
 #include <ctype.h>
 #include <stdlib.h>
 
@@ -38,7 +39,7 @@ static enum qr_match quote_at(const struct loose_text *t, char *quote, size_t *l
 
 static void string_ends(struct qr_loose *l, struct loose_text *t)
 {
-    qr_buf_put_str(t->out, l->key ? "\"" : "\"");
+    qr_buf_put_byte(t->out, '"');
     l->quote = 0;
     if (!l->key)
         l->comma = true;

@@ -1,7 +1,9 @@
-/* parser.c - takes an answer apart while it is generated: content, reasoning, calls. One parser for all dialects: what it looks for are the dialect's texts.
+/* parser.c - takes an answer apart while it is generated: content, reasoning, calls. One parser for all dialects: what
+ * it looks for are the dialect's texts.
  *
- * Guarantee: the parts, joined, depend on the text and not on how it was cut into pieces. No text is lost: what begins like a call and is none is content.
- * What is held back is white space before a call, what may yet become a marker, and a call's head until it is certain. One owning thread.
+ * * Guarantee: the parts, joined, depend on the text and not on how it was cut into pieces. No text is lost: what
+ * begins like a call and is none is content. What is held back is white space before a call, what may yet become a
+ * marker, and a call's head until it is certain. One owning thread.
  */
 #include "answers/dialect/reader.h"
 
@@ -289,6 +291,7 @@ static bool step(struct qr_answer_parser *p)
     switch (p->state) {
     case QR_READ_TEXT: return step_text(p);
     case QR_READ_REASONING: return step_reasoning(p);
+    case QR_READ_CODE: return qr_step_code(p);
     case QR_READ_JSON: return qr_step_json(p);
     case QR_READ_REST: return qr_step_rest(p);
     case QR_READ_TAGGED: return qr_step_tagged(p);

@@ -1,4 +1,5 @@
-/* probe.c - renders the conversations by which a dialect is found out, and compares them. Pure but for the template, which is bounded (template.h). */
+/* probe.c - renders the conversations by which a dialect is found out, and compares them. Pure but for the template,
+ * which is bounded (template.h). */
 #include <stdio.h>
 
 #include "answers/dialect/probe.h"

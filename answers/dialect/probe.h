@@ -1,4 +1,5 @@
-/* probe.h - renderings of small conversations, in which a template shows how its model writes. Internal to answers/dialect/. */
+/* probe.h - renderings of small conversations, in which a template shows how its model writes. Internal to
+ * answers/dialect/. */
 #ifndef QR_ANSWERS_DIALECT_PROBE_H
 #define QR_ANSWERS_DIALECT_PROBE_H
 
@@ -26,8 +27,8 @@ struct qr_probe {
     const char *extra;       /* further members of its context, or "" */
 };
 
-/* A conversation: the user's question, then `message` (JSON, an assistant's; NULL: none), then `more` (NULL: nothing). NULL where the template fails; else to be
- * freed with qr_free. */
+/* A conversation: the user's question, then `message` (JSON, an assistant's; NULL: none), then `more` (NULL: nothing).
+ * NULL where the template fails; else to be freed with qr_free. */
 char *qr_probe_render(const struct qr_probe *p, const char *message, const char *more, bool generation_prompt, enum qr_probe_think think);
 
 /* The number of bytes that a and b have alike at the front (at the end), cut so that no marker and no character is in pieces. */

@@ -1,8 +1,8 @@
-/* reader.h - the inside of an answer's parser. Internal to answers/dialect/: parser.c reads text and reasoning, calls.c where a call begins and what is
- * around it, values.c its arguments, heads.c messages with heads.
+/* reader.h - the inside of an answer's parser. Internal to answers/dialect/: parser.c reads text and reasoning,
+ * calls.c where a call begins and what is around it, values.c its arguments, heads.c messages with heads.
  *
- * All of them look at the same held text and do steps. A step takes a part of it that is certain, or waits for more; what it does depends on the text alone and
- * never on how the text was cut. With `end` no step may wait.
+ * * All of them look at the same held text and do steps. A step takes a part of it that is certain, or waits for more;
+ * what it does depends on the text alone and never on how the text was cut. With `end` no step may wait.
  */
 #ifndef QR_ANSWERS_DIALECT_READER_H
 #define QR_ANSWERS_DIALECT_READER_H
@@ -39,7 +39,7 @@ struct qr_mark {
 };
 
 enum qr_read_state {
-    QR_READ_TEXT, QR_READ_REASONING, QR_READ_JSON, QR_READ_REST, QR_READ_TAGGED, QR_READ_VALUE, QR_READ_LOOSE, QR_READ_AFTER, QR_READ_HEAD,
+    QR_READ_TEXT, QR_READ_REASONING, QR_READ_CODE, QR_READ_JSON, QR_READ_REST, QR_READ_TAGGED, QR_READ_VALUE, QR_READ_LOOSE, QR_READ_AFTER, QR_READ_HEAD,
     QR_READ_BODY, QR_READ_NOTHING,
 };
 
@@ -123,6 +123,7 @@ void qr_read_text_from(struct qr_answer_parser *p); /* content may follow, behin
 /* Steps: false: nothing can be done without more text. */
 bool qr_step_call_after(struct qr_answer_parser *p);
 bool qr_step_rest(struct qr_answer_parser *p);
+bool qr_step_code(struct qr_answer_parser *p);
 bool qr_step_json(struct qr_answer_parser *p);
 bool qr_step_tagged(struct qr_answer_parser *p);
 bool qr_step_value(struct qr_answer_parser *p);
@@ -136,7 +137,7 @@ void qr_reading_init(struct qr_reading *r, const struct qr_call_form *form);
 void qr_reading_release(struct qr_reading *r);
 size_t qr_first_marker(const char *s); /* its bytes: up to white space, or to the end of <...> before another marker */
 
-/* Whether a call begins `from` bytes behind `at`, with a mark or, where there is none, a bare one. FULL: it was said, and the state is that of its arguments. */
+/* Whether a call begins `from` bytes behind `at`, with a mark or, where there is none, a bare one. FULL: it was said, and its arguments are next. */
 enum qr_match qr_call_begin(struct qr_answer_parser *p, size_t from, bool bare);
 void qr_call_say(struct qr_answer_parser *p, const char *name, size_t name_len);
 void qr_call_end(struct qr_answer_parser *p, bool cut); /* cut: the text ended in it */
@@ -145,7 +146,7 @@ void qr_arguments_begin(struct qr_answer_parser *p, enum qr_args_kind kind);
 /* ---- values ---- */
 
 /* The end of the JSON value that begins at s[i]; *i moves behind it. */
-enum qr_match qr_json_skip_value(const char *s, size_t n, size_t *i, bool end);
+enum qr_match qr_json_skip_value(const char *s, size_t n, size_t *i);
 /* Appends the inside of a JSON string without escapes; bytes of an escape that is cut off are left, and their number returned. */
 size_t qr_json_unescape_text(struct qr_buf *out, const char *s, size_t n, bool end);
 /* Appends with escapes, as the inside of a JSON string, quotes left out. */
@@ -154,6 +155,8 @@ void qr_json_escape_text(struct qr_buf *out, const char *s, size_t n);
 uint32_t qr_tool_types(const struct qr_json *tools, const char *name, const char *key, size_t key_len);
 /* Appends the Python literal s[0..n), an object or a list, as JSON; false where it is none. */
 bool qr_loose_whole(struct qr_buf *out, const char *s, size_t n);
+/* The tool that runs a program: of those that are known, or "python"; NULL: there is none. */
+const char *qr_tool_of_code(const struct qr_json *tools);
 bool qr_tool_known(const struct qr_json *tools, const char *name, size_t len);
 
 #endif

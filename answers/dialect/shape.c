@@ -1,5 +1,6 @@
-/* shape.c - the grammar of an answer, from the same description that its parser reads: reasoning, then text, or calls as the family writes them. What is text cannot
- * hold the marker that begins calls; so a call that was begun is a call, and can be taken apart. Pure. */
+/* shape.c - the grammar of an answer, from the same description that its parser reads: reasoning, then text, or calls
+ * as the family writes them. What is text cannot hold the marker that begins calls; so a call that was begun is a
+ * call, and can be taken apart. Pure. */
 #include <stdio.h>
 
 #include "answers/dialect/shaping.h"
@@ -107,6 +108,7 @@ static int32_t named_call(struct qr_shaping *b, const struct qr_json *f, const c
         head = JOIN(b, head, qr_shape_written(b, c->id_start), id_text(b, 9, 9));
     }
     head = qr_expr_cat(b->x, head, qr_shape_written(b, c->name_end));
+    QR_ASSERT(c->args != QR_ARGS_CODE); /* is read only */
     const int32_t args = c->args == QR_ARGS_JSON     ? qr_shape_json_arguments(b, f)
                          : c->args == QR_ARGS_TAGGED ? qr_shape_tagged_arguments(b, f)
                                                      : qr_shape_loose_arguments(b, f);

@@ -1,5 +1,6 @@
-/* shape_args.c - the grammar of a call's arguments: JSON by the schema; between tags text that has the parameter's type; or keywords with literals. Members come in the
- * schema's order, and those that are not required may be left out. A keyword of a schema that cannot be enforced is refused with its path. Pure. */
+/* shape_args.c - the grammar of a call's arguments: JSON by the schema; between tags text that has the parameter's
+ * type; or keywords with literals. Members come in the schema's order, and those that are not required may be left
+ * out. A keyword of a schema that cannot be enforced is refused with its path. Pure. */
 #include <stdio.h>
 
 #include "answers/dialect/shaping.h"

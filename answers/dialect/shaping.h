@@ -1,4 +1,5 @@
-/* shaping.h - what writes a dialect's grammar shares. Internal to answers/dialect/: shape.c writes the answer and its calls, shape_args.c the arguments. */
+/* shaping.h - what writes a dialect's grammar shares. Internal to answers/dialect/: shape.c writes the answer and its
+ * calls, shape_args.c the arguments. */
 #ifndef QR_ANSWERS_DIALECT_SHAPING_H
 #define QR_ANSWERS_DIALECT_SHAPING_H
 

@@ -1,5 +1,6 @@
-/* tagged.c - arguments that stand each between markers of its own, as plain text: <parameter=a>1</parameter>. What a value is its type in the tool's schema says;
- * where that leaves a choice, or is not known, what reads as JSON is JSON and the rest is text. Values that are text for certain are passed on as they come. */
+/* tagged.c - arguments that stand each between markers of its own, as plain text: <parameter=a>1</parameter>. What a
+ * value is its type in the tool's schema says; where that leaves a choice, or is not known, what reads as JSON is JSON
+ * and the rest is text. Values that are text for certain are passed on as they come. */
 #include "answers/dialect/reader.h"
 
 #define JSON_VALUE_MAX ((size_t)16 << 10) /* of a value that is looked through for its end each time more comes */
@@ -143,7 +144,7 @@ static enum qr_match find_json_end(const struct qr_answer_parser *p, const char 
     size_t i = qr_blanks(s, n);
     if (i < n && s[i] != '{' && s[i] != '[' && s[i] != '"')
         return QR_MATCH_NO;
-    enum qr_match m = i < n ? qr_json_skip_value(s, n, &i, false) : QR_MATCH_PART;
+    enum qr_match m = i < n ? qr_json_skip_value(s, n, &i) : QR_MATCH_PART;
     if (m == QR_MATCH_FULL) {
         i += qr_blanks(s + i, n - i);
         m = i < n ? qr_match_exactly(s + i, n - i, end, strlen(end)) : QR_MATCH_PART;

@@ -1,5 +1,6 @@
-/* values.c - arguments of calls, on their way to JSON: JSON as it is, JSON inside a string, text between tags by the type that the tool's schema gives it, and
- * literals of Python and of Gemma. Everything is passed on while it comes, but for values whose type has to be found out. */
+/* values.c - arguments of calls, on their way to JSON: JSON as it is, JSON inside a string, text between tags by the
+ * type that the tool's schema gives it, and literals of Python and of Gemma. Everything is passed on while it comes,
+ * but for values whose type has to be found out. */
 #include <ctype.h>
 #include <stdlib.h>
 
@@ -7,7 +8,7 @@
 
 /* ---- JSON ---- */
 
-enum qr_match qr_json_skip_value(const char *s, size_t n, size_t *i, bool end)
+enum qr_match qr_json_skip_value(const char *s, size_t n, size_t *i)
 {
     int32_t depth = 0;
     bool in_string = false, escaped = false;
@@ -37,7 +38,6 @@ enum qr_match qr_json_skip_value(const char *s, size_t n, size_t *i, bool end)
             return QR_MATCH_FULL;
         }
     }
-    (void)end;
     return QR_MATCH_PART;
 }
 
@@ -218,6 +218,33 @@ bool qr_step_json(struct qr_answer_parser *p)
     return done;
 }
 
+/* A program, to the call's end or the text's. */
+bool qr_step_code(struct qr_answer_parser *p)
+{
+    const char *s = qr_held(p), *stop = qr_text_of(p->r ? p->r->form->call_end : NULL);
+    const size_t n = qr_held_len(p), stop_len = strlen(stop);
+    enum qr_match m = QR_MATCH_NO;
+    size_t i = 0;
+    for (; i < n && stop_len > 0; i++)
+        if (s[i] == *stop && (m = qr_match_exactly(s + i, n - i, stop, stop_len)) != QR_MATCH_NO)
+            break;
+    i = stop_len > 0 ? i : n;
+    if ((n == 0 && (!p->end || p->first)) || (i == 0 && m == QR_MATCH_PART && !p->end))
+        return false;
+    i = m == QR_MATCH_PART && p->end ? n : i;
+    qr_buf_clear(&p->out);
+    qr_buf_put_str(&p->out, p->first ? "{\"code\": \"" : "");
+    qr_json_escape_text(&p->out, s, i);
+    p->first = false;
+    p->at += i;
+    const bool done = m == QR_MATCH_FULL || p->end; /* the end token ends a program, too */
+    qr_buf_put_str(&p->out, done ? "\"}" : "");
+    qr_say(p, QR_PART_ARGUMENTS, p->out.data, p->out.len);
+    if (done)
+        qr_call_end(p, false);
+    return done;
+}
+
 /* ---- types ---- */
 
 static uint32_t type_named(const struct qr_json *v)
@@ -300,6 +327,15 @@ bool qr_tool_known(const struct qr_json *tools, const char *name, size_t len)
         if (names_tool(function_of(t), name, len))
             return true;
     return false;
+}
+
+const char *qr_tool_of_code(const struct qr_json *tools)
+{
+    static const char *const names[] = {"python", "code_interpreter", "ipython"};
+    for (int i = 0; i < QR_COUNT(names); i++)
+        if (!tools || qr_tool_known(tools, names[i], strlen(names[i])))
+            return names[i];
+    return NULL;
 }
 
 uint32_t qr_tool_types(const struct qr_json *tools, const char *name, const char *key, size_t key_len)

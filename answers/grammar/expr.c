@@ -444,8 +444,8 @@ int32_t qr_expr_clamp(struct qr_exprs *x, int32_t e)
 {
     QR_ASSERT(x != NULL && x->long_from > 0);
     QR_ASSERT(e >= 0 && e < x->n);
-    if (!(x->node[e].flags & QR_EXPR_LONG))
-        return e;
+    if (!(x->node[e].flags & QR_EXPR_LONG) || x->node[e].kind == QR_EXPR_K_AND || x->node[e].kind == QR_EXPR_K_NOT)
+        return e; /* what is longer than a token may still decide whether demands can be met together */
     struct qr_derived *slot = &x->derived[(uint32_t)e * 2654435761u >> 9 & (QR_DERIVED_SLOTS - 1)];
     if (slot->e == e && slot->cls == -1)
         return slot->result;
@@ -454,11 +454,9 @@ int32_t qr_expr_clamp(struct qr_exprs *x, int32_t e)
     int32_t result = QR_EXPR_NONE;
     if (d.kind == QR_EXPR_K_REPEAT)
         result = qr_expr_repeat(x, a, d.b > x->long_from ? x->long_from + 1 : d.b, d.c > x->long_from ? QR_REPEAT_FOREVER : d.c);
-    else if (d.kind == QR_EXPR_K_NOT)
-        result = qr_expr_not(x, a);
     else {
         const int32_t b = qr_expr_clamp(x, d.b);
-        result = d.kind == QR_EXPR_K_CAT ? qr_expr_cat(x, a, b) : d.kind == QR_EXPR_K_OR ? qr_expr_or(x, a, b) : qr_expr_and(x, a, b);
+        result = d.kind == QR_EXPR_K_CAT ? qr_expr_cat(x, a, b) : qr_expr_or(x, a, b);
     }
     if (!x->failed)
         *slot = (struct qr_derived){e, -1, result};

@@ -199,7 +199,7 @@ struct qr_sc {
     int code;               /* of the first error */
     int64_t n_steps;
     int32_t depth;
-    bool draft_3;
+    bool draft_3, draft_4;  /* and earlier; there 1.0 is no integer */
     bool ref_alone;         /* draft 7 and earlier: what stands beside $ref does not count */
     struct qr_sc_literal *literal;
     int32_t n_literals, literals_cap;
@@ -284,6 +284,7 @@ bool qr_sc_matches(struct qr_sc *sc, const struct qr_json *at, const char *patte
 bool qr_sc_patterns_meet(struct qr_sc *sc, const struct qr_json *a, const struct qr_json *b); /* some name matches both; true also when unknown */
 int32_t qr_sc_pattern_expr(struct qr_sc *sc, const struct qr_json *at, const char *pattern, size_t len, bool is_format);
 void qr_sc_texts_release(struct qr_sc *sc);
+int32_t qr_sc_unbroken(struct qr_exprs *x, bool anywhere);
 bool qr_sc_format_known(const char *name, size_t len);
 bool qr_sc_strings_dead(struct qr_sc *sc, const struct qr_sc_shape *s); /* surely no string passes all tests; costly */
 

@@ -365,7 +365,7 @@ static int32_t every_integer(struct qr_sc *sc)
 {
     struct qr_sc_words *w = sc->words;
     if (w->integer < 0)
-        w->integer = signed_by(sc, either(sc, cat(sc, any_whole(sc), no_fraction(sc)), whole_with_exponent(sc)));
+        w->integer = signed_by(sc, sc->draft_4 ? any_whole(sc) : either(sc, cat(sc, any_whole(sc), no_fraction(sc)), whole_with_exponent(sc)));
     return w->integer;
 }
 
@@ -467,7 +467,7 @@ static int32_t multiples_in_range(struct qr_sc *sc, const struct qr_sc_shape *s,
     const int32_t n_digits = digits_in_range(s);
     int32_t e = s->divisor->negated || s->divisor->next ? -1 : few_multiples(sc, s, s->divisor->value);
     if (e >= 0)
-        return types & QR_SC_INTEGER ? e : QR_EXPR_NONE;
+        return types == QR_SC_FRACTION ? QR_EXPR_NONE : types == QR_SC_NUMBER ? e : qr_expr_and(sc->x, e, every_integer(sc));
     if (s->low.value || s->high.value || s->divisor->negated)
         e = in_range(sc, s, !s->divisor->negated);
     for (const struct qr_sc_divisor *d = s->divisor; d && sc->code == 0; d = d->next) {
@@ -476,7 +476,7 @@ static int32_t multiples_in_range(struct qr_sc *sc, const struct qr_sc_shape *s,
             e = qr_expr_and(sc->x, e, signed_by(sc, exact(sc)));
         e = e < 0 ? m : d->negated ? qr_expr_minus(sc->x, e, m) : qr_expr_and(sc->x, e, m);
     }
-    const bool whole_ones = !s->divisor->negated && s->divisor->value->exp10 >= 0;
+    const bool whole_ones = !sc->draft_4 && !s->divisor->negated && s->divisor->value->exp10 >= 0;
     if (types == QR_SC_FRACTION)
         return qr_expr_and(sc->x, e, every_fraction(sc));
     return types == QR_SC_NUMBER || whole_ones ? e : qr_expr_and(sc->x, e, every_integer(sc));
@@ -506,6 +506,13 @@ void qr_sc_write_equal(struct qr_sc *sc, const struct qr_json *number, int32_t r
     if (!qr_sc_decimal_of(sc, number, &d))
         return;
     const struct plain p = plain_of(&d);
+    if (sc->draft_4 && qr_json_is_integer_text(number)) {
+        struct qr_buf text = {0};
+        qr_json_print(&text, number);
+        form[0] = text.data ? qr_sc_write_bytes(sc, text.data, text.len, rest) : QR_EXPR_NONE;
+        qr_buf_release(&text);
+        return;
+    }
     if (d.n == 0) {
         form[0] = signed_by(sc, cat(sc, digit(sc, 0, 0), cat(sc, no_fraction(sc), rest)));
         return;

@@ -65,7 +65,10 @@ static int32_t allowed_names(struct qr_sc *sc, const struct qr_sc_shape *s)
 /* Names of a class, without quotes. */
 static int32_t class_names(struct qr_sc *sc, const struct qr_sc_shape *s, const struct qr_sc_object *o, const struct qr_sc_class *c)
 {
-    int32_t e = s->names ? allowed_names(sc, s) : qr_expr_repeat(sc->x, qr_expr_json_char(sc->x), 0, QR_REPEAT_FOREVER);
+    const bool all_match = c->patterns == (1u << o->n_patterns) - 1;
+    int32_t e = s->names    ? allowed_names(sc, s)
+                : all_match ? qr_expr_repeat(sc->x, qr_expr_json_char(sc->x), 0, QR_REPEAT_FOREVER)
+                            : qr_sc_unbroken(sc->x, true);
     for (int32_t i = 0; i < o->n_patterns && sc->code == 0; i++) {
         const char *pattern = qr_json_key(o->pattern[i]);
         const int32_t p = qr_sc_pattern_expr(sc, o->pattern[i], pattern, strlen(pattern), false);

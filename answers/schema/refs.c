@@ -198,7 +198,8 @@ int qr_sc_refs_read(struct qr_sc *sc)
     const struct qr_json *dialect = qr_json_find(sc->root, "$schema");
     const char *text = dialect && qr_json_type(dialect) == QR_JSON_T_STRING ? qr_json_str(dialect, NULL) : "";
     sc->draft_3 = strstr(text, "draft-03") != NULL;
-    sc->ref_alone = sc->draft_3 || strstr(text, "draft-04") || strstr(text, "draft-06") || strstr(text, "draft-07");
+    sc->draft_4 = sc->draft_3 || strstr(text, "draft-04");
+    sc->ref_alone = sc->draft_4 || strstr(text, "draft-06") || strstr(text, "draft-07");
     sc->resource = QR_GROW(sc->resource, sc->n_resources, sc->resources_cap);
     sc->resource[sc->n_resources++] = (struct qr_sc_resource){.json = sc->root, .address = ""};
     walk(sc, sc->root, 0);

@@ -2,7 +2,8 @@
  *
  * What is accepted is enforced: a keyword that cannot be is refused with its path, whether `strict` or not. Annotations, unknown
  * keywords and unknown formats are not refused. Texts are those that Python's json.dumps writes, compact or with its usual separators or
- * indented (bounded), with or without ensure_ascii; numbers to 20 digits on each side and 3 of exponent; 1.0 is an integer.
+ * indented (bounded), with or without ensure_ascii; numbers to 20 digits on each side and 3 of exponent; 1.0 is an integer, but
+ * for schemas that say they are of draft 4, which has it otherwise.
  * Members come in the order of `properties`, those of several lists (allOf, $ref, options) mixed in any way, members of other names last; of
  * these one name may come twice, which a reader of JSON takes for the last one. Members of const and enum keep the schema's order.
  * Not enforced, so refused: uniqueItems but for items of at most 8 values; several contains of one array; contains within unevaluatedItems; a

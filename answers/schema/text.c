@@ -162,6 +162,17 @@ static bool with_counts(struct qr_buf *out, const struct qr_sc_test *t, int32_t 
     return out->data != NULL;
 }
 
+/* Strings without the ends of lines: all of them, or at the end alone. Readers of patterns differ in what "." and "$" say of these, so they are left out
+ * where a pattern must not match. */
+int32_t qr_sc_unbroken(struct qr_exprs *x, bool anywhere)
+{
+    static const struct qr_rune_range others[] = {{0, '\n' - 1}, {'\n' + 1, '\r' - 1}, {'\r' + 1, 0x2027}, {0x202A, QR_RUNE_MAX}};
+    const int32_t one = qr_expr_json_runes(x, others, QR_COUNT(others));
+    if (anywhere)
+        return qr_expr_repeat(x, one, 0, QR_REPEAT_FOREVER);
+    return qr_expr_maybe(x, qr_expr_cat(x, qr_expr_repeat(x, qr_expr_json_char(x), 0, QR_REPEAT_FOREVER), one));
+}
+
 static int32_t test_expr(struct qr_sc *sc, struct qr_exprs *x, const struct qr_sc_test *t, const char *text, size_t len)
 {
     struct qr_err err = {0};
@@ -186,7 +197,7 @@ static int32_t inside(struct qr_sc *sc, struct qr_exprs *x, const struct qr_sc_s
     }
     for (const struct qr_sc_test *t = s->test; t && sc->code == 0; t = t->next) {
         const int32_t one = test_expr(sc, x, t, t->text, t->len);
-        const int32_t before = e < 0 && t->negated ? qr_expr_repeat(x, qr_expr_json_char(x), 0, QR_REPEAT_FOREVER) : e;
+        const int32_t before = e < 0 && t->negated ? qr_sc_unbroken(x, false) : e;
         e = t->negated ? qr_expr_minus(x, before, one) : e < 0 ? one : qr_expr_and(x, e, one);
     }
     if (min == 1 && e >= 0 && !qr_expr_nullable(x, e))

@@ -1,15 +1,18 @@
-/* The grammar of answers: what a family writes is in it, what its parser could not take apart is not, and every text of it comes apart as calls of the tools. */
+/* The grammar of answers: what a family writes is in it, what its parser could not take apart is not, and every text
+ * of it comes apart as calls of the tools. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 
 #include "answers/grammar/matcher.h"
 #include "tests/answers/said.h"
 
-static const char tools_text[] =
-    "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\"},\"n\":{\"type\":\"integer\"},"
-    "\"o\":{\"type\":\"object\",\"properties\":{\"k\":{\"type\":\"string\"}},\"required\":[\"k\"],\"additionalProperties\":false}},\"required\":[\"a\",\"n\"],"
-    "\"additionalProperties\":false}}},"
-    "{\"type\":\"function\",\"function\":{\"name\":\"go_now\",\"parameters\":{\"type\":\"object\",\"properties\":{},\"additionalProperties\":false}}}]";
+static const char tools_text[] = "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\",\"properties\":{\"a\":{"
+                                 "\"type\":\"string\"},\"n\":{\"type\":\"integer\"},"
+                                 "\"o\":{\"type\":\"object\",\"properties\":{\"k\":{\"type\":\"string\"}},\"required\":[\"k\"],"
+                                 "\"additionalProperties\":false}},\"required\":[\"a\",\"n\"],"
+                                 "\"additionalProperties\":false}}},"
+                                 "{\"type\":\"function\",\"function\":{\"name\":\"go_now\",\"parameters\":{\"type\":\"object\",\"properties\":{},"
+                                 "\"additionalProperties\":false}}}]";
 
 struct shaped {
     struct qr_dialect *d;
@@ -83,12 +86,15 @@ static const struct qr_answer_shape required = {.choice = QR_CALL_REQUIRED, .par
 static const struct {
     const char *family, *text; /* two calls */
 } written[] = {
-    {"hermes", "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": \"x\", \"n\": 1}}\n</tool_call>\n<tool_call>\n{\"name\": \"go_now\", \"arguments\": {}}\n</tool_call>"},
-    {"qwen3-coder", "<tool_call>\n<function=f>\n<parameter=a>\nx < y\n</parameter>\n<parameter=n>\n1\n</parameter>\n</function>\n</tool_call>\n<tool_call>\n"
-                    "<function=go_now>\n\n</function>\n</tool_call>"},
+    {"hermes", "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": \"x\", \"n\": 1}}\n</tool_call>\n<tool_call>\n{\"name\": \"go_now\", "
+               "\"arguments\": {}}\n</tool_call>"},
+    {"qwen3-coder",
+     "<tool_call>\n<function=f>\n<parameter=a>\nx < y\n</parameter>\n<parameter=n>\n1\n</parameter>\n</function>\n</tool_call>\n<tool_call>\n"
+     "<function=go_now>\n\n</function>\n</tool_call>"},
     {"llama-3.x", "{\"name\": \"f\", \"parameters\": {\"a\": \"x\", \"n\": 1}}; {\"name\": \"go_now\", \"parameters\": {}}"},
     {"pythonic", "[f(a=\"x\", n=1, o={\"k\": \"v\"}), go_now()]"},
-    {"mistral-v3", "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"a\": \"x\", \"n\": 1}, \"id\": \"123456789\"}, {\"name\": \"go_now\", \"arguments\": {}, \"id\": "
+    {"mistral-v3", "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"a\": \"x\", \"n\": 1}, \"id\": \"123456789\"}, {\"name\": \"go_now\", "
+                   "\"arguments\": {}, \"id\": "
                    "\"abcdefghi\"}]"},
     {"mistral-v11", "[TOOL_CALLS]f[CALL_ID]123456789[ARGS]{\"a\": \"x\", \"n\": 1}[TOOL_CALLS]go_now[CALL_ID]abcdefghi[ARGS]{}"},
     {"deepseek-v3", "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{\"a\": \"x\", \"n\": 1}\n```<｜tool▁call▁end｜>\n"
@@ -96,9 +102,11 @@ static const struct {
     {"deepseek-v3.2", "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"f\">\n<｜DSML｜parameter name=\"a\" string=\"true\">x</｜DSML｜parameter>\n"
                       "<｜DSML｜parameter name=\"n\" string=\"false\">1</｜DSML｜parameter>\n</｜DSML｜invoke>\n<｜DSML｜invoke name=\"go_now\">\n\n"
                       "</｜DSML｜invoke>\n</｜DSML｜function_calls>"},
-    {"kimi-k2", "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{\"a\": \"x\", \"n\": 1}<|tool_call_end|><|tool_call_begin|>"
+    {"kimi-k2", "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{\"a\": \"x\", \"n\": "
+                "1}<|tool_call_end|><|tool_call_begin|>"
                 "functions.go_now:1<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_calls_section_end|>"},
-    {"glm-4.6", "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>x</arg_value>\n<arg_key>n</arg_key>\n<arg_value>1</arg_value>\n</tool_call>\n<tool_call>go_now\n\n"
+    {"glm-4.6", "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>x</arg_value>\n<arg_key>n</arg_key>\n<arg_value>1</arg_value>\n</"
+                "tool_call>\n<tool_call>go_now\n\n"
                 "</tool_call>"},
     {"minimax-m2", "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"a\">x</parameter>\n<parameter name=\"n\">1</parameter>\n</invoke>\n"
                    "<invoke name=\"go_now\">\n\n</invoke>\n</minimax:tool_call>"},
@@ -151,7 +159,8 @@ Test(dialect_shape, required_is_a_call_and_auto_is_text_or_one)
     cr_expect(!takes("hermes", automatic, "hello <tool_call> there"));
     cr_expect(!takes("llama-3.x", automatic, "{\"name\": \"other\"}"));
     cr_expect(takes("llama-3.x", automatic, "{\"other\": 1}"));
-    cr_expect(!takes("qwen3-coder", required, "<tool_call>\n<function=f>\n<parameter=a>\nx\n</parameter>\n</function>\n</tool_call>"), "n is required");
+    cr_expect(!takes("qwen3-coder", required, "<tool_call>\n<function=f>\n<parameter=a>\nx\n</parameter>\n</function>\n</tool_call>"),
+              "n is required");
 }
 
 Test(dialect_shape, the_grammar_begins_behind_reasoning)
@@ -171,8 +180,9 @@ Test(dialect_shape, the_grammar_begins_behind_reasoning)
 
 Test(dialect_shape, what_cannot_be_enforced_is_refused_with_its_path)
 {
-    static const char tools[] = "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"object\","
-                                "\"properties\":{\"b\":{\"type\":\"array\",\"uniqueItems\":true}}}}}}}]";
+    static const char tools[] =
+        "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"object\","
+        "\"properties\":{\"b\":{\"type\":\"array\",\"uniqueItems\":true}}}}}}}]";
     static const char *const families[] = {"hermes", "qwen3-coder", "pythonic"};
     for (int i = 0; i < QR_COUNT(families); i++) {
         struct shaped t;

@@ -261,6 +261,13 @@ Test(regex, look_aheads_filter_what_follows)
                  {"^(?!.*\\.\\.)[a-z.]+$", {"a.b"}, {"a..b"}});
 }
 
+/* Counts above the longest token are rounded for masks; not where they decide what is denied. */
+Test(regex, counts_in_looks_are_exact)
+{
+    EXPECT_JSON({"0(?:^|-\\b(?!\\S{3}|\\S\\b))", {"0-b_", "x0-b_"}, {"0-bcd", "0-b"}},
+                {"^(?!a{3}).*$", {"aab", "aa", ""}, {"aaa", "aaab"}}, {"^(?=.{5}$)a*b{2}$", {"aaabb"}, {"aabb", "aaaabb"}});
+}
+
 Test(regex, look_behinds_filter_what_precedes)
 {
     EXPECT_TEXTS(0, {"[a-z-]+(?<!-)", {"a", "a-b"}, {"a-", "-"}}, {"(?!-)[a-z-]+(?<!-)", {"a", "a-b"}, {"a-", "-a"}},

@@ -1,5 +1,5 @@
-/* Answers of models: the first byte chooses the family, the second the options and the cuts, the rest is the text. Whole, byte by byte and in random pieces, the
- * parts are the same; calls begin and end in order. */
+/* Answers of models: the first byte chooses the family, the second the options and the cuts, the rest is the text.
+ * Whole, byte by byte and in random pieces, the parts are the same; calls begin and end in order. */
 #include <stdint.h>
 #include <stdlib.h>
 
@@ -7,9 +7,10 @@
 
 #define TEXT_MAX 4096
 
-static const char tools_text[] =
-    "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\"},\"b\":{\"type\":"
-    "[\"integer\",\"null\"]},\"c\":{\"type\":\"object\"},\"d\":{\"anyOf\":[{\"type\":\"array\"},{\"$ref\":\"#/$defs/x\"}]}},\"$defs\":{\"x\":{\"enum\":[1,\"u\"]}}}}}]";
+static const char tools_text[] = "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\",\"properties\":{\"a\":{"
+                                 "\"type\":\"string\"},\"b\":{\"type\":"
+                                 "[\"integer\",\"null\"]},\"c\":{\"type\":\"object\"},\"d\":{\"anyOf\":[{\"type\":\"array\"},{\"$ref\":\"#/$defs/"
+                                 "x\"}]}},\"$defs\":{\"x\":{\"enum\":[1,\"u\"]}}}}}]";
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -22,8 +23,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct qr_json *tools;
     struct qr_err err;
     QR_ASSERT(d && qr_json_parse(&tools, tools_text, sizeof tools_text - 1, &qr_json_limits_request, &err) == 0);
-    const struct qr_answer_options o = {.tools = data[1] & 1 ? tools : NULL, .starts_inside = (data[1] & 2) != 0, .parse_reasoning = (data[1] & 4) == 0,
-                                        .single = (data[1] & 8) != 0, .calls_are_text = (data[1] & 0x30) == 0x30};
+    const struct qr_answer_options o = {.tools = data[1] & 1 ? tools : NULL,
+                                        .starts_inside = (data[1] & 2) != 0,
+                                        .parse_reasoning = (data[1] & 4) == 0,
+                                        .single = (data[1] & 8) != 0,
+                                        .calls_are_text = (data[1] & 0x30) == 0x30};
     const char *text = (const char *)data + 2;
     const size_t len = size - 2;
     uint8_t cut[TEXT_MAX / 8 + 1];

@@ -84,8 +84,9 @@ int qr_call_chat_ids(struct qr_call *call, struct qr_ids *ids, bool *thinks, str
     return rc;
 }
 
-static void prepare(struct qr_call *call)
+void qr_call_prepare_chat(struct qr_call *call)
 {
+    QR_ASSERT(call != NULL);
     struct qr_err err = {0};
     struct qr_ids ids = {0};
     if (!call->server->model.chat) {
@@ -105,4 +106,4 @@ static void prepare(struct qr_call *call)
     qr_ids_release(&ids);
 }
 
-const struct qr_call_kind qr_call_chat = {.api = QR_API_CHAT, .counted = QR_COUNTED_CHAT, .prepare = prepare};
+const struct qr_call_kind qr_call_chat = {.api = QR_API_CHAT, .counted = QR_COUNTED_CHAT, .prepare = qr_call_prepare_chat};

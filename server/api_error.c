@@ -6,6 +6,7 @@
 
 #include "base/assert.h"
 #include "base/json.h"
+#include "server/door.h"
 
 void qr_api_error_set(struct qr_api_error *e, int32_t status, const char *code, const char *fmt, ...)
 {
@@ -63,25 +64,31 @@ static void put_string_or_null(struct qr_buf *out, const char *s)
         qr_buf_put_str(out, "null");
 }
 
-void qr_api_error_put(struct qr_buf *out, const struct qr_api_error *e)
+void qr_api_error_put(struct qr_buf *out, const struct qr_api_error *e, bool stream)
 {
     QR_ASSERT(out != NULL && e != NULL);
     QR_ASSERT(e->status != 0);
+    if (e->door && e->door->error) {
+        e->door->error(out, e, stream);
+        return;
+    }
+    qr_buf_put_str(out, stream ? "data: " : "");
     qr_buf_put_str(out, "{\"error\":{\"message\":");
     qr_json_put_str(out, e->message, strlen(e->message));
     qr_buf_printf(out, ",\"type\":\"%s\",\"param\":", type_of(e->status));
     put_string_or_null(out, e->param);
     qr_buf_put_str(out, ",\"code\":");
     put_string_or_null(out, e->code);
-    qr_buf_put_str(out, "}}");
+    qr_buf_put_str(out, stream ? "}}\n\n" : "}}");
 }
 
 void qr_api_error_reply(struct qr_conn *c, const struct qr_api_error *e)
 {
     QR_ASSERT(c != NULL && e != NULL);
     QR_ASSERT(e->status != 0);
+    const int32_t status = e->door && e->door->status ? e->door->status(e) : e->status;
     struct qr_buf body = {0}, extra = {0};
-    qr_api_error_put(&body, e);
+    qr_api_error_put(&body, e, false);
     qr_buf_put_str(&extra, e->extra ? e->extra : "");
     if (e->retry_after_s > 0)
         qr_buf_printf(&extra, "Retry-After: %d\r\n", e->retry_after_s);
@@ -89,7 +96,7 @@ void qr_api_error_reply(struct qr_conn *c, const struct qr_api_error *e)
         qr_buf_put_str(&extra, "WWW-Authenticate: Bearer\r\n");
     if (e->status == 500) /* the same request would fail again: clients that retry on 5xx need not */
         qr_buf_put_str(&extra, "x-should-retry: false\r\n");
-    struct qr_reply reply = {.status = e->status, .content_type = "application/json", .extra = extra.data,
+    struct qr_reply reply = {.status = status, .content_type = "application/json", .extra = extra.data,
                              .body = body.data, .len = body.len};
     qr_conn_reply(c, &reply);
     qr_buf_release(&extra);

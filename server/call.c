@@ -37,6 +37,8 @@ static void call_free(struct qr_call *call)
     qr_free(call->choice);
     qr_params_release(&call->params);
     qr_buf_release(&call->body);
+    qr_buf_release(&call->door_sources);
+    qr_buf_release(&call->door_kept);
     qr_buf_release(&call->head);
     qr_buf_release(&call->reply);
     qr_http_job_free(call->job);
@@ -82,9 +84,10 @@ static void stream_error(struct qr_call *call, struct qr_conn *c)
 {
     struct qr_server *s = call->server;
     struct qr_account *before = begin_scratch(s);
-    qr_buf_put_str(&s->scratch, "data: ");
-    qr_api_error_put(&s->scratch, &call->error);
-    qr_buf_put_str(&s->scratch, "\n\n");
+    if (call->kind->door && call->kind->door->fail)
+        call->kind->door->fail(call, &s->scratch);
+    else
+        qr_api_error_put(&s->scratch, &call->error, true);
     if (end_scratch(s, before))
         qr_conn_stream_put(c, s->scratch.data, s->scratch.len);
     else
@@ -110,6 +113,7 @@ static void answer_error(struct qr_call *call)
 {
     QR_ASSERT(call->error.status != 0);
     struct qr_conn *c = call->conn;
+    call->error.door = call->kind->door;
     if (c) {
         detach(call);
         if (qr_conn_streaming(c))
@@ -161,12 +165,15 @@ static void drop_input(struct qr_call *call)
     p->thinking.enable = p->thinking.effort = NULL;
     p->demand.value = NULL;
     qr_buf_release(&call->body);
+    qr_buf_release(&call->door_sources);
 }
 
 static void prepare_all(void *arg)
 {
     struct qr_call *call = arg;
     call->kind->prepare(call);
+    if (call->error.status != 0 && call->translated)
+        qr_door_rename(call->kind->door, &call->door_sources, &call->error);
     drop_input(call);
 }
 
@@ -185,7 +192,7 @@ static void prepare_run(void *arg)
     call->n_pieces = call->n_choices = 0;
     call->adapter = 0;
     call->model = NULL;
-    call->reply = (struct qr_buf){0};
+    call->reply = call->door_sources = call->door_kept = (struct qr_buf){0};
     lacks_memory(call);
 }
 
@@ -269,7 +276,7 @@ static void admit_answer(struct qr_call *call)
 
 static void go_on(struct qr_call *call)
 {
-    if (!call->kind->write)
+    if (!call->kind->write && !call->kind->door)
         qr_write_head(call);
     submit(call);
 }
@@ -339,7 +346,7 @@ void qr_call_start(struct qr_server *s, struct qr_conn *c, const struct qr_call_
     call->created_s = qr_clock_wall_s();
     call->arrived_us = qr_clock_us();
     qr_keys_check(s->keys, key.data, key.len, &call->digest);
-    snprintf(call->id, sizeof call->id, "%s%016llx", kind->api == QR_API_CHAT ? "chatcmpl-" : "cmpl-",
+    snprintf(call->id, sizeof call->id, "%s%016llx", kind->door ? kind->door->id_prefix : kind->api == QR_API_CHAT ? "chatcmpl-" : "cmpl-",
              (unsigned long long)qr_server_next_id(s));
     qr_conn_take_body(c, &call->body, &call->account);
     call->body_bytes = (int64_t)call->body.len;
@@ -368,11 +375,27 @@ void qr_call_gone(void *server, struct qr_conn *c)
 
 /* ---- events ---- */
 
+static void begin_stream(struct qr_call *call)
+{
+    if (!qr_conn_streaming(call->conn))
+        qr_conn_stream_begin(call->conn, call->kind->door ? call->kind->door->stream_type : QR_SSE_TYPE);
+}
+
+/* An event of a call with a door. */
+static void take_door_event(struct qr_call *call, struct qr_choice *choice, const struct qr_event *ev)
+{
+    qr_door_take(call, choice, ev);
+    if (!call->params.stream)
+        return;
+    begin_stream(call);
+    if (choice->deltas.len > 0)
+        qr_conn_stream_put(call->conn, choice->deltas.data, choice->deltas.len);
+}
+
 static void stream_event(struct qr_call *call, struct qr_choice *choice, const struct qr_event *ev)
 {
     struct qr_server *s = call->server;
-    if (!qr_conn_streaming(call->conn))
-        qr_conn_stream_begin(call->conn, "text/event-stream; charset=utf-8");
+    begin_stream(call);
     struct qr_account *before = begin_scratch(s);
     qr_write_chunk(call, choice, ev, &s->scratch);
     if (!end_scratch(s, before))
@@ -405,6 +428,10 @@ static void deliver(struct qr_call *call, struct qr_piece *piece, const struct q
     }
     if (call->kind->collect) {
         call->kind->collect(call, choice, ev);
+        return;
+    }
+    if (call->kind->door) {
+        take_door_event(call, choice, ev);
         return;
     }
     qr_write_prompt_parts(call, choice, ev);
@@ -448,18 +475,24 @@ static void end_stream(struct qr_call *call)
     struct qr_server *s = call->server;
     struct qr_conn *c = call->conn;
     struct qr_account *before = begin_scratch(s);
-    qr_write_stream_end(call, &s->scratch);
+    if (!call->kind->door)
+        qr_write_stream_end(call, &s->scratch);
+    else if (call->kind->door->end)
+        call->kind->door->end(call, &s->scratch);
     detach(call);
-    if (end_scratch(s, before))
-        qr_conn_stream_put(c, s->scratch.data, s->scratch.len);
-    else
+    if (!end_scratch(s, before))
         qr_conn_out_of_memory(c);
+    else if (s->scratch.len > 0)
+        qr_conn_stream_put(c, s->scratch.data, s->scratch.len);
     qr_conn_stream_end(c, false);
 }
 
 static void write_whole(struct qr_call *call)
 {
-    qr_write_whole(call, &call->reply);
+    if (call->kind->door)
+        call->kind->door->whole(call, &call->reply);
+    else
+        qr_write_whole(call, &call->reply);
 }
 
 static void finish(struct qr_call *call)
@@ -549,10 +582,11 @@ void qr_calls_tick(struct qr_server *s, int64_t now_us)
     submit_waiting(s);
     for (struct qr_node *at = s->calls.next; at != &s->calls; at = at->next) {
         struct qr_call *call = QR_CONTAINER(at, struct qr_call, link);
-        if (call->conn && call->n_open > 0 && call->params.stream && !qr_conn_streaming(call->conn) &&
+        const char *ping = call->kind->door ? call->kind->door->ping : ": waiting\n\n";
+        if (ping && call->conn && call->n_open > 0 && call->params.stream && !qr_conn_streaming(call->conn) &&
             now_us - call->arrived_us > s->config.ping_us) {
-            qr_conn_stream_begin(call->conn, "text/event-stream; charset=utf-8");
-            qr_conn_stream_put(call->conn, ": waiting\n\n", 11);
+            begin_stream(call);
+            qr_conn_stream_put(call->conn, ping, strlen(ping));
         }
     }
 }

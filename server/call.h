@@ -17,6 +17,7 @@
 #include "base/list.h"
 #include "engine/engine.h"
 #include "server/api_error.h"
+#include "server/door.h"
 #include "server/openai.h"
 #include "server/state.h"
 
@@ -27,6 +28,7 @@ struct qr_piece;
 struct qr_call_kind {
     enum qr_api api;                        /* 0: neither chat nor completions */
     enum qr_counted counted;                /* as what /metrics counts it */
+    const struct qr_door *door;             /* whose body and answer it has (door.h); NULL: OpenAI's of `api`. With one, `api` is chat */
     void (*prepare)(struct qr_call *call);  /* pool thread: fills pieces, or `reply`, or `error` */
     /* Where the answer has a shape of its own, else NULL: what an event that is no error adds to it, and, on a pool thread, the whole of it into `reply`, or
      * `error`. */
@@ -68,6 +70,7 @@ struct qr_choice {
     struct qr_buf deltas;                   /* owned, streaming: deltas of the event, a line each */
     enum qr_part part;                      /* of said */
     int32_t n_calls;
+    struct qr_items items;                  /* owned: in place of text, reasoning, calls where the call has a door */
     bool call_open, call_bare;              /* a call has not ended; it has no arguments yet */
     int32_t special[QR_SPECIALS_SEEN], n_special; /* ids */
 };
@@ -82,6 +85,8 @@ struct qr_call {
     struct qr_buf body;                     /* owned until prepared */
     int64_t body_bytes;
     struct qr_key_digest digest;            /* of the key that was presented */
+    struct qr_buf door_sources, door_kept;  /* owned: of struct qr_door_in; the first until it is prepared */
+    bool translated;                        /* errors are of a chat body that a door made */
     struct qr_params params;                /* owned: chat and completions; of embeddings doc and n only */
     int32_t n_dimensions;                   /* embeddings: what of them is wanted, and whether as base64 */
     bool base64;
@@ -103,8 +108,8 @@ struct qr_call {
 };
 
 /* One of each route that needs more than an answer at once (route.c). */
-extern const struct qr_call_kind qr_call_chat, qr_call_completions, qr_call_embeddings, qr_call_load_adapter,
-    qr_call_unload_adapter, qr_call_tokenize, qr_call_detokenize;
+extern const struct qr_call_kind qr_call_chat, qr_call_responses, qr_call_messages, qr_call_count_tokens, qr_call_completions, qr_call_embeddings,
+    qr_call_load_adapter, qr_call_unload_adapter, qr_call_tokenize, qr_call_detokenize;
 
 void qr_call_start(struct qr_server *s, struct qr_conn *c, const struct qr_call_kind *kind);
 void qr_call_gone(void *server, struct qr_conn *c); /* connection handler: the client left */
@@ -141,6 +146,9 @@ bool qr_call_parse_as(struct qr_call *call, enum qr_api api);
 /* What the conversation in params is to the model, which has a template; thinks (may be NULL): whether the model may think first, or has begun to
  * (call->thinking). */
 int qr_call_chat_ids(struct qr_call *call, struct qr_ids *ids, bool *thinks, struct qr_err *err);
+
+/* `prepare` of chat calls, whatever their door is. */
+void qr_call_prepare_chat(struct qr_call *call);
 
 /* Gives the answers their form (call_form.c): grammar and, in chat, parsers. Pieces have been made, their prompts are not set. False: call->error is set. */
 bool qr_call_form(struct qr_call *call, bool thinks);

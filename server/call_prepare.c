@@ -85,14 +85,32 @@ bool qr_call_parse(struct qr_call *call)
     return qr_call_parse_as(call, call->kind->api);
 }
 
+/* The chat body that the door makes of the call's. */
+static int translate(struct qr_call *call, struct qr_door_in *in, struct qr_err *err)
+{
+    const int rc = qr_door_translate(call->kind->door, in, call->body.data ? call->body.data : "", call->body.len, err);
+    if (rc != 0)
+        return rc;
+    call->door_sources = in->sources;
+    call->door_kept = in->kept;
+    in->sources = in->kept = (struct qr_buf){0};
+    call->translated = true;
+    return 0;
+}
+
 bool qr_call_parse_as(struct qr_call *call, enum qr_api api)
 {
     struct qr_err err = {0};
+    struct qr_door_in in = {.call = call};
+    const struct qr_buf *body = call->kind->door ? &in.chat : &call->body;
     const struct qr_engine_limits *limits = qr_engine_limits(call->server->model.engine);
     struct qr_params_context context = {.ctx_max = limits->ctx_max, .vocab = limits->vocab,
                                         .tokenizer = call->server->model.tokenizer, .model = qr_engine_model(call->server->model.engine)};
     QR_ASSERT(limits->vocab > 0 && api != 0);
-    if (qr_params_parse(&call->params, api, call->body.data ? call->body.data : "", call->body.len, &context, &err) != 0) {
+    int rc = call->kind->door ? translate(call, &in, &err) : 0;
+    rc = rc ? rc : qr_params_parse(&call->params, api, body->data ? body->data : "", body->len, &context, &err);
+    qr_door_in_release(&in);
+    if (rc != 0) {
         qr_call_fail(call, &err);
         return false;
     }
@@ -176,6 +194,8 @@ bool qr_call_set_prompt(struct qr_call *call, int32_t i, const int32_t *ids, int
         if (sampling.min_tokens > wanted && sampling.min_tokens <= room)
             wanted = sampling.min_tokens;
     }
+    if (wanted > room && room > 0 && call->kind->door && call->kind->door->bounds_length)
+        wanted = room;
     if (wanted > room || sampling.min_tokens > room) {
         if (n > ctx)
             snprintf(text, sizeof text, CONTEXT "the prompt has %d.", ctx, n);

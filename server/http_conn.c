@@ -43,7 +43,7 @@ struct qr_conn {
     size_t write_left;                 /* libuv's queue at the last tick */
     size_t put_max;                    /* the largest piece of the stream: an echoed prompt may be larger than what is left to slow readers */
     enum phase phase;
-    bool write_busy, close_after, linger_after, chunked, no_body, trimmed, read_stopped, overflow;
+    bool write_busy, close_after, linger_after, chunked, no_body, trimmed, read_stopped, overflow, pings;
     bool asked;                        /* it has had an answer */
     bool refused;                      /* of env->n_refused_open */
     bool sent;                         /* of this answer */
@@ -533,7 +533,7 @@ static void tick_write(struct qr_conn *c, int64_t now_us)
             c->env->stats.n_slow++;
             close_now(c);
         }
-    } else if (c->phase == PHASE_STREAM && now_us - c->written_us > l->ping_us) {
+    } else if (c->phase == PHASE_STREAM && c->pings && now_us - c->written_us > l->ping_us) {
         qr_conn_stream_put(c, ": ping\n\n", 8);
     }
 }
@@ -645,8 +645,8 @@ static void put_head(struct qr_conn *c, int32_t status, const char *content_type
                (int)h->method.len, h->method.data, h->path.len < 200 ? (int)h->path.len : 200, h->path.data,
                (long long)(qr_clock_us() - c->body_us));
     }
-    qr_buf_printf(&c->out, "HTTP/1.1 %d %s\r\nDate: %s\r\nx-request-id: %s\r\n", status, qr_http_reason(status),
-                  qr_http_date(&c->env->date), qr_conn_request_id(c));
+    qr_buf_printf(&c->out, "HTTP/1.1 %d %s\r\nDate: %s\r\nx-request-id: %s\r\nrequest-id: %s\r\n", status, qr_http_reason(status),
+                  qr_http_date(&c->env->date), qr_conn_request_id(c), qr_conn_request_id(c)); /* OpenAI's name for it and Anthropic's */
     if (content_type)
         qr_buf_printf(&c->out, "Content-Type: %s\r\nX-Content-Type-Options: nosniff\r\n", content_type);
     if (extra)
@@ -720,6 +720,7 @@ void qr_conn_stream_begin(struct qr_conn *c, const char *content_type)
     qr_buf_put_str(&c->out, c->chunked ? "Transfer-Encoding: chunked\r\n\r\n" : "\r\n");
     qr_account_leave(before);
     c->phase = PHASE_STREAM;
+    c->pings = strcmp(content_type, QR_SSE_TYPE) == 0;
     c->put_max = 0;
     c->written_us = qr_clock_us();
     mark_dirty(c);

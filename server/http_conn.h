@@ -23,6 +23,8 @@
 
 struct qr_conn; /* opaque */
 
+#define QR_SSE_TYPE "text/event-stream; charset=utf-8" /* the type of stream that takes comment lines */
+
 struct qr_conn_handler {
     void (*head)(void *user, struct qr_conn *c);    /* head complete, body not read: may reply at once */
     void (*request)(void *user, struct qr_conn *c); /* request complete */

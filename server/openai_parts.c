@@ -112,7 +112,9 @@ static void end_piece(const struct teller *t)
     if (!arguments && t->call->params.sampling.skip_special)
         cut_specials(t->call, choice);
     if (choice->said.len > 0 && (!reasoning || t->call->params.thinking.include)) {
-        if (t->call->params.stream)
+        if (t->call->kind->door)
+            qr_door_said(t->call, choice, choice->part, choice->said.data, choice->said.len);
+        else if (t->call->params.stream)
             put_delta(choice);
         else
             qr_buf_put(arguments ? &choice->arguments : reasoning ? &choice->reasoning : &choice->text, choice->said.data, choice->said.len);
@@ -120,15 +122,13 @@ static void end_piece(const struct teller *t)
     qr_buf_clear(&choice->said);
 }
 
-/* The family's own id, or one that is a function of the request, the choice and the call. */
-static void put_id(struct qr_buf *out, const struct teller *t, const char *given)
+/* An id that is a function of the request, the choice and the call. */
+static void make_id(char out[40], const struct teller *t)
 {
-    char id[40];
+    const struct qr_door *door = t->call->kind->door;
     const int64_t place[2] = {t->choice - t->call->choice, t->choice->n_calls};
     const uint64_t a = qr_hash64(t->call->id, strlen(t->call->id), 0), b = qr_hash64(place, sizeof place, a);
-    if (!given)
-        snprintf(id, sizeof id, "call_%016llx%08llx", (unsigned long long)b, (unsigned long long)(a & 0xffffffffu));
-    qr_json_put_str(out, given ? given : id, strlen(given ? given : id));
+    snprintf(out, 40, "%.12s%016llx%08llx", door ? door->call_prefix : "call_", (unsigned long long)b, (unsigned long long)(a & 0xffffffffu));
 }
 
 /* Up to where its arguments stand. */
@@ -136,17 +136,25 @@ static void begin_call(const struct teller *t, const struct qr_part_text *part)
 {
     struct qr_choice *choice = t->choice;
     const bool stream = t->call->params.stream;
+    char made[40];
+    const char *id = part->id ? part->id : made; /* the family's own */
+    make_id(made, t);
+    choice->call_open = choice->call_bare = true;
+    if (t->call->kind->door) {
+        choice->n_calls++;
+        qr_door_call_begin(t->call, choice, part->text, part->len, id);
+        return;
+    }
     struct qr_buf *out = stream ? &choice->deltas : &choice->calls;
     if (stream)
         qr_buf_printf(out, "{\"tool_calls\":[{\"index\":%d,\"id\":", choice->n_calls);
     else
         qr_buf_put_str(out, choice->n_calls ? ",{\"id\":" : "{\"id\":");
-    put_id(out, t, part->id);
+    qr_json_put_str(out, id, strlen(id));
     qr_buf_put_str(out, ",\"type\":\"function\",\"function\":{\"name\":");
     qr_json_put_str(out, part->text, part->len);
     qr_buf_put_str(out, stream ? ",\"arguments\":\"\"}}]}\n" : ",\"arguments\":");
     choice->n_calls++;
-    choice->call_open = choice->call_bare = true;
 }
 
 static void end_call(const struct teller *t, bool whole)
@@ -156,6 +164,10 @@ static void end_call(const struct teller *t, bool whole)
         return;
     choice->call_open = false;
     const bool bare = whole && choice->call_bare; /* a call without arguments has an empty object of them */
+    if (t->call->kind->door) {
+        qr_door_call_end(t->call, choice, bare, whole);
+        return;
+    }
     if (t->call->params.stream) {
         if (bare)
             put_arguments_delta(&choice->deltas, choice, "{}", 2);
@@ -188,7 +200,8 @@ void qr_parts_feed(struct qr_call *call, struct qr_choice *choice, const struct 
     QR_ASSERT(choice->parser != NULL);
     struct teller t = {.call = call, .choice = choice};
     const bool end = ev->finish != QR_FINISH_NONE;
-    qr_buf_clear(&choice->deltas);
+    if (!call->kind->door)
+        qr_buf_clear(&choice->deltas);
     note_specials(call, choice, ev);
     qr_answer_parser_feed(choice->parser, ev->text, (size_t)ev->text_len, end, said, &t);
     end_piece(&t);

@@ -129,6 +129,14 @@ static void add_logprobs(struct qr_call *call, struct qr_choice *choice, const s
         qr_logprobs_add(call, choice, &ev->token[i], true);
 }
 
+void qr_write_note(struct qr_call *call, struct qr_choice *choice, const struct qr_event *ev)
+{
+    QR_ASSERT(call != NULL && choice != NULL);
+    QR_ASSERT(ev != NULL);
+    note_event(choice, ev);
+    add_logprobs(call, choice, ev);
+}
+
 void qr_write_collect(struct qr_call *call, struct qr_choice *choice, const struct qr_event *ev)
 {
     QR_ASSERT(call != NULL && choice != NULL);
@@ -343,6 +351,7 @@ void qr_write_release(struct qr_choice *choice)
         qr_buf_release(held[k]);
     for (int k = 0; k < QR_LOGPROB_PARTS; k++)
         qr_buf_release(&choice->logprob[k]);
+    qr_items_release(&choice->items);
 }
 
 void qr_write_whole(struct qr_call *call, struct qr_buf *out)

@@ -10,6 +10,9 @@ void qr_write_head(struct qr_call *call);
 /* At a choice's first event: prompt log-probabilities, echoed text and its log-probabilities go into the piece and the choice. */
 void qr_write_prompt_parts(struct qr_call *call, struct qr_choice *choice, const struct qr_event *ev);
 
+/* What the event says of numbers and the end joins the choice, log-probabilities, too. */
+void qr_write_note(struct qr_call *call, struct qr_choice *choice, const struct qr_event *ev);
+
 /* Not streaming: the event's text, ids and log-probabilities join the choice. */
 void qr_write_collect(struct qr_call *call, struct qr_choice *choice, const struct qr_event *ev);
 

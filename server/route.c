@@ -13,6 +13,9 @@
 
 static const struct qr_route routes[] = {
     {"POST", "/v1/chat/completions", QR_ACCESS_USER, true, .call = &qr_call_chat},
+    {"POST", "/v1/responses", QR_ACCESS_USER, true, .call = &qr_call_responses},
+    {"POST", "/v1/messages", QR_ACCESS_USER, true, .call = &qr_call_messages},
+    {"POST", "/v1/messages/count_tokens", QR_ACCESS_USER, true, .call = &qr_call_count_tokens},
     {"POST", "/v1/completions", QR_ACCESS_USER, true, .call = &qr_call_completions},
     {"POST", "/v1/embeddings", QR_ACCESS_USER, true, .call = &qr_call_embeddings},
     {"GET", "/v1/models", QR_ACCESS_USER, true, .handle = qr_api_models},
@@ -145,7 +148,10 @@ static void allow_origin(struct qr_server *s, struct qr_conn *c, struct qr_span 
 
 static bool refuse(struct qr_conn *c, const struct qr_api_error *e)
 {
-    qr_api_error_reply(c, e);
+    struct qr_api_error own = *e;
+    const struct qr_span path = qr_conn_head(c)->path;
+    own.door = qr_door_of_path(path.data, path.len);
+    qr_api_error_reply(c, &own);
     return false;
 }
 
@@ -200,8 +206,6 @@ static const char *other_service(struct qr_span path)
     static const struct {
         const char *path, *says;
     } table[] = {
-        {"/v1/responses", "; the Responses API is not served, use /v1/chat/completions"},
-        {"/v1/messages", "; Anthropic's API is not served, use /v1/chat/completions"},
         {"/api/", "; Ollama's API is not served, use /v1/chat/completions"},
         {"/openai/deployments/", "; Azure's paths are not served, use /v1/chat/completions with the name in \"model\""},
     };

@@ -16,7 +16,10 @@
 #define TIME "(?:" HOUR ":[0-5][0-9]:[0-5][0-9]" FRACTION "(?:[Zz]|[+-]" HOUR ":[0-5][0-9])|23:59:60" FRACTION "(?:[Zz]|[+-]00:00))"
 #define DURATION_TIME "T(?:[0-9]+H(?:[0-9]+M(?:[0-9]+S)?)?|[0-9]+M(?:[0-9]+S)?|[0-9]+S)"
 #define DURATION_DATE "(?:[0-9]+Y(?:[0-9]+M(?:[0-9]+D)?)?|[0-9]+M(?:[0-9]+D)?|[0-9]+D)"
-#define LABEL "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+/* "--" behind two characters is for names that stand for others (RFC 5891), which have rules of their own. */
+#define ALNUM "[A-Za-z0-9]"
+#define INNER "[A-Za-z0-9-]"
+#define LABEL ALNUM "(?:" INNER "?" ALNUM "|" INNER "{2}" ALNUM "|" INNER "(?:" ALNUM INNER "|-" ALNUM ")" INNER "{0,58}" ALNUM ")?"
 #define HOST LABEL "(?:\\." LABEL ")*"
 #define WORD "[A-Za-z0-9]+(?:-+[A-Za-z0-9]+)*"
 #define DOMAIN WORD "(?:\\." WORD ")*"
@@ -57,7 +60,7 @@ static const struct qr_format formats[] = {
     {"date-time", DATE "[Tt]" TIME, NULL, 0},
     {"duration", "P(?:[0-9]+W|" DURATION_DATE "(?:" DURATION_TIME ")?|" DURATION_TIME ")", NULL, 0},
     {"email", ATEXT "(?:\\." ATEXT ")*@(?:" DOMAIN "|\\[" IPV4 "\\])", NULL, 0},
-    {"hostname", HOST, "(?:.*\\.)?[^.]{2}--.*", 253}, /* such labels are for names that stand for others (RFC 5891), which have rules of their own */
+    {"hostname", HOST, NULL, 253},
     {"ipv4", IPV4, NULL, 0},
     {"ipv6", IPV6, NULL, 0},
     {"uuid", HEX "{8}-" HEX "{4}-" HEX "{4}-" HEX "{4}-" HEX "{12}", NULL, 0},

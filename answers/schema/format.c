@@ -55,21 +55,21 @@
 #define RX_3 "(?:[|^$]|(?:" RX_PLAIN "|\\((?:\\?:)?" RX_2 "\\))" RX_MANY ")*"
 
 static const struct qr_format formats[] = {
-    {"date", DATE, NULL, 0},
-    {"time", TIME, NULL, 0},
-    {"date-time", DATE "[Tt]" TIME, NULL, 0},
-    {"duration", "P(?:[0-9]+W|" DURATION_DATE "(?:" DURATION_TIME ")?|" DURATION_TIME ")", NULL, 0},
-    {"email", ATEXT "(?:\\." ATEXT ")*@(?:" DOMAIN "|\\[" IPV4 "\\])", NULL, 0},
-    {"hostname", HOST, NULL, 253},
-    {"ipv4", IPV4, NULL, 0},
-    {"ipv6", IPV6, NULL, 0},
-    {"uuid", HEX "{8}-" HEX "{4}-" HEX "{4}-" HEX "{4}-" HEX "{12}", NULL, 0},
-    {"uri", URI, NULL, 0},
-    {"uri-reference", "(?:" URI "|" RELATIVE ")", NULL, 0},
-    {"uri-template", "(?:[^\\x00-\\x20\"'%<>\\\\^`{|}]|" PERCENT "|\\{[+#./;?&=,!@|]?" VARIABLE "(?:," VARIABLE ")*\\})*", NULL, 0},
-    {"json-pointer", POINTER, NULL, 0},
-    {"relative-json-pointer", "(?:0|[1-9][0-9]*)(?:#|" POINTER ")", NULL, 0},
-    {"regex", RX_3, NULL, 0},
+    {"date", DATE, 0},
+    {"time", TIME, 0},
+    {"date-time", DATE "[Tt]" TIME, 0},
+    {"duration", "P(?:[0-9]+W|" DURATION_DATE "(?:" DURATION_TIME ")?|" DURATION_TIME ")", 0},
+    {"email", ATEXT "(?:\\." ATEXT ")*@(?:" DOMAIN "|\\[" IPV4 "\\])", 0},
+    {"hostname", HOST, 253},
+    {"ipv4", IPV4, 0},
+    {"ipv6", IPV6, 0},
+    {"uuid", HEX "{8}-" HEX "{4}-" HEX "{4}-" HEX "{4}-" HEX "{12}", 0},
+    {"uri", URI, 0},
+    {"uri-reference", "(?:" URI "|" RELATIVE ")", 0},
+    {"uri-template", "(?:[^\\x00-\\x20\"'%<>\\\\^`{|}]|" PERCENT "|\\{[+#./;?&=,!@|]?" VARIABLE "(?:," VARIABLE ")*\\})*", 0},
+    {"json-pointer", POINTER, 0},
+    {"relative-json-pointer", "(?:0|[1-9][0-9]*)(?:#|" POINTER ")", 0},
+    {"regex", RX_3, 0},
 };
 
 const struct qr_format *qr_format_find(const char *name, size_t len)

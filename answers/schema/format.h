@@ -7,9 +7,8 @@
 
 struct qr_format {
     const char *name;
-    const char *pattern;  /* of the whole string */
-    const char *not_this; /* and not this one; NULL: nothing */
-    int32_t length_max;   /* characters; 0: no limit */
+    const char *pattern; /* of the whole string */
+    int32_t length_max;  /* characters; 0: no limit */
 };
 
 const struct qr_format *qr_format_find(const char *name, size_t len); /* NULL: an annotation */

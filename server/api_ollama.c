@@ -103,9 +103,9 @@ static void put_end(struct qr_buf *out, const struct qr_call *call)
 {
     const struct qr_choice *choice = &call->choice[0];
     const int64_t now_us = qr_clock_us(), first_us = choice->begun_us > 0 ? choice->begun_us : now_us;
-    qr_buf_printf(out, ",\"done\":true,\"done_reason\":\"%s\",\"total_duration\":%lld,\"load_duration\":0,\"prompt_eval_count\":%d,\"prompt_eval_duration\":%lld",
-                  choice->finish == QR_FINISH_LENGTH ? "length" : "stop", (long long)(now_us - call->arrived_us) * 1000, call->piece[0].n_prompt,
-                  (long long)(first_us - call->arrived_us) * 1000);
+    qr_buf_printf(out, ",\"done\":true,\"done_reason\":\"%s\",\"total_duration\":%lld,\"load_duration\":0",
+                  choice->finish == QR_FINISH_LENGTH ? "length" : "stop", (long long)(now_us - call->arrived_us) * 1000);
+    qr_buf_printf(out, ",\"prompt_eval_count\":%d,\"prompt_eval_duration\":%lld", call->piece[0].n_prompt, (long long)(first_us - call->arrived_us) * 1000);
     qr_buf_printf(out, ",\"eval_count\":%d,\"eval_duration\":%lld}", choice->n_output, (long long)(now_us - first_us) * 1000);
 }
 
@@ -305,6 +305,16 @@ static void put_capabilities(struct qr_buf *out, const struct qr_server *s)
     qr_buf_put_byte(out, ']');
 }
 
+static void put_info(struct qr_buf *out, const char *family, const char *name, int32_t value)
+{
+    struct qr_buf key = {0};
+    qr_buf_printf(&key, "%s.%s", family, name);
+    qr_buf_put_byte(out, ',');
+    put_str(out, &key);
+    qr_buf_printf(out, ":%d", value);
+    qr_buf_release(&key);
+}
+
 static void prepare_show(struct qr_call *call)
 {
     const struct qr_server *s = call->server;
@@ -326,8 +336,10 @@ static void prepare_show(struct qr_call *call)
     put_details(b, s);
     qr_buf_put_str(b, ",\"model_info\":{\"general.architecture\":");
     qr_json_put_str(b, m->arch_name, strlen(m->arch_name));
-    qr_buf_printf(b, ",\"%s.context_length\":%d,\"%s.embedding_length\":%d,\"%s.block_count\":%d}", m->arch_name, qr_engine_limits(s->model.engine)->ctx_max,
-                  m->arch_name, m->n_embd, m->arch_name, m->n_layers);
+    put_info(b, m->arch_name, "context_length", qr_engine_limits(s->model.engine)->ctx_max);
+    put_info(b, m->arch_name, "embedding_length", m->n_embd);
+    put_info(b, m->arch_name, "block_count", m->n_layers);
+    qr_buf_put_byte(b, '}');
     put_capabilities(b, s);
     qr_buf_put_str(b, ",\"modified_at\":");
     put_time(b, s->created_s);

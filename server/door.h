@@ -116,7 +116,8 @@ extern const struct qr_door qr_door_messages, qr_door_ollama;
 
 /* ---- what call.c and its kin do with a door ---- */
 
-/* The chat body of a door's body, appended to in->chat with its braces; in is zeroed before, but for `call` and ctx_max. in is to be released also after an error. */
+/* The chat body of a door's body, appended to in->chat with its braces; in is zeroed before, but for `call` and ctx_max. It is to be released also after
+ * an error. */
 int qr_door_translate(const struct qr_door *door, struct qr_door_in *in, const char *body, size_t len, struct qr_err *err);
 void qr_door_in_release(struct qr_door_in *in);
 

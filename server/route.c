@@ -246,6 +246,8 @@ static const char *meant_route(struct qr_span asked)
     struct qr_span path = without_slashes(text, asked);
     for (int i = 0; i < QR_COUNT(routes); i++) {
         const char *known = routes[i].path;
+        if (known[1] == 0)
+            continue;
         if (path_matches(&routes[i], path))
             return known;
         const bool below = strncmp(known, v1, n) == 0 && known[n] == '/';

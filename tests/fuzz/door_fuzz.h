@@ -1,5 +1,5 @@
-/* door_fuzz.h - what fuzz targets of doors (server/door.h) do with a body: an error that names its cause, or a chat body that chat takes or refuses, each error in
- * the door's words.
+/* door_fuzz.h - what fuzz targets of doors (server/door.h) do with a body: an error that names its cause, or a chat body that chat takes or refuses, each
+ * error in the door's words.
  */
 #ifndef QR_TESTS_FUZZ_DOOR_FUZZ_H
 #define QR_TESTS_FUZZ_DOOR_FUZZ_H

@@ -84,7 +84,10 @@ static void stream_error(struct qr_call *call, struct qr_conn *c)
 {
     struct qr_server *s = call->server;
     struct qr_account *before = begin_scratch(s);
-    qr_api_error_put(&s->scratch, &call->error, true);
+    if (call->kind->door && call->kind->door->fail)
+        call->kind->door->fail(call, &s->scratch);
+    else
+        qr_api_error_put(&s->scratch, &call->error, true);
     if (end_scratch(s, before))
         qr_conn_stream_put(c, s->scratch.data, s->scratch.len);
     else

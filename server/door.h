@@ -87,6 +87,7 @@ struct qr_door {
     const char *stream_type;      /* content type of a stream */
     const char *ping;             /* what a stream that has not begun sends meanwhile: ": waiting\n\n"; NULL: nothing may be sent */
     bool bounds_length;           /* a max_tokens above what there is room for is no error */
+    bool tells_whole;             /* what a stream has of items is told of whole answers, too (and dropped): the door collects what it makes of them */
     bool keeps_items;             /* in a stream, too, where an item's or the answer's end repeats them */
 
     const struct qr_door_field *field; /* in the order in which they are read */
@@ -105,6 +106,8 @@ struct qr_door {
     void (*item_end)(struct qr_call *call, const struct qr_item *item, struct qr_buf *out);
     void (*end)(struct qr_call *call, struct qr_buf *out);
 
+    void (*fail)(struct qr_call *call, struct qr_buf *out);   /* instead of `error`, in a stream: call->error ends it. NULL: `error` */
+
     void (*whole)(struct qr_call *call, struct qr_buf *out);  /* the whole body, of call->choice[0].items */
 
     /* An error's status in this API, and its body; stream: as the stream's last event, framed. NULL status: as it is. */
@@ -112,7 +115,7 @@ struct qr_door {
     void (*error)(struct qr_buf *out, const struct qr_api_error *e, bool stream);
 };
 
-extern const struct qr_door qr_door_messages, qr_door_ollama;
+extern const struct qr_door qr_door_responses, qr_door_messages, qr_door_ollama;
 
 /* ---- what call.c and its kin do with a door ---- */
 

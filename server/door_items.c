@@ -23,6 +23,12 @@ static struct qr_item *open_item(struct qr_choice *choice)
     return items->n > 0 && items->item[items->n - 1].open ? &items->item[items->n - 1] : NULL;
 }
 
+/* The door is told of items as they come. */
+static bool tells(const struct qr_call *call)
+{
+    return call->params.stream || door_of(call)->tells_whole;
+}
+
 static bool keeps(const struct qr_call *call)
 {
     return !call->params.stream || door_of(call)->keeps_items;
@@ -34,7 +40,7 @@ static void end_item(struct qr_call *call, struct qr_choice *choice)
     if (!item)
         return;
     item->open = false;
-    if (call->params.stream && door_of(call)->item_end)
+    if (tells(call) && door_of(call)->item_end)
         door_of(call)->item_end(call, item, &choice->deltas);
     if (keeps(call))
         return;
@@ -59,7 +65,7 @@ static void begin_item(struct qr_call *call, struct qr_choice *choice, enum qr_p
         qr_buf_put_str(&item->id, id);
     if (name)
         qr_buf_put(&item->name, name, n_name);
-    if (call->params.stream && door_of(call)->item_begin)
+    if (tells(call) && door_of(call)->item_begin)
         door_of(call)->item_begin(call, item, &choice->deltas);
 }
 
@@ -70,7 +76,7 @@ static void put_text(struct qr_call *call, struct qr_choice *choice, const char 
         return;
     if (keeps(call))
         qr_buf_put(&item->text, text, n);
-    if (call->params.stream && door_of(call)->item_text)
+    if (tells(call) && door_of(call)->item_text)
         door_of(call)->item_text(call, item, text, n, &choice->deltas);
 }
 
@@ -110,7 +116,7 @@ void qr_door_take(struct qr_call *call, struct qr_choice *choice, const struct q
     const struct qr_door *door = door_of(call);
     qr_buf_clear(&choice->deltas);
     qr_write_note(call, choice, ev);
-    if (call->params.stream && !choice->begun && door->begin)
+    if (tells(call) && !choice->begun && door->begin)
         door->begin(call, &choice->deltas);
     if (!choice->begun)
         choice->begun_us = qr_clock_us();

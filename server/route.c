@@ -13,6 +13,7 @@
 
 static const struct qr_route routes[] = {
     {"POST", "/v1/chat/completions", QR_ACCESS_USER, true, .call = &qr_call_chat},
+    {"POST", "/v1/responses", QR_ACCESS_USER, true, .call = &qr_call_responses},
     {"POST", "/v1/messages", QR_ACCESS_USER, true, .call = &qr_call_messages},
     {"POST", "/v1/messages/count_tokens", QR_ACCESS_USER, true, .call = &qr_call_count_tokens},
     {"POST", "/v1/completions", QR_ACCESS_USER, true, .call = &qr_call_completions},
@@ -213,7 +214,6 @@ static const char *other_service(struct qr_span path)
     static const struct {
         const char *path, *says;
     } table[] = {
-        {"/v1/responses", "; the Responses API is not served, use /v1/chat/completions"},
         {"/api/", "; of Ollama's API there are chat, generate, embed, show, tags, ps and version"},
         {"/openai/deployments/", "; Azure's paths are not served, use /v1/chat/completions with the name in \"model\""},
     };

@@ -22,7 +22,7 @@
 static int build_schema(int32_t *out, struct qr_exprs *x, const struct qr_constraint *c, struct qr_err *err)
 {
     const bool any = c->kind == QR_CONSTRAINT_OBJECT;
-    const struct qr_schema_options o = {.strict = c->strict, .compact = c->compact, .object_only = any};
+    const struct qr_schema_options o = {.strict = c->strict, .compact = c->compact, .plain_integers = c->plain_integers, .object_only = any};
     struct qr_json *schema;
     int rc = qr_json_parse(&schema, any ? "true" : c->text, any ? 4 : c->len, &qr_json_limits_request, err);
     if (rc != 0)
@@ -82,7 +82,7 @@ static int build_tags(int32_t *out, struct qr_exprs *x, const struct qr_constrai
 static int build_lark_schema(int32_t *out, struct qr_exprs *x, const struct qr_json *schema, void *user, struct qr_err *err)
 {
     const struct qr_constraint *c = user;
-    return qr_schema_build(out, x, schema, &(struct qr_schema_options){.compact = c->compact}, err);
+    return qr_schema_build(out, x, schema, &(struct qr_schema_options){.compact = c->compact, .plain_integers = c->plain_integers}, err);
 }
 
 int qr_constraint_build(int32_t *out, struct qr_exprs *x, const struct qr_constraint *c, const struct qr_vocab *v, struct qr_err *err)

@@ -23,6 +23,7 @@ struct qr_constraint {
     const char *text;      /* borrowed */
     size_t len;
     bool strict, compact;
+    bool plain_integers;   /* as in schema.h: where a text is made, not only read */
 };
 
 /* Bytes that the expressions of one grammar may take (qr_exprs_new). */

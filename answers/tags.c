@@ -161,7 +161,7 @@ static int relocate(int rc, const struct place *at, const char *name, struct qr_
 static int read_schema_of(int32_t *out, struct reader *r, const struct qr_json *f, const struct place *at, const char *name, struct qr_err *err)
 {
     const struct qr_json *schema = qr_json_find(f, name);
-    const struct qr_schema_options o = {.compact = r->compact};
+    const struct qr_schema_options o = {.compact = r->compact, .plain_integers = true};
     struct qr_json *own = NULL;
     size_t len;
     const char *text = qr_json_text(schema, &len);

@@ -171,7 +171,7 @@ static int compile_form(struct generator *g, const struct form *f, const char *g
     int rc = f->is_file ? qr_file_read(&text, given, QR_FILE_ANY, GRAMMAR_BYTES_MAX, err) : 0;
     if (rc != 0)
         return rc;
-    struct qr_constraint c = {.kind = f->kind, .text = f->is_file ? text.data : given, .len = f->is_file ? text.len : strlen(given)};
+    struct qr_constraint c = {.kind = f->kind, .plain_integers = true, .text = f->is_file ? text.data : given, .len = f->is_file ? text.len : strlen(given)};
     if (c.kind == QR_CONSTRAINT_NONE)
         c.kind = qr_constraint_guess(c.text, c.len);
     const int32_t eos = qr_tokenizer_eos(g->tokenizer);

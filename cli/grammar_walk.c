@@ -92,7 +92,8 @@ static int try_left_out(const struct qr_walk *w, const struct qr_buf *text, stru
 {
     const int32_t id = (int32_t)qr_rng_below(rng, (uint32_t)qr_vocab_size(w->vocab));
     if (!allowed(w, id) && qr_matcher_token(m, id))
-        return qr_err_set(err, QR_E_INTERNAL, "the mask behind %zu bytes leaves out token %d, which was taken: %.200s", text->len, id, text->data ? text->data : "");
+        return qr_err_set(err, QR_E_INTERNAL, "the mask behind %zu bytes leaves out token %d, which was taken: %.200s", text->len, id,
+                          text->data ? text->data : "");
     return 0;
 }
 

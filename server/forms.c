@@ -244,7 +244,7 @@ static void put_key(struct qr_buf *key, const struct compiling *c)
 /* The demand's text is the value's, or the value as JSON, which `json` holds. */
 static struct qr_constraint constraint_of(const struct qr_demand *d, struct qr_buf *json)
 {
-    struct qr_constraint c = {.kind = d->kind, .strict = d->strict, .compact = d->compact};
+    struct qr_constraint c = {.kind = d->kind, .strict = d->strict, .compact = d->compact, .plain_integers = true};
     c.text = qr_json_text(d->value, &c.len);
     if (c.text || !d->value)
         return c;

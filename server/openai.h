@@ -138,7 +138,8 @@ int qr_read_token_ids(struct qr_ids *ids, const struct qr_json *array, const cha
 int qr_messages_check(const struct qr_json *messages, struct qr_err *err);
 
 /* *owned becomes a copy of checked messages as a template reads them: `reasoning` is there as `reasoning_content`, too; plain: it knows no
- * calls, so that calls and their results become text; tools (NULL: none) stand in front, in a message of that role. NULL where nothing has to change. Errors: those of qr_json_parse, for a copy that passes the limits. */
+ * calls, so that calls and their results become text; tools (NULL: none) stand in front, in a message of that role. NULL where nothing has
+ * to change. Errors: those of qr_json_parse, for a copy that passes the limits. */
 int qr_messages_dress(struct qr_json **owned, const struct qr_json *messages, bool plain, const struct qr_json *tools, const char *role, struct qr_err *err);
 
 #endif

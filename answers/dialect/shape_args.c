@@ -31,7 +31,7 @@ static int32_t build(struct qr_shaping *b, const struct qr_json *schema, bool st
     int32_t e = QR_EXPR_NONE;
     if (b->rc)
         return e;
-    const int rc = qr_schema_build(&e, b->x, schema, &(struct qr_schema_options){.strict = strict}, b->err);
+    const int rc = qr_schema_build(&e, b->x, schema, &(struct qr_schema_options){.strict = strict, .plain_integers = true}, b->err);
     return rc ? fail(b, rc, below) : e;
 }
 

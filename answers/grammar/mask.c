@@ -1,6 +1,7 @@
 /* mask.c - the tokens that are allowed in a state: both trees of the vocabulary are walked with a stack of states, and a subtree is left out
  * where the state is dead. Where a JSON string may go on for ever, tokens that stay inside come from a mask that is ready, and only the
- * tails of the others are walked. A state that most characters lead to such a one differs from it in few tokens, and only these are walked. A mask is kept by its state, as ids where these are few. One thread at a time. */
+ * tails of the others are walked. A state that most characters lead to such a one differs from it in few tokens, and only these are
+ * walked. A mask is kept by its state, as ids where these are few. One thread at a time. */
 #include <string.h>
 
 #include "answers/grammar/memo.h"

@@ -361,10 +361,15 @@ static int32_t in_range(struct qr_sc *sc, const struct qr_sc_shape *s, bool expo
     return e;
 }
 
+/* An integer has neither point nor exponent. */
+static bool is_plain(const struct qr_sc *sc) { return sc->draft_4 || sc->options.plain_integers; }
+
 static int32_t every_integer(struct qr_sc *sc)
 {
     struct qr_sc_words *w = sc->words;
-    if (w->integer < 0)
+    if (w->integer < 0 && sc->options.plain_integers) /* nor is it -0 */
+        w->integer = either(sc, any_whole(sc), cat(sc, qr_expr_text(sc->x, "-"), cat(sc, digit(sc, 1, 9), digits(sc, 0, DIGITS - 1))));
+    else if (w->integer < 0)
         w->integer = signed_by(sc, sc->draft_4 ? any_whole(sc) : either(sc, cat(sc, any_whole(sc), no_fraction(sc)), whole_with_exponent(sc)));
     return w->integer;
 }
@@ -476,7 +481,7 @@ static int32_t multiples_in_range(struct qr_sc *sc, const struct qr_sc_shape *s,
             e = qr_expr_and(sc->x, e, signed_by(sc, exact(sc)));
         e = e < 0 ? m : d->negated ? qr_expr_minus(sc->x, e, m) : qr_expr_and(sc->x, e, m);
     }
-    const bool whole_ones = !sc->draft_4 && !s->divisor->negated && s->divisor->value->exp10 >= 0;
+    const bool whole_ones = !is_plain(sc) && !s->divisor->negated && s->divisor->value->exp10 >= 0;
     if (types == QR_SC_FRACTION)
         return qr_expr_and(sc->x, e, every_fraction(sc));
     return types == QR_SC_NUMBER || whole_ones ? e : qr_expr_and(sc->x, e, every_integer(sc));
@@ -506,7 +511,7 @@ void qr_sc_write_equal(struct qr_sc *sc, const struct qr_json *number, int32_t r
     if (!qr_sc_decimal_of(sc, number, &d))
         return;
     const struct plain p = plain_of(&d);
-    if (sc->draft_4 && qr_json_is_integer_text(number)) {
+    if (is_plain(sc) && qr_json_is_integer_text(number)) {
         struct qr_buf text = {0};
         qr_json_print(&text, number);
         form[0] = text.data ? qr_sc_write_bytes(sc, text.data, text.len, rest) : QR_EXPR_NONE;

@@ -18,6 +18,18 @@ Test(schema, types_are_told_apart_and_1_0_is_an_integer)
         {"{'type':'array'}", {"[]", "[1]", "[1, 2]", "[\n    1,\n    []\n]"}, {"{}", "[,]", "[1 ,2]", "[ ]"}});
 }
 
+Test(schema, plain_integers_are_digits_alone)
+{
+    static const struct schema_row rows[] = {
+        {"{'type':'integer'}", {"0", "-7", "120"}, {"-0", "1.0", "1e3", "-0.0", "01"}},
+        {"{'type':'integer','minimum':5,'maximum':12}", {"5", "12"}, {"5.0", "13", "1e1"}},
+        {"{'type':'integer','multipleOf':5}", {"0", "-15"}, {"15.0", "7"}},
+        {"{'enum':[3,2.5]}", {"3", "2.5"}, {"3.0", "2"}},
+        {"{'type':'number'}", {"1.0", "2", "1e3"}, {"1."}},
+    };
+    expect_schemas_with(&(struct qr_schema_options){.plain_integers = true}, rows, QR_COUNT(rows));
+}
+
 Test(schema, blanks_are_those_of_json_dumps_and_bounded)
 {
     char deep[128] = "{\n";

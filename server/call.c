@@ -385,7 +385,7 @@ static void begin_stream(struct qr_call *call)
 static void take_door_event(struct qr_call *call, struct qr_choice *choice, const struct qr_event *ev)
 {
     qr_door_take(call, choice, ev);
-    if (!call->params.stream)
+    if (!call->params.stream || call->account.failure != QR_ACCOUNT_OK) /* without memory it is not whole */
         return;
     begin_stream(call);
     if (choice->deltas.len > 0)

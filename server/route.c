@@ -24,6 +24,14 @@ static const struct qr_route routes[] = {
     {"POST", "/v1/unload_lora_adapter", QR_ACCESS_ADMIN, true, .call = &qr_call_unload_adapter},
     {"POST", "/tokenize", QR_ACCESS_USER, true, .call = &qr_call_tokenize},
     {"POST", "/detokenize", QR_ACCESS_USER, true, .call = &qr_call_detokenize},
+    {"GET", "/", QR_ACCESS_PUBLIC, false, .handle = qr_api_root},
+    {"POST", "/api/chat", QR_ACCESS_USER, true, .call = &qr_call_ollama_chat},
+    {"POST", "/api/generate", QR_ACCESS_USER, true, .call = &qr_call_ollama_generate},
+    {"POST", "/api/embed", QR_ACCESS_USER, true, .call = &qr_call_ollama_embed},
+    {"POST", "/api/show", QR_ACCESS_USER, true, .call = &qr_call_ollama_show},
+    {"GET", "/api/tags", QR_ACCESS_USER, true, .handle = qr_api_tags},
+    {"GET", "/api/ps", QR_ACCESS_USER, true, .handle = qr_api_ps},
+    {"GET", "/api/version", QR_ACCESS_USER, false, .handle = qr_api_ollama_version},
     {"GET", "/version", QR_ACCESS_USER, false, .handle = qr_api_version},
     {"GET", "/health", QR_ACCESS_PUBLIC, false, .handle = qr_api_health},
     {"GET", "/livez", QR_ACCESS_PUBLIC, false, .handle = qr_api_livez},
@@ -42,7 +50,7 @@ const struct qr_route *qr_routes(int32_t *n)
 static bool path_matches(const struct qr_route *r, struct qr_span path)
 {
     size_t n = strlen(r->path);
-    if (r->path[n - 1] == '/')
+    if (n > 1 && r->path[n - 1] == '/')
         return path.len > n && memcmp(path.data, r->path, n) == 0;
     return path.len == n && memcmp(path.data, r->path, n) == 0;
 }
@@ -206,7 +214,7 @@ static const char *other_service(struct qr_span path)
     static const struct {
         const char *path, *says;
     } table[] = {
-        {"/api/", "; Ollama's API is not served, use /v1/chat/completions"},
+        {"/api/", "; of Ollama's API there are chat, generate, embed, show, tags, ps and version"},
         {"/openai/deployments/", "; Azure's paths are not served, use /v1/chat/completions with the name in \"model\""},
     };
     for (int i = 0; i < QR_COUNT(table); i++) {
@@ -238,6 +246,8 @@ static const char *meant_route(struct qr_span asked)
     struct qr_span path = without_slashes(text, asked);
     for (int i = 0; i < QR_COUNT(routes); i++) {
         const char *known = routes[i].path;
+        if (known[1] == 0)
+            continue;
         if (path_matches(&routes[i], path))
             return known;
         const bool below = strncmp(known, v1, n) == 0 && known[n] == '/';

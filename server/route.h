@@ -13,7 +13,7 @@ struct qr_call_kind;
 
 struct qr_route {
     const char *method;      /* "GET" answers HEAD too */
-    const char *path;        /* one that ends in '/' takes everything below it */
+    const char *path;        /* one that ends in '/' takes everything below it, but "/" itself */
     enum qr_access access;
     bool needs_model;        /* 503 while loading or draining */
     const struct qr_call_kind *call; /* what is prepared on libuv's pool (call.h); NULL: `handle` answers at once */
@@ -36,6 +36,10 @@ void qr_api_health(struct qr_server *s, struct qr_conn *c);
 void qr_api_livez(struct qr_server *s, struct qr_conn *c);
 void qr_api_readyz(struct qr_server *s, struct qr_conn *c);
 void qr_api_metrics(struct qr_server *s, struct qr_conn *c);
+void qr_api_root(struct qr_server *s, struct qr_conn *c);
+void qr_api_tags(struct qr_server *s, struct qr_conn *c);
+void qr_api_ps(struct qr_server *s, struct qr_conn *c);
+void qr_api_ollama_version(struct qr_server *s, struct qr_conn *c);
 void qr_api_version(struct qr_server *s, struct qr_conn *c);
 
 #endif

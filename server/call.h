@@ -117,6 +117,12 @@ void qr_call_start(struct qr_server *s, struct qr_conn *c, const struct qr_call_
 void qr_call_gone(void *server, struct qr_conn *c); /* connection handler: the client left */
 void qr_calls_take(struct qr_server *s);            /* all events that wait in the engine */
 void qr_calls_tick(struct qr_server *s, int64_t now_us);
+#define QR_CANCELLED "response_cancelled" /* code of its error */
+
+/* The call of that id and key that is being answered. NULL: there is none. */
+struct qr_call *qr_calls_find(struct qr_server *s, const char *id, const struct qr_key_digest *owner);
+void qr_call_cancel(struct qr_call *call, const char *why); /* one that was found; its client hears why */
+
 void qr_calls_abort(struct qr_server *s, const char *why); /* every call ends with an error now */
 void qr_calls_release(struct qr_server *s);         /* at the very end; the engine is closed */
 

@@ -14,6 +14,9 @@
 static const struct qr_route routes[] = {
     {"POST", "/v1/chat/completions", QR_ACCESS_USER, true, .call = &qr_call_chat},
     {"POST", "/v1/responses", QR_ACCESS_USER, true, .call = &qr_call_responses},
+    {"POST", "/v1/responses/", QR_ACCESS_USER, false, .handle = qr_api_response_post},
+    {"GET", "/v1/responses/", QR_ACCESS_USER, false, .handle = qr_api_response_get},
+    {"DELETE", "/v1/responses/", QR_ACCESS_USER, false, .handle = qr_api_response_delete},
     {"POST", "/v1/messages", QR_ACCESS_USER, true, .call = &qr_call_messages},
     {"POST", "/v1/messages/count_tokens", QR_ACCESS_USER, true, .call = &qr_call_count_tokens},
     {"POST", "/v1/completions", QR_ACCESS_USER, true, .call = &qr_call_completions},
@@ -197,10 +200,22 @@ static bool check_body(struct qr_server *s, struct qr_conn *c, const struct qr_h
     return true;
 }
 
+/* What the path of a route takes: "GET, HEAD". */
+static const char *methods_of(char out[64], const char *path, bool head)
+{
+    size_t n = 0;
+    out[0] = 0;
+    for (int i = 0; i < QR_COUNT(routes); i++)
+        if (strcmp(routes[i].path, path) == 0)
+            n += (size_t)snprintf(out + n, 64 - n, "%s%s%s", n > 0 ? ", " : "", routes[i].method, head && strcmp(routes[i].method, "GET") == 0 ? ", HEAD" : "");
+    QR_ASSERT(n > 0 && n < 64);
+    return out;
+}
+
 static void reply_options(struct qr_conn *c, const struct qr_route *route)
 {
-    char extra[300];
-    const char *method = !route ? "GET, POST" : strcmp(route->method, "GET") == 0 ? "GET, HEAD" : "POST";
+    char extra[300], methods[64];
+    const char *method = route ? methods_of(methods, route->path, true) : "GET, POST";
     snprintf(extra, sizeof extra,
              "Allow: %s, OPTIONS\r\nAccess-Control-Allow-Methods: %s, OPTIONS\r\n"
              "Access-Control-Allow-Headers: authorization, *\r\nAccess-Control-Max-Age: 600\r\n", method, method); /* "*" leaves authorization out */
@@ -274,9 +289,10 @@ static bool check_route(struct qr_conn *c, const struct qr_http_head *h, const s
         return refuse(c, &e);
     }
     if (!*route) {
-        bool get = strcmp(same_path->method, "GET") == 0;
-        qr_api_error_set(&e, 405, "method_not_allowed", "%s takes %s.", same_path->path, get ? "GET" : "POST");
-        e.extra = get ? "Allow: GET, HEAD, OPTIONS\r\n" : "Allow: POST, OPTIONS\r\n";
+        char methods[64], extra[96];
+        qr_api_error_set(&e, 405, "method_not_allowed", "%s takes %s.", same_path->path, methods_of(methods, same_path->path, false));
+        snprintf(extra, sizeof extra, "Allow: %s, OPTIONS\r\n", methods_of(methods, same_path->path, true));
+        e.extra = extra;
         return refuse(c, &e);
     }
     return true;

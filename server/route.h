@@ -32,6 +32,9 @@ struct qr_span qr_route_key(const struct qr_http_head *h);
 /* The handlers. */
 void qr_api_models(struct qr_server *s, struct qr_conn *c);
 void qr_api_model(struct qr_server *s, struct qr_conn *c);
+void qr_api_response_get(struct qr_server *s, struct qr_conn *c);
+void qr_api_response_post(struct qr_server *s, struct qr_conn *c);
+void qr_api_response_delete(struct qr_server *s, struct qr_conn *c);
 void qr_api_health(struct qr_server *s, struct qr_conn *c);
 void qr_api_livez(struct qr_server *s, struct qr_conn *c);
 void qr_api_readyz(struct qr_server *s, struct qr_conn *c);

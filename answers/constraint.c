@@ -78,11 +78,26 @@ static int build_tags(int32_t *out, struct qr_exprs *x, const struct qr_constrai
     return rc;
 }
 
+/* What guidance says of blanks: it reads the answer again, and where they are not free any others are no match. */
+static void set_blanks(struct qr_schema_options *o, const struct qr_json *schema)
+{
+    const struct qr_json *x = qr_json_type(schema) == QR_JSON_T_OBJECT ? qr_json_find(schema, "x-guidance") : NULL;
+    const bool said = x && qr_json_type(x) == QR_JSON_T_OBJECT;
+    const struct qr_json *is_free = said ? qr_json_find(x, "whitespace_flexible") : NULL;
+    const struct qr_json *comma = said ? qr_json_find(x, "item_separator") : NULL, *colon = said ? qr_json_find(x, "key_separator") : NULL;
+    if (!is_free || qr_json_type(is_free) != QR_JSON_T_BOOL || qr_json_bool(is_free) || !comma || !colon)
+        return;
+    o->usual = qr_json_says(comma, ", ") && qr_json_says(colon, ": ");
+    o->compact = qr_json_says(comma, ",") && qr_json_says(colon, ":");
+}
+
 /* %json {...} of a Lark grammar. user: the constraint. */
 static int build_lark_schema(int32_t *out, struct qr_exprs *x, const struct qr_json *schema, void *user, struct qr_err *err)
 {
     const struct qr_constraint *c = user;
-    return qr_schema_build(out, x, schema, &(struct qr_schema_options){.compact = c->compact, .plain_integers = c->plain_integers}, err);
+    struct qr_schema_options o = {.compact = c->compact, .plain_integers = c->plain_integers};
+    set_blanks(&o, schema);
+    return qr_schema_build(out, x, schema, &o, err);
 }
 
 int qr_constraint_build(int32_t *out, struct qr_exprs *x, const struct qr_constraint *c, const struct qr_vocab *v, struct qr_err *err)

@@ -220,7 +220,7 @@ def openai_stream_is_the_answer(w):
 
 @check
 def openai_tools_second_turn(w):
-    m = w.message(tools=TOOLS, tool_choice={"type": "function", "function": {"name": "weather"}}, parallel_tool_calls=False, max_tokens=100)
+    m = w.message(tools=TOOLS, tool_choice={"type": "function", "function": {"name": "weather"}}, parallel_tool_calls=False)
     turns = [*SAYS, m.model_dump(exclude_none=True), {"role": "tool", "tool_call_id": m.tool_calls[0].id, "content": "it rains"}]
     assert w.message(messages=turns, tools=TOOLS, max_tokens=50).content is not None
 
@@ -340,7 +340,7 @@ def agents_tool(agents, seen):
 def agents_function_tool(w):
     agents, model = agents_model(w)
     seen = []
-    agent = agents.Agent(name="a", model=model, tools=[agents_tool(agents, seen)], model_settings=agents.ModelSettings(tool_choice="required", temperature=0, max_tokens=100))
+    agent = agents.Agent(name="a", model=model, tools=[agents_tool(agents, seen)], model_settings=agents.ModelSettings(tool_choice="required", temperature=0, max_tokens=300))
     result = agents.Runner.run_sync(agent, "What is 1 + 2?", max_turns=8)
     assert seen and isinstance(result.final_output, str), (seen, result)
 
@@ -350,7 +350,7 @@ def agents_streamed(w):
     agents, model = agents_model(w)
     seen = []
     agent = agents.Agent(name="a", model=model, tools=[agents_tool(agents, seen)], tool_use_behavior="stop_on_first_tool",
-                         model_settings=agents.ModelSettings(tool_choice="add", temperature=0, max_tokens=100))
+                         model_settings=agents.ModelSettings(tool_choice="add", temperature=0, max_tokens=300))
 
     async def run():
         result = agents.Runner.run_streamed(agent, "What is 1 + 2?")

@@ -92,17 +92,13 @@ static int32_t pattern_text(struct qr_shaping *b, const struct qr_json *pattern,
 static int32_t format_text(struct qr_shaping *b, const struct qr_json *format)
 {
     size_t n;
-    int32_t e = QR_EXPR_NONE, other = QR_EXPR_NONE;
+    int32_t e = QR_EXPR_NONE;
     const char *name = qr_json_text(format, &n);
     const struct qr_format *f = name ? qr_format_find(name, n) : NULL;
     if (!f)
         return qr_expr_anything(b->x);
-    int rc = qr_regex_parse(&e, b->x, f->pattern, strlen(f->pattern), QR_REGEX_TEXT, 0, b->err);
-    if (rc == 0 && f->not_this)
-        rc = qr_regex_parse(&other, b->x, f->not_this, strlen(f->not_this), QR_REGEX_TEXT, 0, b->err);
-    if (rc)
-        return fail(b, rc, "");
-    return f->not_this ? qr_expr_minus(b->x, e, other) : e;
+    const int rc = qr_regex_parse(&e, b->x, f->pattern, strlen(f->pattern), QR_REGEX_TEXT, 0, b->err);
+    return rc ? fail(b, rc, "") : e;
 }
 
 static int32_t length_of(const struct qr_json *schema, const char *key, int32_t missing)

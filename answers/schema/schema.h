@@ -21,6 +21,7 @@
 struct qr_schema_options {
     bool strict;       /* OpenAI's rules for strict schemas are checked as well */
     bool compact;      /* no blanks between tokens */
+    bool usual;        /* exactly ", " and ": " between tokens, as json.dumps writes; compact is left out of account */
     bool plain_integers; /* an integer is written with digits alone: readers that are strict take 2.0 for none */
     bool object_only;  /* the root is an object: response_format json_object */
 };

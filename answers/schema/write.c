@@ -67,10 +67,11 @@ void qr_sc_words_make(struct qr_sc *sc)
         return;
     const int32_t space = qr_expr_text(x, " "), tab = qr_expr_text(x, "\t");
     const int32_t indent = qr_expr_or(x, qr_expr_repeat(x, space, 0, INDENT_MAX), qr_expr_repeat(x, tab, 1, INDENT_MAX / 4));
-    const int32_t line = sc->options.compact ? QR_EXPR_EMPTY : qr_expr_maybe(x, qr_expr_cat(x, qr_expr_text(x, "\n"), indent));
-    const int32_t maybe_space = sc->options.compact ? QR_EXPR_EMPTY : qr_expr_maybe(x, space);
-    w->comma = qr_expr_cat(x, qr_expr_text(x, ","), sc->options.compact ? QR_EXPR_EMPTY : qr_expr_or(x, maybe_space, line));
-    w->colon = qr_expr_cat(x, qr_expr_text(x, ":"), maybe_space);
+    const bool free = !sc->options.compact && !sc->options.usual;
+    const int32_t line = free ? qr_expr_maybe(x, qr_expr_cat(x, qr_expr_text(x, "\n"), indent)) : QR_EXPR_EMPTY;
+    const int32_t blank = free ? qr_expr_maybe(x, space) : sc->options.usual ? space : QR_EXPR_EMPTY;
+    w->comma = qr_expr_cat(x, qr_expr_text(x, ","), free ? qr_expr_or(x, blank, line) : blank);
+    w->colon = qr_expr_cat(x, qr_expr_text(x, ":"), blank);
     w->open = w->close = line;
     w->quote = qr_expr_text(x, "\"");
     w->number = w->integer = w->fraction = -1;

@@ -66,6 +66,19 @@ Test(constraint, each_language_has_its_reader)
     refused_at(QR_CONSTRAINT_SCHEMA, "{");
 }
 
+Test(constraint, a_lark_schema_keeps_to_the_blanks_that_guidance_names)
+{
+    const char *usual = "start: %json {\"items\": {\"type\": \"null\"}, \"type\": \"array\", \"x-guidance\": {\"whitespace_flexible\": false, "
+                        "\"item_separator\": \", \", \"key_separator\": \": \"}}";
+    cr_assert(takes(QR_CONSTRAINT_LARK, usual, "[null, null]"));
+    cr_assert(!takes(QR_CONSTRAINT_LARK, usual, "[null,null]"));
+    cr_assert(!takes(QR_CONSTRAINT_LARK, usual, "[ null]"));
+    cr_assert(!takes(QR_CONSTRAINT_LARK, usual, "[null,\n null]"));
+    const char *loose = "start: %json {\"type\": \"array\", \"x-guidance\": {\"whitespace_flexible\": true}}";
+    cr_assert(takes(QR_CONSTRAINT_LARK, loose, "[1,2]"));
+    cr_assert(takes(QR_CONSTRAINT_LARK, loose, "[1,\n 2]"));
+}
+
 Test(constraint, the_first_rule_tells_gbnf_from_lark)
 {
     cr_assert_eq(qr_constraint_guess("root ::= \"a\"", 12), QR_CONSTRAINT_GBNF);

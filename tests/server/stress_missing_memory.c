@@ -267,7 +267,8 @@ static double metric(const struct world *w, const char *name)
 /* In the form of OpenAI, Anthropic or ollama. */
 static bool says_overloaded(const struct answer *a)
 {
-    return strstr(a->body, "\"code\":\"overloaded\"") || strstr(a->body, "\"type\":\"overloaded_error\"") || strstr(a->body, "{\"error\":\"The system has no memory");
+    return strstr(a->body, "\"code\":\"overloaded\"") || strstr(a->body, "\"type\":\"overloaded_error\"") ||
+           strstr(a->body, "{\"error\":\"The system has no memory");
 }
 
 static bool fits(const struct kind *k, const struct answer *a, const struct answer *good)

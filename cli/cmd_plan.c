@@ -28,7 +28,7 @@ struct plan_options {
     struct qr_cli_model m;
     struct qr_cli_engine e;
     struct qr_cli_lora l;
-    int64_t requests_bytes, grammars_bytes;
+    int64_t requests_bytes, grammars_bytes, responses_bytes;
     bool json;
 };
 
@@ -46,7 +46,7 @@ struct memory_plan {
     int32_t n_sharing; /* of the ranks, one memory */
     int64_t part[PART_COUNT], total, available;
     int64_t requests_bytes; /* beside the total, while large requests are inside */
-    int64_t grammars_bytes; /* beside the total, once requests have used them */
+    int64_t grammars_bytes, responses_bytes; /* beside the total, once requests have used them */
     int64_t room_opened;   /* of what is available, while its files are mapped */
     int64_t kv_tokens_max; /* were all that is free given to the cache and its records, but for SYSTEM_SHARE */
 };
@@ -95,6 +95,7 @@ static void print_text(const struct memory_plan *p)
     printf("program    %s\n", t[PART_PROGRAM]);
     printf("total      %s of %s available; what is not used is not taken\n", qr_size_text(a, p->total), qr_size_text(b, p->available));
     printf("requests   up to %s more, what large ones hold while they are inside (--max-bodies-size)\n", qr_size_text(a, p->requests_bytes));
+    printf("responses  up to %s more, what /v1/responses stores (--responses-size)\n", qr_size_text(a, p->responses_bytes));
     printf("grammars   up to %s more, what schemas and tools of requests are compiled to (--grammar-cache)\n", qr_size_text(a, p->grammars_bytes));
     if (p->total > p->available / p->n_sharing)
         printf("note       that is more than there is: a server may start with these settings, and be ended by the system once it has used them\n");
@@ -292,6 +293,7 @@ static int plan(struct qr_command_run *r, struct qr_err *err)
     p.total = p.host_is_device ? p.limits.kv_host_bytes : 0;
     for (int i = 0; i < PART_COUNT; i++)
         p.total += p.part[i];
+    p.responses_bytes = o->responses_bytes;
     p.requests_bytes = qr_cli_requests_bytes(o->requests_bytes, p.available / p.n_sharing - p.total);
     p.grammars_bytes = qr_cli_grammars_bytes(o->grammars_bytes, p.available / p.n_sharing - p.total);
     p.kv_tokens_max = blocks_that_fit(&p, &ec, tokenizer) * p.limits.block_tokens;
@@ -307,6 +309,8 @@ static const struct qr_option table[] = {
     QR_CLI_MODEL_ROWS(struct plan_options, m), QR_CLI_ENGINE_ROWS(struct plan_options, e), QR_CLI_LORA_ROWS(struct plan_options, l),
     {.name = "max-bodies-size", .type = QR_OPT_BYTES, .offset = offsetof(struct plan_options, requests_bytes), .builtin = "256MiB",
      .min = (double)QR_CLI_REQUESTS_MIN, .max = 64.0 * (1 << 30), .arg = "BYTES", .group = "Limits", .help = "As quire serve has it."},
+    {.name = "responses-size", .type = QR_OPT_BYTES, .offset = offsetof(struct plan_options, responses_bytes), .builtin = "64MiB",
+     .min = 65536, .max = 64.0 * (1 << 30), .arg = "BYTES", .group = "Limits", .help = "As quire serve has it."},
     {.name = "grammar-cache", .type = QR_OPT_BYTES, .offset = offsetof(struct plan_options, grammars_bytes), .builtin = "512MiB",
      .min = (double)QR_CLI_REQUESTS_MIN, .max = 64.0 * (1 << 30), .arg = "BYTES", .group = "Limits", .help = "As quire serve has it."},
     {.name = "json", .brief = true, .type = QR_OPT_FLAG, .offset = offsetof(struct plan_options, json), .builtin = "false", .group = "Output",

@@ -61,7 +61,9 @@ static inline struct qr_coded_rows qr_coded_row(const struct qr_coded_rows *r, s
                                   .scale = r->scale + i * n_units,
                                   .offset = r->offset ? r->offset + i * n_units : NULL,
                                   .step = r->step ? r->step + i * n_groups : NULL,
-                                  .offset_step = r->offset_step ? r->offset_step + i * n_groups : NULL};
+                                  .offset_step = r->offset_step ? r->offset_step + i * n_groups : NULL,
+                                  .words = r->words ? r->words + i : NULL,
+                                  .words_pitch = r->words_pitch};
 }
 
 /* 2^k, -126 <= k <= 127. */

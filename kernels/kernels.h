@@ -96,12 +96,16 @@ static inline int32_t qr_linear_inputs_max(enum qr_dtype w)
  *     zero            offset = -(scale[i / U] offset_step[i / G])
  *     steps           scale = scale[i / U] step[i / G]                and with offset    offset = offset[i / U] offset_step[i / G]
  *     e4m3            plain, but level[i] is the code of the number that is meant
- * What a format does not have is NULL. All of it is one row after the other, without gaps. */
+ * What a format does not have is NULL. All of it is one row after the other, without gaps, but for words: where they are not
+ * NULL, codes of 4 bits go there and not to level. Byte t of words[i / 8 words_pitch + o] has code 8 i + t of row o in its lower
+ * half, and code 8 i + 4 + t in its upper one: the place in a source's levels. */
 #define QR_CODED_UNIT 256
 struct qr_coded_rows {
     int8_t *level;              /* [n, I] what the codes stand for; but with 4 bits 2^bits numbers from qr_coded_least(format) on; e4m3: codes */
     float *scale, *offset;      /* [n, ceil(I/U)] */
     int8_t *step, *offset_step; /* [n, ceil(I/G)] */
+    uint32_t *words;            /* [I / 8, words_pitch >= n] */
+    int64_t words_pitch;
 };
 
 /* Where coded rows come from: fill writes rows [first, first + n) of all that `to` has, n <= 16. It is called by all threads of the queue. */
@@ -110,6 +114,7 @@ struct qr_coded_source {
     const void *arg;
     int8_t levels[16];                     /* 4 bits: all that a level can be, each once */
     int32_t together;                      /* fill is faster with up to this many times 16 rows, and may get as many; 0: with 16 */
+    bool words;                            /* fill can write words, and is faster so, where I is a multiple of 32 and first and n are of 8 */
 };
 
 struct qr_stretches {

@@ -25,6 +25,12 @@ struct qr_stored_ops {
     void (*across)(uint8_t *code, int64_t pitch, const uint8_t *words, int64_t words_pitch, int64_t n_words, int64_t n_in, const uint8_t order[8]);
     void (*along)(uint8_t *code, int64_t pitch, const uint8_t *words, int64_t words_pitch, int64_t n_out, int64_t n_in,
                   const int32_t *in);
+
+    /* The same as words of coded rows (struct qr_coded_rows), to[i / 8 * pitch + o]; n_in is a multiple of 32. */
+    void (*across_words)(uint32_t *to, int64_t pitch, const uint8_t *words, int64_t words_pitch, int64_t n_words, int64_t n_in,
+                         const uint8_t order[8]);
+    void (*along_words)(uint32_t *to, int64_t pitch, const uint8_t *words, int64_t words_pitch, int64_t n_out, int64_t n_in,
+                        const int32_t *in);
 };
 
 /* The code of a number as a whole number. w finite, scale that of its group: the quotient is finite. To the nearest, ties to even: from 2^23 on f32 has no

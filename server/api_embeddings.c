@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/clock.h"
 #include "base/mem.h"
 #include "server/call.h"
 
@@ -211,31 +212,56 @@ static void collect(struct qr_call *call, struct qr_choice *choice, const struct
     qr_buf_put(&choice->text, ev->req->pooled, (size_t)ev->req->n_pooled * sizeof *ev->req->pooled);
 }
 
-static void write_answer(struct qr_call *call)
+/* Returns the tokens of all inputs. bare: the vectors alone, without objects around them. */
+static int64_t put_vectors(struct qr_call *call, bool bare)
 {
     struct qr_buf *b = &call->reply;
     int64_t n_tokens = 0;
     float *x = qr_alloc((size_t)call->n_dimensions, sizeof *x);
     bool finite = true;
-    qr_buf_put_str(b, "{\"object\":\"list\",\"data\":[");
     for (int32_t i = 0; i < call->n_pieces; i++) {
         struct qr_buf *rows = &call->choice[i].text;
         QR_ASSERT(rows->len == (size_t)n_embd(call) * sizeof(double));
         finite &= qr_pooling_finish(&call->server->model.pooling, x, call->n_dimensions, (const double *)(const void *)rows->data, n_embd(call));
-        qr_buf_printf(b, "%s{\"object\":\"embedding\",\"index\":%d,\"embedding\":", i > 0 ? "," : "", i);
+        qr_buf_put_str(b, i > 0 ? "," : "");
+        if (!bare)
+            qr_buf_printf(b, "{\"object\":\"embedding\",\"index\":%d,\"embedding\":", i);
         (call->base64 ? put_packed : put_numbers)(b, x, call->n_dimensions);
-        qr_buf_put_byte(b, '}');
+        qr_buf_put_str(b, bare ? "" : "}");
         qr_buf_release(rows);
         n_tokens += call->piece[i].n_prompt;
     }
     qr_free(x);
     if (!finite)
         qr_api_error_set(&call->error, 500, "internal_error", "a stage behind the model gives what is not a number");
+    return n_tokens;
+}
+
+static void write_answer(struct qr_call *call)
+{
+    struct qr_buf *b = &call->reply;
+    qr_buf_put_str(b, "{\"object\":\"list\",\"data\":[");
+    const int64_t n_tokens = put_vectors(call, false);
     qr_buf_put_str(b, "],\"model\":");
     qr_json_put_str(b, call->model, strlen(call->model));
     qr_buf_printf(b, ",\"usage\":{\"prompt_tokens\":%lld,\"total_tokens\":%lld}}", (long long)n_tokens, (long long)n_tokens);
 }
 
+/* In ollama's shape (api_ollama.c). */
+static void write_embed(struct qr_call *call)
+{
+    struct qr_buf *b = &call->reply;
+    qr_buf_put_str(b, "{\"model\":");
+    qr_json_put_str(b, call->model, strlen(call->model));
+    qr_buf_put_str(b, ",\"embeddings\":[");
+    const int64_t n_tokens = put_vectors(call, true);
+    qr_buf_printf(b, "],\"total_duration\":%lld,\"load_duration\":0,\"prompt_eval_count\":%lld}", (long long)(qr_clock_us() - call->arrived_us) * 1000,
+                  (long long)n_tokens);
+}
+
+const struct qr_call_kind qr_call_ollama_embed = {.counted = QR_COUNTED_EMBEDDINGS, .door = &qr_door_ollama, .prepare = prepare,
+                                                  .collect = collect, .write = write_embed, .make = make_request,
+                                                  .submitted_max = SUBMITTED_MAX};
 const struct qr_call_kind qr_call_embeddings = {.counted = QR_COUNTED_EMBEDDINGS, .prepare = prepare,
                                                 .collect = collect, .write = write_answer, .make = make_request,
                                                 .submitted_max = SUBMITTED_MAX};

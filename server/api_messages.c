@@ -3,7 +3,6 @@
  * counting is the pool's. */
 #include <string.h>
 
-#include "base/account.h"
 #include "base/assert.h"
 #include "server/call.h"
 #include "server/messages.h"
@@ -127,37 +126,12 @@ static void end(struct qr_call *call, struct qr_buf *out)
 
 /* ---- whole ---- */
 
-struct checking {
-    const struct qr_buf *text; /* borrowed */
-    bool object;               /* it is one */
-};
-
-static void check_object(void *arg)
-{
-    struct checking *c = arg;
-    struct qr_json *v = NULL;
-    struct qr_err err = {0};
-    c->object = qr_json_parse(&v, c->text->data ? c->text->data : "", c->text->len, &qr_json_limits_request, &err) == 0 && qr_json_type(v) == QR_JSON_T_OBJECT;
-    qr_json_free(v);
-}
-
-/* Arguments that the answer's end cut off are no JSON: then none are shown. */
-static void put_input(struct qr_buf *out, const struct qr_buf *arguments)
-{
-    struct checking c = {.text = arguments};
-    qr_account_try(check_object, &c);
-    if (c.object)
-        qr_buf_put(out, arguments->data, arguments->len);
-    else
-        qr_buf_put_str(out, "{}");
-}
-
 static void put_block(struct qr_buf *out, const struct qr_item *item)
 {
     qr_buf_put_comma(out);
     if (item->part == QR_PART_CALL) {
         put_call_head(out, item);
-        put_input(out, &item->text);
+        qr_item_put_object(out, item);
     } else if (item->part == QR_PART_CONTENT) {
         qr_buf_put_str(out, "{\"type\":\"text\",\"text\":");
         put_str(out, &item->text);

@@ -385,7 +385,7 @@ static void begin_stream(struct qr_call *call)
 static void take_door_event(struct qr_call *call, struct qr_choice *choice, const struct qr_event *ev)
 {
     qr_door_take(call, choice, ev);
-    if (!call->params.stream)
+    if (!call->params.stream || call->account.failure != QR_ACCOUNT_OK) /* without memory it is not whole */
         return;
     begin_stream(call);
     if (choice->deltas.len > 0)
@@ -589,6 +589,26 @@ void qr_calls_tick(struct qr_server *s, int64_t now_us)
             qr_conn_stream_put(call->conn, ping, strlen(ping));
         }
     }
+}
+
+struct qr_call *qr_calls_find(struct qr_server *s, const char *id, const struct qr_key_digest *owner)
+{
+    QR_ASSERT(s != NULL);
+    QR_ASSERT(id != NULL && owner != NULL);
+    for (struct qr_node *at = s->calls.next; at != &s->calls; at = at->next) {
+        struct qr_call *call = QR_CONTAINER(at, struct qr_call, link);
+        if (call->conn && !call->preparing && call->n_open > 0 && strcmp(call->id, id) == 0 && memcmp(&call->digest, owner, sizeof *owner) == 0)
+            return call;
+    }
+    return NULL;
+}
+
+void qr_call_cancel(struct qr_call *call, const char *why)
+{
+    QR_ASSERT(call != NULL && why != NULL);
+    QR_ASSERT(call->conn != NULL && call->n_open > 0); /* its last event frees it */
+    qr_api_error_set(&call->error, 409, QR_CANCELLED, "%s", why);
+    answer_error(call);
 }
 
 void qr_calls_abort(struct qr_server *s, const char *why)

@@ -62,6 +62,7 @@ struct qr_choice {
     enum qr_finish finish;
     int32_t stop_index, stop_id;
     bool begun;
+    int64_t begun_us;                       /* when, where the call has a door */
     /* Where the answer is more than content (openai_parts.c): */
     struct qr_answer_parser *parser;        /* owned; NULL: all of its text is content */
     struct qr_buf reasoning, calls;         /* owned, not streaming: the reasoning; "{...},{...}" */
@@ -108,13 +109,20 @@ struct qr_call {
 };
 
 /* One of each route that needs more than an answer at once (route.c). */
-extern const struct qr_call_kind qr_call_chat, qr_call_responses, qr_call_messages, qr_call_count_tokens, qr_call_completions, qr_call_embeddings,
-    qr_call_load_adapter, qr_call_unload_adapter, qr_call_tokenize, qr_call_detokenize;
+extern const struct qr_call_kind qr_call_chat, qr_call_responses, qr_call_messages, qr_call_count_tokens, qr_call_ollama_chat, qr_call_ollama_generate,
+    qr_call_ollama_show, qr_call_ollama_embed, qr_call_completions, qr_call_embeddings, qr_call_load_adapter, qr_call_unload_adapter, qr_call_tokenize,
+    qr_call_detokenize;
 
 void qr_call_start(struct qr_server *s, struct qr_conn *c, const struct qr_call_kind *kind);
 void qr_call_gone(void *server, struct qr_conn *c); /* connection handler: the client left */
 void qr_calls_take(struct qr_server *s);            /* all events that wait in the engine */
 void qr_calls_tick(struct qr_server *s, int64_t now_us);
+#define QR_CANCELLED "response_cancelled" /* code of its error */
+
+/* The call of that id and key that is being answered. NULL: there is none. */
+struct qr_call *qr_calls_find(struct qr_server *s, const char *id, const struct qr_key_digest *owner);
+void qr_call_cancel(struct qr_call *call, const char *why); /* one that was found; its client hears why */
+
 void qr_calls_abort(struct qr_server *s, const char *why); /* every call ends with an error now */
 void qr_calls_release(struct qr_server *s);         /* at the very end; the engine is closed */
 

@@ -46,11 +46,13 @@ int qr_call_encode(const struct qr_call *call, struct qr_ids *ids, const struct 
 bool qr_call_check_model(struct qr_call *call, const struct qr_json *given)
 {
     const struct qr_server *s = call->server;
-    const char *name = given ? qr_json_str(given, NULL) : NULL;
+    const char *name = given ? qr_json_str(given, NULL) : NULL, *tail = call->kind->door ? call->kind->door->name_tail : NULL;
+    const size_t n = name ? strlen(name) : 0, n_tail = tail ? strlen(tail) : 0;
+    const size_t n_short = n > n_tail && tail && strcmp(name + n - n_tail, tail) == 0 ? n - n_tail : n;
     QR_ASSERT(s->n_names > 0);
     call->model = s->names[0];
     for (int32_t i = 0; i < s->n_names && name; i++)
-        if (strcmp(s->names[i], name) == 0) {
+        if (strcmp(s->names[i], name) == 0 || (strlen(s->names[i]) == n_short && memcmp(s->names[i], name, n_short) == 0)) {
             call->model = s->names[i];
             return true;
         }
@@ -101,7 +103,7 @@ static int translate(struct qr_call *call, struct qr_door_in *in, struct qr_err 
 bool qr_call_parse_as(struct qr_call *call, enum qr_api api)
 {
     struct qr_err err = {0};
-    struct qr_door_in in = {.call = call};
+    struct qr_door_in in = {.call = call, .ctx_max = qr_engine_limits(call->server->model.engine)->ctx_max};
     const struct qr_buf *body = call->kind->door ? &in.chat : &call->body;
     const struct qr_engine_limits *limits = qr_engine_limits(call->server->model.engine);
     struct qr_params_context context = {.ctx_max = limits->ctx_max, .vocab = limits->vocab,

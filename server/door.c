@@ -169,7 +169,7 @@ const struct qr_door *qr_door_of_path(const char *path, size_t len)
     static const struct {
         const char *begins;
         const struct qr_door *door;
-    } known[] = {{"/v1/messages", &qr_door_messages}};
+    } known[] = {{"/v1/messages", &qr_door_messages}, {"/api", &qr_door_ollama}};
     QR_ASSERT(path != NULL || len == 0);
     for (int i = 0; i < QR_COUNT(known); i++) {
         const size_t n = strlen(known[i].begins);

@@ -35,6 +35,7 @@ struct qr_door_in {
     struct qr_buf sources;        /* owned: the door's path of each chat message, each ended by a NUL */
     struct qr_buf kept;           /* owned: what the answer repeats of the body, in a form of the door's own: call->door_kept afterwards */
     struct qr_call *call;         /* borrowed; NULL where there is none (the fuzz target) */
+    int32_t ctx_max;              /* the model's; 0: not known */
 };
 
 struct qr_door_field {
@@ -82,6 +83,7 @@ struct qr_items {
 struct qr_door {
     const char *id_prefix;        /* of call->id: "msg_" */
     const char *call_prefix;      /* of calls that the model gives no id: "toolu_" */
+    const char *name_tail;        /* what clients put behind a model's name (":latest"); NULL: nothing */
     const char *stream_type;      /* content type of a stream */
     const char *ping;             /* what a stream that has not begun sends meanwhile: ": waiting\n\n"; NULL: nothing may be sent */
     bool bounds_length;           /* a max_tokens above what there is room for is no error */
@@ -113,11 +115,12 @@ struct qr_door {
     void (*error)(struct qr_buf *out, const struct qr_api_error *e, bool stream);
 };
 
-extern const struct qr_door qr_door_responses, qr_door_messages;
+extern const struct qr_door qr_door_responses, qr_door_messages, qr_door_ollama;
 
 /* ---- what call.c and its kin do with a door ---- */
 
-/* The chat body of a door's body, appended to in->chat with its braces; in is zeroed before, but for `call`. in is to be released also after an error. */
+/* The chat body of a door's body, appended to in->chat with its braces; in is zeroed before, but for `call` and ctx_max. It is to be released also after
+ * an error. */
 int qr_door_translate(const struct qr_door *door, struct qr_door_in *in, const char *body, size_t len, struct qr_err *err);
 void qr_door_in_release(struct qr_door_in *in);
 
@@ -126,6 +129,9 @@ void qr_door_rename(const struct qr_door *door, const struct qr_buf *sources, st
 
 /* An event of a call with a door: its text becomes items, in a stream what the door writes of them is in choice->deltas. */
 void qr_door_take(struct qr_call *call, struct qr_choice *choice, const struct qr_event *ev);
+
+/* A call's arguments as a JSON value: an object; {} where they are none, as the answer's end cut them off. */
+void qr_item_put_object(struct qr_buf *out, const struct qr_item *item);
 
 void qr_items_release(struct qr_items *items);
 

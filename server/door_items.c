@@ -3,7 +3,9 @@
  * The loop thread, in the call's account: without memory an item is missing, and the call ends when the step is over. */
 #include <string.h>
 
+#include "base/account.h"
 #include "base/assert.h"
+#include "base/clock.h"
 #include "base/mem.h"
 #include "server/call.h"
 #include "server/openai_write.h"
@@ -116,6 +118,8 @@ void qr_door_take(struct qr_call *call, struct qr_choice *choice, const struct q
     qr_write_note(call, choice, ev);
     if (tells(call) && !choice->begun && door->begin)
         door->begin(call, &choice->deltas);
+    if (!choice->begun)
+        choice->begun_us = qr_clock_us();
     choice->begun = true;
     if (choice->parser)
         qr_parts_feed(call, choice, ev);
@@ -123,6 +127,32 @@ void qr_door_take(struct qr_call *call, struct qr_choice *choice, const struct q
         qr_door_said(call, choice, QR_PART_CONTENT, ev->text, (size_t)ev->text_len);
     if (ev->finish != QR_FINISH_NONE)
         end_item(call, choice);
+}
+
+struct checking {
+    const struct qr_buf *text; /* borrowed */
+    bool object;               /* it is one */
+};
+
+static void check_object(void *arg)
+{
+    struct checking *c = arg;
+    struct qr_json *v = NULL;
+    struct qr_err err = {0};
+    c->object = qr_json_parse(&v, c->text->data ? c->text->data : "", c->text->len, &qr_json_limits_request, &err) == 0 && qr_json_type(v) == QR_JSON_T_OBJECT;
+    qr_json_free(v);
+}
+
+void qr_item_put_object(struct qr_buf *out, const struct qr_item *item)
+{
+    struct checking c = {.text = &item->text};
+    QR_ASSERT(out != NULL && item != NULL);
+    QR_ASSERT(item->part == QR_PART_CALL);
+    qr_account_try(check_object, &c);
+    if (c.object)
+        qr_buf_put(out, item->text.data, item->text.len);
+    else
+        qr_buf_put_str(out, "{}");
 }
 
 void qr_items_release(struct qr_items *items)

@@ -50,7 +50,7 @@ static void put_response(struct qr_buf *out, struct qr_call *call, const char *s
     const struct qr_responses_kept *kept = kept_of(call);
     const bool begins = strcmp(status, "in_progress") == 0;
     qr_buf_printf(out, "{\"id\":\"%s\",\"object\":\"response\",\"created_at\":%lld,\"status\":\"%s\",\"error\":", call->id, (long long)call->created_s, status);
-    if (call->error.status != 0)
+    if (strcmp(status, "failed") == 0)
         put_failure(out, &call->error);
     else
         qr_buf_put_str(out, "null");
@@ -263,11 +263,35 @@ static void item_end(struct qr_call *call, const struct qr_item *item, struct qr
     qr_buf_clear(&choice->logprob[1]);
 }
 
+/* The response, which ends what `out` has, is stored with its conversation. Without memory for it that is cut off: then not. */
+static void store(struct qr_call *call, const struct qr_buf *out, size_t begin, const struct qr_account *account)
+{
+    const struct qr_responses_kept *kept = kept_of(call);
+    const struct qr_buf *said = &call->choice[0].text;
+    if (!kept->store || account->failure != QR_ACCOUNT_OK || call->account.failure != QR_ACCOUNT_OK)
+        return;
+    const struct qr_response_text part[QR_RESPONSE_PARTS] = {
+        [QR_RESPONSE_BODY] = {out->data + begin, out->len - begin}, [QR_RESPONSE_OUTPUT] = {said->data, said->len},
+        [QR_RESPONSE_INPUT] = {call->door_kept.data + sizeof *kept + kept->n_members, kept->n_items}};
+    qr_responses_put(call->server->responses, &call->digest, call->id, part);
+}
+
+/* The stream's last event; the response is stored. */
+static void last_event(struct qr_call *call, struct qr_buf *out, const char *type, const char *status)
+{
+    begin_event(call, out, type);
+    qr_buf_put_str(out, ",\"response\":");
+    const size_t begin = out->len;
+    put_response(out, call, status);
+    store(call, out, begin, &call->server->scratch_account);
+    end_event(out);
+}
+
 static void end(struct qr_call *call, struct qr_buf *out)
 {
     const char *status = status_of(call);
     QR_ASSERT(call->n_choices == 1);
-    response_event(call, out, strcmp(status, "incomplete") == 0 ? "response.incomplete" : "response.completed", status);
+    last_event(call, out, strcmp(status, "incomplete") == 0 ? "response.incomplete" : "response.completed", status);
 }
 
 static void whole(struct qr_call *call, struct qr_buf *out)
@@ -275,13 +299,22 @@ static void whole(struct qr_call *call, struct qr_buf *out)
     QR_ASSERT(call->n_choices == 1);
     QR_ASSERT(!call->params.stream);
     put_response(out, call, status_of(call));
+    store(call, out, 0, &call->account);
 }
 
 static void fail(struct qr_call *call, struct qr_buf *out)
 {
     QR_ASSERT(call->error.status != 0);
     QR_ASSERT(call->params.stream);
-    response_event(call, out, "response.failed", "failed");
+    last_event(call, out, "response.failed", call->error.code && strcmp(call->error.code, QR_CANCELLED) == 0 ? "cancelled" : "failed");
+}
+
+void qr_responses_cancelled(struct qr_call *call, struct qr_buf *out)
+{
+    QR_ASSERT(call != NULL && out != NULL);
+    QR_ASSERT(call->kind->door == &qr_door_responses && call->error.status == 0);
+    put_response(out, call, "cancelled");
+    store(call, out, 0, &call->account);
 }
 
 const struct qr_door qr_door_responses = {

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "server/call.h"
 #include "server/messages.h"
+#include "server/openai.h"
 
 /* Claude Code begins blocks of the system prompt with this that differ in each request: they would keep the prefix cache from what follows. */
 #define PRIVATE_PREFIX "x-anthropic-"
@@ -306,7 +306,7 @@ static int put_max_tokens(struct qr_door_in *in, const struct qr_json *v, struct
 {
     int64_t n;
     const int rc = qr_read_whole(&n, v, "max_tokens", 1, INT32_MAX, err);
-    const int32_t most = in->call ? qr_engine_limits(in->call->server->model.engine)->ctx_max : INT32_MAX;
+    const int32_t most = in->ctx_max > 0 ? in->ctx_max : INT32_MAX;
     if (rc != 0)
         return rc;
     qr_door_put_name(in, "max_tokens");

@@ -187,7 +187,7 @@ static void put_lora(struct out *o, const struct qr_engine *e)
 static void put_server(struct out *o, struct qr_server *s)
 {
     static const char *const route[] = {"", "route=\"chat\"", "route=\"completions\"", "route=\"embeddings\"",
-                                        "route=\"tokenize\"", "route=\"messages\"", "route=\"responses\""};
+                                        "route=\"tokenize\"", "route=\"messages\"", "route=\"responses\"", "route=\"ollama\""};
     const struct qr_conn_env *env = qr_http_env(s->http);
     const struct qr_conn_stats *t = &env->stats;
     put_one(o, "quire_http_connections", "gauge", "Open connections, this one included.", env->n_conns);
@@ -210,6 +210,10 @@ static void put_server(struct out *o, struct qr_server *s)
     put_one(o, "quire_requests_bytes_max", "gauge", "What they may hold.", (double)s->budget.max_bytes);
     if (s->forms)
         put_one(o, "quire_grammars_bytes", "gauge", "Memory that compiled grammars hold of --grammar-cache.", (double)qr_forms_bytes(s->forms));
+    int64_t n_bytes;
+    const int64_t n_stored = qr_responses_count(s->responses, &n_bytes);
+    put_one(o, "quire_stored_responses", "gauge", "Responses that /v1/responses has stored.", (double)n_stored);
+    put_one(o, "quire_stored_responses_bytes", "gauge", "Memory that they hold of --responses-size.", (double)n_bytes);
     put_one(o, "quire_calls", "gauge", "API calls that have not ended.", s->n_calls);
     put_one(o, "quire_submitted_requests_total", "counter", "Requests handed to the engine.", (double)s->n_submitted);
     put_one(o, "quire_ended_requests_total", "counter", "Requests whose last event came back.", (double)s->n_ended);

@@ -14,6 +14,9 @@
 static const struct qr_route routes[] = {
     {"POST", "/v1/chat/completions", QR_ACCESS_USER, true, .call = &qr_call_chat},
     {"POST", "/v1/responses", QR_ACCESS_USER, true, .call = &qr_call_responses},
+    {"POST", "/v1/responses/", QR_ACCESS_USER, false, .handle = qr_api_response_post},
+    {"GET", "/v1/responses/", QR_ACCESS_USER, false, .handle = qr_api_response_get},
+    {"DELETE", "/v1/responses/", QR_ACCESS_USER, false, .handle = qr_api_response_delete},
     {"POST", "/v1/messages", QR_ACCESS_USER, true, .call = &qr_call_messages},
     {"POST", "/v1/messages/count_tokens", QR_ACCESS_USER, true, .call = &qr_call_count_tokens},
     {"POST", "/v1/completions", QR_ACCESS_USER, true, .call = &qr_call_completions},
@@ -24,6 +27,14 @@ static const struct qr_route routes[] = {
     {"POST", "/v1/unload_lora_adapter", QR_ACCESS_ADMIN, true, .call = &qr_call_unload_adapter},
     {"POST", "/tokenize", QR_ACCESS_USER, true, .call = &qr_call_tokenize},
     {"POST", "/detokenize", QR_ACCESS_USER, true, .call = &qr_call_detokenize},
+    {"GET", "/", QR_ACCESS_PUBLIC, false, .handle = qr_api_root},
+    {"POST", "/api/chat", QR_ACCESS_USER, true, .call = &qr_call_ollama_chat},
+    {"POST", "/api/generate", QR_ACCESS_USER, true, .call = &qr_call_ollama_generate},
+    {"POST", "/api/embed", QR_ACCESS_USER, true, .call = &qr_call_ollama_embed},
+    {"POST", "/api/show", QR_ACCESS_USER, true, .call = &qr_call_ollama_show},
+    {"GET", "/api/tags", QR_ACCESS_USER, true, .handle = qr_api_tags},
+    {"GET", "/api/ps", QR_ACCESS_USER, true, .handle = qr_api_ps},
+    {"GET", "/api/version", QR_ACCESS_USER, false, .handle = qr_api_ollama_version},
     {"GET", "/version", QR_ACCESS_USER, false, .handle = qr_api_version},
     {"GET", "/health", QR_ACCESS_PUBLIC, false, .handle = qr_api_health},
     {"GET", "/livez", QR_ACCESS_PUBLIC, false, .handle = qr_api_livez},
@@ -42,7 +53,7 @@ const struct qr_route *qr_routes(int32_t *n)
 static bool path_matches(const struct qr_route *r, struct qr_span path)
 {
     size_t n = strlen(r->path);
-    if (r->path[n - 1] == '/')
+    if (n > 1 && r->path[n - 1] == '/')
         return path.len > n && memcmp(path.data, r->path, n) == 0;
     return path.len == n && memcmp(path.data, r->path, n) == 0;
 }
@@ -189,10 +200,22 @@ static bool check_body(struct qr_server *s, struct qr_conn *c, const struct qr_h
     return true;
 }
 
+/* What the path of a route takes: "GET, HEAD". */
+static const char *methods_of(char out[64], const char *path, bool head)
+{
+    size_t n = 0;
+    out[0] = 0;
+    for (int i = 0; i < QR_COUNT(routes); i++)
+        if (strcmp(routes[i].path, path) == 0)
+            n += (size_t)snprintf(out + n, 64 - n, "%s%s%s", n > 0 ? ", " : "", routes[i].method, head && strcmp(routes[i].method, "GET") == 0 ? ", HEAD" : "");
+    QR_ASSERT(n > 0 && n < 64);
+    return out;
+}
+
 static void reply_options(struct qr_conn *c, const struct qr_route *route)
 {
-    char extra[300];
-    const char *method = !route ? "GET, POST" : strcmp(route->method, "GET") == 0 ? "GET, HEAD" : "POST";
+    char extra[300], methods[64];
+    const char *method = route ? methods_of(methods, route->path, true) : "GET, POST";
     snprintf(extra, sizeof extra,
              "Allow: %s, OPTIONS\r\nAccess-Control-Allow-Methods: %s, OPTIONS\r\n"
              "Access-Control-Allow-Headers: authorization, *\r\nAccess-Control-Max-Age: 600\r\n", method, method); /* "*" leaves authorization out */
@@ -206,7 +229,7 @@ static const char *other_service(struct qr_span path)
     static const struct {
         const char *path, *says;
     } table[] = {
-        {"/api/", "; Ollama's API is not served, use /v1/chat/completions"},
+        {"/api/", "; of Ollama's API there are chat, generate, embed, show, tags, ps and version"},
         {"/openai/deployments/", "; Azure's paths are not served, use /v1/chat/completions with the name in \"model\""},
     };
     for (int i = 0; i < QR_COUNT(table); i++) {
@@ -238,6 +261,8 @@ static const char *meant_route(struct qr_span asked)
     struct qr_span path = without_slashes(text, asked);
     for (int i = 0; i < QR_COUNT(routes); i++) {
         const char *known = routes[i].path;
+        if (known[1] == 0)
+            continue;
         if (path_matches(&routes[i], path))
             return known;
         const bool below = strncmp(known, v1, n) == 0 && known[n] == '/';
@@ -264,9 +289,10 @@ static bool check_route(struct qr_conn *c, const struct qr_http_head *h, const s
         return refuse(c, &e);
     }
     if (!*route) {
-        bool get = strcmp(same_path->method, "GET") == 0;
-        qr_api_error_set(&e, 405, "method_not_allowed", "%s takes %s.", same_path->path, get ? "GET" : "POST");
-        e.extra = get ? "Allow: GET, HEAD, OPTIONS\r\n" : "Allow: POST, OPTIONS\r\n";
+        char methods[64], extra[96];
+        qr_api_error_set(&e, 405, "method_not_allowed", "%s takes %s.", same_path->path, methods_of(methods, same_path->path, false));
+        snprintf(extra, sizeof extra, "Allow: %s, OPTIONS\r\n", methods_of(methods, same_path->path, true));
+        e.extra = extra;
         return refuse(c, &e);
     }
     return true;

@@ -13,7 +13,7 @@ struct qr_call_kind;
 
 struct qr_route {
     const char *method;      /* "GET" answers HEAD too */
-    const char *path;        /* one that ends in '/' takes everything below it */
+    const char *path;        /* one that ends in '/' takes everything below it, but "/" itself */
     enum qr_access access;
     bool needs_model;        /* 503 while loading or draining */
     const struct qr_call_kind *call; /* what is prepared on libuv's pool (call.h); NULL: `handle` answers at once */
@@ -32,10 +32,17 @@ struct qr_span qr_route_key(const struct qr_http_head *h);
 /* The handlers. */
 void qr_api_models(struct qr_server *s, struct qr_conn *c);
 void qr_api_model(struct qr_server *s, struct qr_conn *c);
+void qr_api_response_get(struct qr_server *s, struct qr_conn *c);
+void qr_api_response_post(struct qr_server *s, struct qr_conn *c);
+void qr_api_response_delete(struct qr_server *s, struct qr_conn *c);
 void qr_api_health(struct qr_server *s, struct qr_conn *c);
 void qr_api_livez(struct qr_server *s, struct qr_conn *c);
 void qr_api_readyz(struct qr_server *s, struct qr_conn *c);
 void qr_api_metrics(struct qr_server *s, struct qr_conn *c);
+void qr_api_root(struct qr_server *s, struct qr_conn *c);
+void qr_api_tags(struct qr_server *s, struct qr_conn *c);
+void qr_api_ps(struct qr_server *s, struct qr_conn *c);
+void qr_api_ollama_version(struct qr_server *s, struct qr_conn *c);
 void qr_api_version(struct qr_server *s, struct qr_conn *c);
 
 #endif

@@ -368,6 +368,7 @@ int qr_server_open(struct qr_server **out, const struct qr_server_config *config
     s->config = *config;
     s->budget.max_bytes = config->bodies_bytes;
     s->id_seed = qr_rng_seed_random();
+    s->responses = qr_responses_new(config->responses_max, config->responses_bytes, config->responses_ttl_us);
     pthread_mutex_init(&s->lock, NULL);
     qr_list_init(&s->calls);
     int rc = read_names_and_keys(&s->keys, config, err);
@@ -403,6 +404,7 @@ void qr_server_close(struct qr_server *s)
     qr_forms_free(s->forms);
     qr_forms_free(s->pending.forms);
     qr_keys_free(s->keys);
+    qr_responses_free(s->responses);
     qr_buf_release(&s->scratch);
     pthread_mutex_destroy(&s->lock);
     qr_free(s);

@@ -31,6 +31,7 @@ struct qr_server_config {
     int64_t connections_max, per_address_max;
     int64_t header_bytes, header_fields, body_bytes, bodies_bytes;
     int64_t grammars_bytes;
+    int64_t responses_max, responses_bytes, responses_ttl_us; /* of those that /v1/responses stores */
     const char *tool_format;                /* name of a dialect; NULL: as the chat template tells */
     int64_t header_us, idle_us, body_rate;
     int64_t stream_soft_bytes, stream_hard_bytes, stall_us, ping_us;
@@ -104,6 +105,13 @@ struct qr_server_config {
               .arg = "BYTES", .group = "Server limits",                                                               \
               .help = "Memory for compiled grammars (schemas, tools) and the vocabulary's tree that they need. "      \
                       "Those in use stay; a request that finds no room gets 429."),                                   \
+    QR_OPTION(T, s.responses_max, INT, "responses-max", .builtin = "1000", .min = 0, .max = 1000000, .arg = "N",      \
+              .group = "Server limits",                                                                               \
+              .help = "Responses that /v1/responses stores; the oldest leave first. 0: none."),                       \
+    QR_OPTION(T, s.responses_bytes, BYTES, "responses-size", .builtin = "64MiB", .min = 65536, .max = 0x1p36,         \
+              .arg = "BYTES", .group = "Server limits", .help = "Memory for stored responses and their conversations."), \
+    QR_OPTION(T, s.responses_ttl_us, TIME, "responses-ttl", .builtin = "1h", .min = 1e5, .max = 2.6e12, .arg = "T",   \
+              .group = "Server limits", .help = "A stored response is gone after so long."),                          \
     QR_OPTION(T, s.header_us, TIME, "header-timeout", .builtin = "10s", .min = 1e5, .max = 3.6e9, .arg = "T",         \
               .group = "Server limits",                                                                               \
               .help = "Longest time from the first byte of a head to its last; a body gets the same grace before "    \

@@ -12,11 +12,12 @@
 #include "server/api_error.h"
 #include "server/http_server.h"
 #include "server/keys.h"
+#include "server/responses_store.h"
 #include "server/server.h"
 
 /* Calls that /metrics counts, by route. */
 enum qr_counted { QR_COUNTED_NOT, QR_COUNTED_CHAT, QR_COUNTED_COMPLETIONS, QR_COUNTED_EMBEDDINGS,
-                  QR_COUNTED_TOKENIZE, QR_COUNTED_MESSAGES, QR_COUNTED_RESPONSES, QR_COUNTED_N };
+                  QR_COUNTED_TOKENIZE, QR_COUNTED_MESSAGES, QR_COUNTED_RESPONSES, QR_COUNTED_OLLAMA, QR_COUNTED_N };
 
 enum qr_phase { QR_PHASE_LOADING, QR_PHASE_READY, QR_PHASE_FAILED };
 
@@ -26,6 +27,7 @@ struct qr_server {
     struct qr_server_config config;
     struct qr_http *http;                 /* owned */
     struct qr_keys *keys;                 /* owned */
+    struct qr_responses *responses;       /* owned */
     pthread_mutex_t lock;                 /* guards pending */
     struct {
         enum qr_phase phase;

@@ -16,11 +16,12 @@
 #define TIME "(?:" HOUR ":[0-5][0-9]:[0-5][0-9]" FRACTION "(?:[Zz]|[+-]" HOUR ":[0-5][0-9])|23:59:60" FRACTION "(?:[Zz]|[+-]00:00))"
 #define DURATION_TIME "T(?:[0-9]+H(?:[0-9]+M(?:[0-9]+S)?)?|[0-9]+M(?:[0-9]+S)?|[0-9]+S)"
 #define DURATION_DATE "(?:[0-9]+Y(?:[0-9]+M(?:[0-9]+D)?)?|[0-9]+M(?:[0-9]+D)?|[0-9]+D)"
-/* "--" behind two characters is for names that stand for others (RFC 5891), which have rules of their own. */
 #define ALNUM "[A-Za-z0-9]"
-#define INNER "[A-Za-z0-9-]"
-#define LABEL ALNUM "(?:" INNER "?" ALNUM "|" INNER "{2}" ALNUM "|" INNER "(?:" ALNUM INNER "|-" ALNUM ")" INNER "{0,58}" ALNUM ")?"
-#define HOST LABEL "(?:\\." LABEL ")*"
+/* A label of at most 5 + n characters. Third and fourth are not both hyphens: such names stand for others (RFC 5891), which have rules of their own. */
+#define LABEL(n) ALNUM "(?:[A-Za-z0-9-]{0,2}" ALNUM "|[A-Za-z0-9-](?:" ALNUM "[A-Za-z0-9-]|-" ALNUM ")[A-Za-z0-9-]{0," n "}" ALNUM ")?"
+#define LABELS(n, more) LABEL(n) "(?:\\." LABEL(n) "){0," more "}"
+/* At most 253 characters in all: the more labels, the shorter they are, as counting both at once would make a state of each pair. */
+#define HOST "(?:" LABEL("58") "(?:\\." LABEL("56") "){0,3}|" LABELS("25", "7") "|" LABELS("9", "15") "|" LABELS("1", "31") ")"
 #define WORD "[A-Za-z0-9]+(?:-+[A-Za-z0-9]+)*"
 #define DOMAIN WORD "(?:\\." WORD ")*"
 #define BYTE "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
@@ -55,21 +56,21 @@
 #define RX_3 "(?:[|^$]|(?:" RX_PLAIN "|\\((?:\\?:)?" RX_2 "\\))" RX_MANY ")*"
 
 static const struct qr_format formats[] = {
-    {"date", DATE, 0},
-    {"time", TIME, 0},
-    {"date-time", DATE "[Tt]" TIME, 0},
-    {"duration", "P(?:[0-9]+W|" DURATION_DATE "(?:" DURATION_TIME ")?|" DURATION_TIME ")", 0},
-    {"email", ATEXT "(?:\\." ATEXT ")*@(?:" DOMAIN "|\\[" IPV4 "\\])", 0},
-    {"hostname", HOST, 253},
-    {"ipv4", IPV4, 0},
-    {"ipv6", IPV6, 0},
-    {"uuid", HEX "{8}-" HEX "{4}-" HEX "{4}-" HEX "{4}-" HEX "{12}", 0},
-    {"uri", URI, 0},
-    {"uri-reference", "(?:" URI "|" RELATIVE ")", 0},
-    {"uri-template", "(?:[^\\x00-\\x20\"'%<>\\\\^`{|}]|" PERCENT "|\\{[+#./;?&=,!@|]?" VARIABLE "(?:," VARIABLE ")*\\})*", 0},
-    {"json-pointer", POINTER, 0},
-    {"relative-json-pointer", "(?:0|[1-9][0-9]*)(?:#|" POINTER ")", 0},
-    {"regex", RX_3, 0},
+    {"date", DATE},
+    {"time", TIME},
+    {"date-time", DATE "[Tt]" TIME},
+    {"duration", "P(?:[0-9]+W|" DURATION_DATE "(?:" DURATION_TIME ")?|" DURATION_TIME ")"},
+    {"email", ATEXT "(?:\\." ATEXT ")*@(?:" DOMAIN "|\\[" IPV4 "\\])"},
+    {"hostname", HOST},
+    {"ipv4", IPV4},
+    {"ipv6", IPV6},
+    {"uuid", HEX "{8}-" HEX "{4}-" HEX "{4}-" HEX "{4}-" HEX "{12}"},
+    {"uri", URI},
+    {"uri-reference", "(?:" URI "|" RELATIVE ")"},
+    {"uri-template", "(?:[^\\x00-\\x20\"'%<>\\\\^`{|}]|" PERCENT "|\\{[+#./;?&=,!@|]?" VARIABLE "(?:," VARIABLE ")*\\})*"},
+    {"json-pointer", POINTER},
+    {"relative-json-pointer", "(?:0|[1-9][0-9]*)(?:#|" POINTER ")"},
+    {"regex", RX_3},
 };
 
 const struct qr_format *qr_format_find(const char *name, size_t len)

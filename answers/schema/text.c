@@ -29,10 +29,7 @@ static int read_pattern(int32_t *out, struct qr_exprs *x, const char *text, size
         return qr_regex_parse(out, x, text, len, QR_REGEX_JSON, 0, err);
     const struct qr_format *f = qr_format_find(text, len);
     QR_ASSERT(f != NULL);
-    const int rc = qr_regex_parse(out, x, f->pattern, strlen(f->pattern), QR_REGEX_JSON_WHOLE, 0, err);
-    if (rc == 0 && f->length_max > 0)
-        *out = qr_expr_and(x, *out, qr_expr_repeat(x, qr_expr_json_char(x), 0, f->length_max));
-    return rc;
+    return qr_regex_parse(out, x, f->pattern, strlen(f->pattern), QR_REGEX_JSON_WHOLE, 0, err);
 }
 
 /* The keeper of a pattern; NULL after an error. */

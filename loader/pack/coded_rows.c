@@ -78,6 +78,7 @@ struct qr_coded_source qr_stored_source(const struct qr_stored_rows *rows)
     if (rows->t->quantized) {
         s.fill = fill_quantized;
         s.together = qr_quantized_together(rows->t);
+        s.words = rows->first_row % 8 == 0 && qr_quantized_words(rows->files, rows->t);
     }
     const int8_t *levels = rows->t->quantized ? qr_quantized_levels(rows->t, rows->as.type) : rows->as.levels;
     if (levels)

@@ -284,7 +284,11 @@ void qr_gguf_unpack_row(enum qr_gguf_type type, const struct qr_coded_rows *row,
     const size_t n_groups = (size_t)l.elements / qr_dtype_coded(types[type].coded).group;
     const uint8_t *b = blocks;
     struct qr_gguf_scales s = {0};
-    for (int64_t k = 0; k < n; k++, b += l.bytes) {
+    for (int64_t k = 0; type == QR_GGUF_T_Q8_0 && k < n; k++) { /* blocks so small that a call of each is half of the time */
+        to.scale[k] = half_at(b + 34 * k);
+        memcpy(to.level + 32 * k, b + 34 * k + 2, 32);
+    }
+    for (int64_t k = 0; type != QR_GGUF_T_Q8_0 && k < n; k++, b += l.bytes) {
         unpack(to.level + k * l.elements, &s, b);
         to.scale[k] = s.scale;
         if (to.offset)

@@ -270,10 +270,18 @@ int32_t qr_quantized_together(const struct qr_stored_tensor *t)
     return t->quantized->form->together;
 }
 
+bool qr_quantized_words(const struct qr_tensor_files *st, const struct qr_stored_tensor *t)
+{
+    QR_ASSERT(st != NULL && t != NULL && t->quantized != NULL);
+    const struct qr_quantized *q = t->quantized;
+    const bool form = q->bits == 4 && !q->form->bytes && !q->form->level && st->ops;
+    return form && (q->form->places ? st->ops->across_words && !q->inputs : st->ops->along_words && q->code_out == 1);
+}
+
 /* Codes of GPTQ's words of 4 bits where inputs are sorted by groups: at and n_in are places there. In the file the words of an
  * output lie a row apart, pages which no processor foresees, and L1 has room for few of: those of PICKED outputs come side by
  * side first. */
-static void read_picked(uint8_t *to, const struct reader *r, int64_t first, int64_t n, int64_t at, int64_t n_in)
+static void read_picked(const struct qr_coded_rows *to, const struct reader *r, int64_t first, int64_t n, int64_t at, int64_t n_in)
 {
     const struct qr_quantized *q = r->q;
     const int64_t n_words = q->n_in / 8;
@@ -286,7 +294,12 @@ static void read_picked(uint8_t *to, const struct reader *r, int64_t first, int6
                 __builtin_prefetch(from + 4 * (PICKED_AHEAD * q->n_out + line));
             memcpy(words + i * m, from, (size_t)m * sizeof *words);
         }
-        r->ops->along(to + o * n_in, n_in, (const uint8_t *)words, m * (int64_t)sizeof *words, m, n_in, q->inputs + at);
+        const uint8_t *picked = (const uint8_t *)words;
+        const int64_t pitch = m * (int64_t)sizeof *words;
+        if (to->words)
+            r->ops->along_words(to->words + o, to->words_pitch, picked, pitch, m, n_in, q->inputs + at);
+        else
+            r->ops->along((uint8_t *)to->level + o * n_in, n_in, picked, pitch, m, n_in, q->inputs + at);
     }
     qr_free(words);
 }
@@ -308,6 +321,16 @@ static void read_sorted(uint8_t *to, const struct reader *r, int64_t first, int6
         }
 }
 
+static void read_words(const struct qr_coded_rows *to, const struct reader *r, int64_t first, int64_t at, int64_t n, int64_t n_in)
+{
+    const struct qr_quantized *q = r->q;
+    if (q->form->places)
+        r->ops->across_words(to->words, to->words_pitch, r->codes + (at * q->n_out + first) / 8 * 4, q->n_out / 8 * 4, n / 8, n_in,
+                             q->form->places);
+    else
+        r->ops->along_words(to->words, to->words_pitch, r->codes + (at / 8 * q->n_out + first) * 4, q->n_out * 4, n, n_in, NULL);
+}
+
 void qr_quantized_fill(const struct qr_tensor_files *st, const struct qr_stored_tensor *t, enum qr_dtype as, const struct qr_coded_rows *to, int64_t first,
                        int64_t n, int64_t at, int64_t n_in)
 {
@@ -320,12 +343,14 @@ void qr_quantized_fill(const struct qr_tensor_files *st, const struct qr_stored_
     const uint8_t middle = f.zero ? 0 : (uint8_t)q->zero;
     QR_ASSERT(!f.steps && !f.offset && at % f.group == 0);
     if (q->inputs && q->code_out == 1 && q->bits == 4 && r.ops && r.ops->along)
-        read_picked((uint8_t *)to->level, &r, first, n, at, n_in);
+        read_picked(to, &r, first, n, at, n_in);
+    else if (to->words)
+        read_words(to, &r, first, at, n, n_in);
     else if (q->inputs)
         read_sorted((uint8_t *)to->level, &r, first, n, at, n_in);
     else
         read_codes((uint8_t *)to->level, n_in, &r, first, n, at, n_in);
-    for (int64_t i = 0; middle && i < n * n_in; i++)
+    for (int64_t i = 0; middle && !to->words && i < n * n_in; i++)
         to->level[i] = (int8_t)((uint8_t)to->level[i] - middle);
     for (int64_t i = 0; q->form->level && i < n * n_in; i++)
         to->level[i] = q->form->level((uint8_t)to->level[i]);

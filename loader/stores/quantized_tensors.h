@@ -60,6 +60,9 @@ const struct qr_quantized *qr_quantized_cut(struct qr_tensor_files *st, const st
 /* How many times 16 rows qr_quantized_fill reads best at once: as many as share a line of memory. */
 int32_t qr_quantized_together(const struct qr_stored_tensor *t);
 
+/* Whether it can write words (struct qr_coded_rows) of rows from multiples of 8 on. */
+bool qr_quantized_words(const struct qr_tensor_files *st, const struct qr_stored_tensor *t);
+
 /* Rows [first, first + n) and inputs [at, at + n_in) as such; `at` a multiple of its groups. */
 void qr_quantized_fill(const struct qr_tensor_files *st, const struct qr_stored_tensor *t, enum qr_dtype as, const struct qr_coded_rows *to, int64_t first,
                        int64_t n, int64_t at, int64_t n_in);

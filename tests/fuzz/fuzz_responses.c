@@ -11,7 +11,8 @@
 
 static void check_error(const struct qr_err *err)
 {
-    QR_ASSERT(err->code == QR_E_INVALID || err->code == QR_E_TOO_LARGE || err->code == QR_E_UNSUPPORTED);
+    QR_ASSERT(err->code == QR_E_INVALID || err->code == QR_E_TOO_LARGE || err->code == QR_E_UNSUPPORTED ||
+              err->code == QR_E_NOT_FOUND);
     QR_ASSERT(err->msg[0] != 0);
 }
 

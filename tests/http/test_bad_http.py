@@ -288,8 +288,7 @@ def test_head_options_and_wrong_methods():
                             ("/v1//models/", "; there is /v1/models"), ("/" * 150, "")):
             error = get(s.port, path).error()
             assert error["code"] == "unknown_route" and error["message"] == f"There is no route {path}{meant}.", error
-        for path, word in (("/", "below /v1"), ("/v1", "below /v1"), ("/api/tags", "Ollama"),
-                           ("/openai/deployments/m/chat/completions?api-version=1", "Azure")):
+        for path, word in (("/v1", "below /v1"), ("/openai/deployments/m/chat/completions?api-version=1", "Azure")):
             assert word in get(s.port, path).error()["message"], path
         for path in ("/../etc/passwd", "/v1//models", "/V1/models", "/v1/models%2f", "/%2e%2e/", "/v1/chat/completions/"):
             assert get(s.port, path).status == 404, path
@@ -383,7 +382,7 @@ def test_a_host_name_that_is_not_local_is_refused_on_loopback():
         c.send(render("GET", "HTTP://LOCALHOST:1/v1/models?x=http://y") + render("GET", "http://localhost?x") + b"GET http://localhost/livez HTTP/1.0\r\n\r\n")
         assert c.response().status == 200
         r = c.response()
-        assert r.status == 404 and "no route /;" in r.error()["message"], r.body
+        assert r.status == 200 and b"below /v1" in r.body, r.body
         assert c.response().status == 200
 
 

@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 
-from lib import Connection, Server, Skip, chat, events, get, metrics, post, render, run_tests, seed_of, with_patience
+from lib import Connection, Server, Skip, call, chat, events, get, metrics, post, render, run_tests, seed_of, with_patience
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 
@@ -112,7 +112,7 @@ def test_every_route_asks_for_the_key_its_table_says():
         with Server("--api-key", "user-key", "--api-key-file", f.name, "--admin-key", "admin-key", "--mock-rate", "0") as s:
             for route in routes:
                 for who, key in keys.items():
-                    path = route["path"] + ("mock" if route["path"].endswith("/") else "")
+                    path = route["path"] + ("mock" if route["path"].endswith("s/") else "")
                     body = None if route["method"] == "GET" else {"messages": [{"role": "user", "content": "x"}], "prompt": "x", "input": "x", "tokens": [1],
                                                                      "max_tokens": 1}
                     headers = {"Authorization": key} if key else {}
@@ -122,7 +122,9 @@ def test_every_route_asks_for_the_key_its_table_says():
                         del body["prompt"]
                     r = get(s.port, path, headers) if body is None else post(s.port, path, body, headers)
                     allowed = route["access"] == "public" or who == "admin" or (route["access"] == "user" and who in ("user", "file"))
-                    good = 400 if route["path"].endswith("_lora_adapter") else 200  # these bodies name no adapter
+                    if route["method"] == "DELETE":
+                        r = call(s.port, "DELETE", path, None, headers)
+                    good = 404 if route["path"] == "/v1/responses/" else 400 if route["path"].endswith("_lora_adapter") else 200  # these bodies name no adapter
                     assert (r.status == good) == allowed, (route, who, r.status, r.body)
                     if not allowed:
                         known = who in ("user", "file")
@@ -130,7 +132,7 @@ def test_every_route_asks_for_the_key_its_table_says():
                         error = r.error() if path.startswith("/v1/") and "messages" not in path else r.json()["error"]
                         assert isinstance(error, str) or error["type"] == ("permission_error" if known else "authentication_error"), error
                         assert known or r.headers["www-authenticate"] == "Bearer"
-            for path in ("/", "/v1/nothing", "/admin"):
+            for path in ("/v1/nothing", "/admin"):
                 assert get(s.port, path).status == 404
             s.stop()
             assert "user-key" not in s.errors() and "admin-key" not in s.errors()

@@ -1,10 +1,11 @@
 """OpenAI's Responses API: bodies as its clients send them, answers whole and streamed. The mock engine says what a script says."""
 import json
 import os
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import model
-from lib import Server, Skip, post, run_tests
+from lib import Connection, Server, Skip, call, get, metrics, post, render, run_tests
 
 RESPONSES, CHAT = "/v1/responses", "/v1/chat/completions"
 SAY = 500000
@@ -288,14 +289,153 @@ def test_every_field_has_its_bounds():
 
 
 def test_a_failure_in_a_stream_is_its_last_event():
-    with Server("--mock-rate", "0", *HERMES, *scripts("no number")) as s:
-        r = ask(s, stream=True, seed=SAY, text={"format": {"type": "json_object"}})
-        if r.status != 200:  # it failed before its first event
-            assert r.status == 500 and "grammar" in r.error()["message"], r.body
-            return
+    with Server("--mock-rate", "0", *HERMES, *scripts("I look.\n" + PARIS + "\n" + NOW)) as s:
+        r = ask(s, seed=SAY, tools=[WEATHER])  # there is no get_time
+        assert r.status == 500 and "grammar" in r.error()["message"], r.body
+        r = ask(s, stream=True, seed=SAY, tools=[WEATHER])
+        assert r.status == 200, r.body
         events = named_events(r.body)
-        assert events[-1]["type"] == "response.failed" and events[-1]["response"]["status"] == "failed", events[-1]
-        assert events[-1]["response"]["error"]["code"] == "server_error" and "grammar" in events[-1]["response"]["error"]["message"], events[-1]
+        failed = events[-1]["response"]
+        assert events[-1]["type"] == "response.failed" and failed["status"] == "failed" and kinds(failed)[:2] == ["message", "function_call"], events[-1]
+        assert failed["error"]["code"] == "server_error" and "grammar" in failed["error"]["message"], failed
+        same_stored(get(s.port, RESPONSES + "/" + failed["id"]), failed)
+
+
+def delete(s, path, key=None):
+    return call(s.port, "DELETE", path, None, {"Authorization": "Bearer " + key} if key else None)
+
+
+def same_stored(stored, answer):
+    """The very response; what is told of it may be told again."""
+    assert stored.status == 200 and stored.json() == answer, (stored.body, answer)
+
+
+def test_responses_are_stored_whole_and_streamed():
+    with Server("--mock-rate", "0", *HERMES, *scripts(*SAID)) as s:
+        for i in range(len(SAID)):
+            for stream in (False, True):
+                r = ask(s, seed=SAY + i, tools=[WEATHER, TIME], stream=stream, input=[{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes"}, {"role": "user", "content": "go"}])
+                r = joined(named_events(r.body)) if stream else r.json()
+                path = RESPONSES + "/" + r["id"]
+                same_stored(get(s.port, path), r)
+                items = get(s.port, path + "/input_items").json()
+                assert [(x["role"], x["content"][0]["type"], x["content"][0]["text"]) for x in items["data"]] == [
+                    ("user", "input_text", "hi"), ("assistant", "output_text", "yes"), ("user", "input_text", "go")], items
+                ids = [x["id"] for x in items["data"]]
+                assert len(set(ids)) == 3 and all(x.startswith("msg_") for x in ids) and (items["object"], items["first_id"], items["last_id"], items["has_more"]) == ("list", ids[0], ids[2], False), items
+                same_stored(post(s.port, path + "/cancel", {}), r)
+                gone = delete(s, path)
+                assert gone.status == 200 and gone.json() == {"id": r["id"], "object": "response", "deleted": True}, gone.body
+                for again in (get(s.port, path), get(s.port, path + "/input_items"), post(s.port, path + "/cancel", {}), delete(s, path)):
+                    assert again.status == 404 and again.error()["code"] == "not_found", again.body
+        r = answer(s, store=False)
+        assert get(s.port, RESPONSES + "/" + r["id"]).status == 404
+        r = joined(named_events(ask(s, store=False, stream=True).body))
+        assert get(s.port, RESPONSES + "/" + r["id"]).status == 404
+        for path in ("/x", "/resp_", "/" + "x" * 300, "/resp_1/nonsense", "/resp_1/input_items/", "/%00", "/"):
+            assert get(s.port, RESPONSES + path).status == 404, path
+        wrong = post(s.port, RESPONSES + "/x", {})
+        assert wrong.status == 404 and wrong.error()["code"] == "unknown_route", wrong.body
+
+
+def test_a_conversation_goes_on_from_a_stored_response():
+    said = ("<think>\nhm\n</think>\n\nI look.\n" + PARIS, "It rains.")
+    with Server("--mock-rate", "0", *HERMES, *scripts(*said)) as s:
+        for stream in (False, True):
+            def turn(**fields):
+                r = ask(s, tools=[WEATHER], stream=stream, **fields)
+                assert r.status == 200, r.body
+                return joined(named_events(r.body)) if stream else r.json()
+            first = turn(seed=SAY, input="rain?", instructions="Only now. " * 9)
+            asking = first["output"][-1]
+            result = {"type": "function_call_output", "call_id": asking["call_id"], "output": "yes, much of it"}
+            second = turn(seed=SAY + 1, input=[result], previous_response_id=first["id"])
+            third = turn(seed=SAY + 1, input="sure?", previous_response_id=second["id"], instructions="Be brief.")
+            assert second["previous_response_id"] == first["id"] and third["previous_response_id"] == second["id"]
+            asked = {"role": "user", "content": "rain?"}
+            whole = [asked, *first["output"], result]
+            flat = turn(seed=SAY + 1, input=whole)
+            assert second["usage"]["input_tokens"] == flat["usage"]["input_tokens"], (second["usage"], flat["usage"])
+            flat = turn(seed=SAY + 1, input=[*whole, *second["output"], {"role": "user", "content": "sure?"}], instructions="Be brief.")
+            assert third["usage"]["input_tokens"] == flat["usage"]["input_tokens"], (third["usage"], flat["usage"])
+            items = get(s.port, RESPONSES + "/" + third["id"] + "/input_items").json()["data"]
+            assert [x["type"] for x in items] == ["message", "reasoning", "message", "function_call", "function_call_output", "message", "message"], items
+            refs = [asked, *({"type": "item_reference", "id": x["id"]} for x in first["output"]), result]
+            again = turn(seed=SAY + 1, input=refs)
+            assert again["usage"]["input_tokens"] == second["usage"]["input_tokens"], again
+            branch = turn(seed=SAY + 1, input="other", previous_response_id=first["id"])
+            assert branch["usage"]["input_tokens"] != second["usage"]["input_tokens"]
+            assert delete(s, RESPONSES + "/" + first["id"]).status == 200
+            assert turn(seed=SAY + 1, input="sure?", previous_response_id=second["id"])["usage"]["input_tokens"] > 0, "a conversation is stored whole"
+            error = refused(s, 404, previous_response_id=first["id"])
+            assert error["param"] == "previous_response_id" and error["message"].startswith("previous_response_id"), error
+            assert refused(s, 404, input=[{"type": "item_reference", "id": asking["id"]}])["param"] == "input[0].id"
+        for value in ("", "resp_", "x" * 500, "msg_1"):
+            assert refused(s, 404, previous_response_id=value)["param"] == "previous_response_id"
+            assert refused(s, 404, input=[{"type": "item_reference", "id": value}])["param"] == "input[0].id"
+        assert refused(s, previous_response_id=7)["param"] == "previous_response_id"
+        assert refused(s, input=[{"type": "item_reference"}])["param"] == "input[0].id"
+
+
+def test_a_stored_response_is_its_keys_alone():
+    with Server("--mock-rate", "0", "--api-key", "one", "--api-key", "two", "--admin-key", "boss", *HERMES) as s:
+        one, two, boss = ({"Authorization": "Bearer " + k} for k in ("one", "two", "boss"))
+        r = answer(s, one)
+        path, item = RESPONSES + "/" + r["id"], r["output"][0]["id"]
+        for other in (two, boss):
+            for asked in (get(s.port, path, other), get(s.port, path + "/input_items", other), post(s.port, path + "/cancel", {}, other), ask(s, other, previous_response_id=r["id"]),
+                          ask(s, other, input=[{"type": "item_reference", "id": item}])):
+                assert asked.status == 404 and asked.error()["code"] == "not_found", asked.body
+        assert delete(s, path, "two").status == 404 and get(s.port, path).status == 401
+        same_stored(get(s.port, path, one), r)
+        assert ask(s, one, previous_response_id=r["id"]).status == 200 and delete(s, path, "one").status == 200
+
+
+def test_one_that_runs_can_be_cancelled():
+    with Server("--mock-rate", "20", "--api-key", "one", "--api-key", "two", *HERMES) as s:
+        one, two = ({"Authorization": "Bearer " + k} for k in ("one", "two"))
+        for store in (True, False):
+            c = Connection(s.port)
+            c.send(render("POST", RESPONSES, json.dumps({"input": "hi", "stream": True, "max_output_tokens": 400, "store": store}).encode(), one))
+            assert c.head()[0] == 200
+            begun = c.until(b"response.output_text.delta").decode()
+            rid = begun.split('"id":"resp_')[1].split('"')[0]
+            path = RESPONSES + "/resp_" + rid
+            assert post(s.port, path + "/cancel", {}, two).status == 404 and get(s.port, path, one).status == 404
+            r = post(s.port, path + "/cancel", {}, one)
+            assert r.status == 200 and r.json()["status"] == "cancelled" and r.json()["error"] is None, r.body
+            last = c.until(b"0\r\n\r\n").decode()
+            assert "event: response.failed" in last and '"status":"cancelled"' in last, last
+            assert get(s.port, path, one).status == (200 if store else 404)
+            if store:
+                assert post(s.port, path + "/cancel", {}, one).json()["status"] == get(s.port, path, one).json()["status"] == "cancelled"
+            c.close()
+        assert answer(s, one, max_output_tokens=2)["status"] == "incomplete"
+
+
+def test_the_store_never_passes_its_bounds():
+    with Server("--mock-rate", "0", "--responses-max", "5", *HERMES) as s, ThreadPoolExecutor(8) as pool:
+        ids = list(pool.map(lambda i: answer(s, max_output_tokens=3, input="n %d" % i)["id"], range(40)))
+        held = [x for x in ids if get(s.port, RESPONSES + "/" + x).status == 200]
+        assert len(held) == 5 and metrics(s.port)["quire_stored_responses"] == 5, held
+        newest = answer(s, max_output_tokens=3)["id"]
+        assert get(s.port, RESPONSES + "/" + newest).status == 200 and sum(get(s.port, RESPONSES + "/" + x).status == 200 for x in held) == 4
+    with Server("--mock-rate", "0", "--mock-ctx", "100000", "--responses-size", "64KiB", *HERMES) as s, ThreadPoolExecutor(8) as pool:
+        for n in (300, 3000, 9000):
+            ids = list(pool.map(lambda i: answer(s, max_output_tokens=3, input="x" * n)["id"], range(60)))
+            m = metrics(s.port)
+            held = sum(get(s.port, RESPONSES + "/" + x).status == 200 for x in ids)
+            assert n <= m["quire_stored_responses_bytes"] <= 65536 and 0 < held < 60 and m["quire_stored_responses"] <= 60, (n, held, m["quire_stored_responses_bytes"])
+        big = answer(s, max_output_tokens=3, input="x" * 70000)["id"]
+        assert get(s.port, RESPONSES + "/" + big).status == 404 and get(s.port, RESPONSES + "/" + ids[-1]).status == 200, "one too large displaces none"
+    with Server("--mock-rate", "0", "--responses-max", "0", *HERMES) as s:
+        r = answer(s)
+        assert get(s.port, RESPONSES + "/" + r["id"]).status == 404 and metrics(s.port)["quire_stored_responses"] == 0
+    with Server("--mock-rate", "0", "--responses-ttl", "1s", *HERMES) as s:
+        path = RESPONSES + "/" + answer(s)["id"]
+        assert get(s.port, path).status == 200
+        time.sleep(1.2)
+        assert get(s.port, path).status == 404 and metrics(s.port)["quire_stored_responses_bytes"] == 0
 
 
 def test_answers_at_once_do_not_mix():

@@ -6,6 +6,7 @@
 #define SEED 20261122
 #define ROOM 4096
 
+static const uint8_t orders[2][8] = {{0, 1, 2, 3, 4, 5, 6, 7}, {0, 4, 1, 5, 2, 6, 3, 7}};
 static const int32_t counts[] = {1, 7, 8, 63, 64, 65, 130};
 
 /* From the low bits up. */
@@ -16,7 +17,6 @@ static uint8_t code_of(const uint32_t *words, int64_t word, int place)
 
 Test(stored, codes_of_four_bits_are_those_of_plain_loops_and_nothing_is_written_beside_them)
 {
-    static const uint8_t orders[2][8] = {{0, 1, 2, 3, 4, 5, 6, 7}, {0, 4, 1, 5, 2, 6, 3, 7}};
     struct qr_rng r = {.seed = SEED};
     const char *names[8];
     uint32_t *words = qr_alloc(ROOM, sizeof *words);
@@ -54,6 +54,43 @@ Test(stored, codes_of_four_bits_are_those_of_plain_loops_and_nothing_is_written_
     }
     qr_free(words);
     qr_free(code);
+}
+
+Test(stored, words_of_coded_rows_have_the_codes_in_the_order_of_panels)
+{
+    struct qr_rng r = {.seed = SEED + 2};
+    const char *names[8];
+    static uint32_t words[128 * 24], got[16 * 200];
+    for (int32_t i = 0; i < QR_COUNT(words); i++)
+        words[i] = (uint32_t)(qr_rng_next(&r) >> 16);
+    for (int32_t l = 0, n_levels = qr_cpu_levels(names); l < n_levels; l++) {
+        struct qr_backend *be = open_level(names[l], 1, 0);
+        const struct qr_stored_ops *ops = be->k->stored;
+        for (int i = 0; ops && ops->along_words && i < 3 * 4 * 20; i++) {
+            const int32_t n_in = 32 * (i % 4 + 1), n = i / 12 + 1, n_out = i % 3 == 1 ? 8 * n : n, pitch = n_out + i % 5;
+            const bool across = i % 3 == 1, picked = i % 3 == 2;
+            int32_t of[128];
+            for (int32_t k = 0; k < n_in; k++)
+                of[k] = picked ? (int32_t)(qr_rng_next(&r) % (uint32_t)n_in) : k;
+            memset(got, 0xee, sizeof got);
+            if (across)
+                ops->across_words(got, pitch, (const uint8_t *)words, 4 * 24, n, n_in, orders[i % 2]);
+            else
+                ops->along_words(got, pitch, (const uint8_t *)words, 4 * 24, n_out, n_in, picked ? of : NULL);
+            for (int32_t k = 0; k < n_in / 8 * pitch + 8; k++) {
+                uint32_t want = 0;
+                const int32_t o = k % pitch;
+                for (int32_t t = 0; t < 8 && o < n_out && k < n_in / 8 * pitch; t++) {
+                    const int32_t in = of[k / pitch * 8 + t];
+                    const uint8_t code = across ? code_of(words, in * 24 + o / 8, orders[i % 2][o % 8]) : code_of(words, in / 8 * 24 + o, in % 8);
+                    want |= (uint32_t)code << (t % 4 * 8 + t / 4 * 4);
+                }
+                want = o < n_out && k < n_in / 8 * pitch ? want : 0xeeeeeeee;
+                cr_assert_eq(got[k], want, "seed %d %s: case %d, %d outputs, %d inputs: word %d", SEED + 2, names[l], i, n_out, n_in, k);
+            }
+        }
+        qr_backend_close(be);
+    }
 }
 
 Test(stored, errors_of_four_bits_are_those_of_one_way_after_the_other_or_no_less_than_an_earlier_one)

@@ -583,6 +583,26 @@ static void expect_sorted(const struct qr_tensor_files *st, const struct qr_stor
     qr_free(memory);
 }
 
+/* As words: each has the codes that the levels of `coded`, rows [0, n), are. */
+static void expect_words(const struct qr_tensor_files *st, const struct qr_stored_tensor *t, enum qr_dtype as, const char *coded, int first, int n,
+                         const char *what)
+{
+    const struct qr_coded_format f = qr_dtype_coded(as);
+    const int64_t n_in = t->shape[1], pitch = n + 3;
+    float *memory = qr_alloc((size_t)qr_coded_rows_bytes(f, n_in, n), 1);
+    static uint32_t words[MADE_I / 8 * (MADE_O + 3)];
+    struct qr_coded_rows rows = qr_coded_rows_in(memory, f, n_in, n);
+    rows.words = words;
+    rows.words_pitch = pitch;
+    qr_quantized_fill(st, t, as, &rows, first, n, 0, n_in);
+    for (int64_t k = 0; k < n * n_in; k++) {
+        const int64_t o = k / n_in, i = k % n_in;
+        const int code = words[i / 8 * pitch + o] >> (i % 4 * 8 + i % 8 / 4 * 4) & 15;
+        cr_assert_eq(code, coded[k] - qr_quantized_levels(t, as)[0], "%s: words, row %d, input %d", what, first + (int)o, (int)i);
+    }
+    qr_free(memory);
+}
+
 static void expect_the_same(struct qr_tensor_files *st, const struct qr_stored_tensor *t, const struct qr_stored_ops *ops, const char *what)
 {
     static const int piece[][2] = {{0, 16}, {16, 24}, {0, 40}, {8, 8}, {3, 7}, {39, 1}};
@@ -599,6 +619,8 @@ static void expect_the_same(struct qr_tensor_files *st, const struct qr_stored_t
         qr_tensor_files_use(st, ops);
         qr_tensor_files_decode(st, t, by_ops, first, n);
         cr_assert_eq(memcmp(plain, by_ops, n_bytes), 0, "%s: rows %d to %d", what, first, first + n);
+        if (as != QR_CODED && n_in % 32 == 0 && first % 8 == 0 && n % 8 == 0 && qr_quantized_words(st, t))
+            expect_words(st, t, as, coded[0], first, n, what);
         if (as == QR_C8_E4M3)
             expect_numbers(st, t, plain, first, n, what);
         cr_assert(as == QR_CODED || (coded_bytes(coded[1], st, t, as, first, n) == len && memcmp(coded[0], coded[1], len) == 0), "%s: coded rows", what);

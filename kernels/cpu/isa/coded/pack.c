@@ -2,7 +2,7 @@
  * whose panels avx512 has as well, and amx.
  *
  * A source fills 16 rows, a byte for each code, into the worker's scratch memory; they stay in L2 while the panel is
- * made of them, block by block. The codes of 32 inputs are interleaved in registers. Where a panel begins or ends with
+ * made of them, block by block. The codes of 32 inputs are interleaved in registers, or are words already. Where a panel begins or ends with
  * rows of another source, a block is made of zeros and what is there, and then joined with what the panel has.
  * Guarantee: the bytes are the same whatever rows share a call, and a scale is kept as qr_coded_half keeps it. Thread:
  * items run on the queue's workers, each with panels of its own. */
@@ -30,6 +30,7 @@ struct packing {
     uint8_t index[256];   /* of a level, as a byte */
     int8_t least;         /* what codes are levels less of, but with 4 bits whose levels do not rise by one */
     bool even;            /* levels rise by one */
+    bool words;           /* the source fills words, which panels have as they are */
     int64_t n_in, row0, n_rows, together; /* panels whose rows come at once */
 };
 
@@ -55,10 +56,14 @@ static void put_halves(uint8_t *to, const struct strip *s, const float *x, int64
 {
     const int64_t n_units = qr_coded_n_units(s->p->shape.f, s->p->n_in);
     float v[QR_PANEL] = {0};
-    for (int32_t r = 0; r < s->n; r++)
+    for (int32_t r = 0; s->n < QR_PANEL && r < s->n; r++)
         v[s->first + r] = x[r * n_units + u];
     for (int32_t i = 0; i < QR_PANEL; i += 8) {
-        const __m256 kept = _mm256_mul_ps(_mm256_loadu_ps(v + i), _mm256_loadu_ps(s->by + i));
+        const float *row = x + i * n_units + u; /* of a whole strip: joined in registers, for memory waits for each of its parts */
+        const __m256 unit = s->n < QR_PANEL ? _mm256_loadu_ps(v + i)
+                                            : _mm256_setr_ps(row[0], row[n_units], row[2 * n_units], row[3 * n_units], row[4 * n_units],
+                                                             row[5 * n_units], row[6 * n_units], row[7 * n_units]);
+        const __m256 kept = _mm256_mul_ps(unit, _mm256_loadu_ps(s->by + i));
         _mm_storeu_si128((__m128i *)(void *)(to + i * 2), _mm256_cvtps_ph(kept, _MM_FROUND_TO_NEAREST_INT));
     }
 }
@@ -159,6 +164,17 @@ static void put_codes(uint8_t *to, const struct strip *s, int64_t k, int64_t end
             }
 }
 
+/* The same of words. */
+static void put_words(uint8_t *to, const struct strip *s, int64_t k, int64_t end)
+{
+    const uint32_t *from = s->rows.words + k / 8 * s->rows.words_pitch;
+    for (int64_t i = k; i < end; i += 8, to += QR_CODED_LINE, from += s->rows.words_pitch)
+        if (s->n == QR_PANEL)
+            memcpy(to, from, QR_CODED_LINE);
+        else
+            memcpy(to + s->first * (int32_t)sizeof *from, from, (size_t)s->n * sizeof *from);
+}
+
 /* What the strip has of block b. */
 static void put_block(uint8_t *to, const struct strip *s, int64_t b)
 {
@@ -178,7 +194,10 @@ static void put_block(uint8_t *to, const struct strip *s, int64_t b)
         put_steps(to + h->step_at, s, s->rows.step, group, end_group);
     if (s->rows.offset_step)
         put_steps(to + h->offset_step_at, s, s->rows.offset_step, group, end_group);
-    put_codes(to + h->codes_at, s, k, end, (const float *)(const void *)to);
+    if (s->rows.words)
+        put_words(to + h->codes_at, s, k, end);
+    else
+        put_codes(to + h->codes_at, s, k, end, (const float *)(const void *)to);
 }
 
 /* Outputs [first, first + n) of a panel. */
@@ -213,7 +232,11 @@ static void pack_panel(const struct packing *p, uint8_t *panel, const struct qr_
 static void pack_filled(const struct packing *p, int64_t first, int64_t end, void *own)
 {
     const struct qr_coded_format f = p->shape.f;
-    const struct qr_coded_rows rows = qr_coded_rows_in(own, f, p->n_in, end - first);
+    struct qr_coded_rows rows = qr_coded_rows_in(own, f, p->n_in, end - first);
+    if (p->words) { /* half as long as levels, in whose place they lie */
+        rows.words = (uint32_t *)(void *)(((uintptr_t)rows.level + 3) / 4 * 4);
+        rows.words_pitch = end - first;
+    }
     if (first < end)
         p->rows->fill(p->rows->arg, &rows, first - p->row0, end - first);
     for (int64_t row = first, n; row < end; row += n) {
@@ -265,6 +288,9 @@ void QR_CODED_NAME(linear_pack_coded)(struct qr_queue *q, void *dst, enum qr_dty
     }
     if (p.shape.f.bits == 4)
         p.least = rows->levels[0];
+#ifndef QR_ISA_amx
+    p.words = rows->words && p.shape.f.bits == 4 && n_in % 32 == 0 && row0 % 8 == 0 && n_rows % 8 == 0;
+#endif
     const int64_t n_panels = n_rows > 0 ? (row0 + n_rows - 1) / QR_PANEL - row0 / QR_PANEL + 1 : 0;
     p.together = panels_together(&p, n_panels);
     qr_queue_run(q, pack_item, &p, (n_panels + p.together - 1) / p.together);

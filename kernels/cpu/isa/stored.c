@@ -286,16 +286,24 @@ VF_FN vi in_rows_order(vi x)
     return VI_XOR(x, VI_XOR(half, VI(slli_epi32)(half, 4)));
 }
 
-/* Of each output the word of eight inputs in[i]. */
-VF_FN vi pick_word(const uint8_t *words, int64_t words_pitch, int32_t n_out, const int32_t *in)
+/* A row of words of eight inputs in[i]. */
+VF_FN void pick_words(uint32_t *to, const uint8_t *words, int64_t words_pitch, int64_t n_out, const int32_t *in)
 {
-    vi eight = VI_OF_FLOATS(vf_zero());
-    for (int32_t row = 7; row >= 0; row--) {
-        const int32_t i = in[row % 2 * 4 + row / 2];
-        const vi code = VI(srlv_epi32)(load_words(words + i / 8 * words_pitch, n_out), VI(set1_epi32)(i % 8 * 4)); /* and others above it */
-        eight = VI_OR(VI(slli_epi32)(eight, 4), VI_AND(code, VI(set1_epi32)(15)));
+    const uint8_t *from[8];
+    vi bits[8];
+    for (int32_t k = 0; k < 8; k++) {
+        from[row_of[k]] = words + in[k] / 8 * words_pitch;
+        bits[row_of[k]] = VI(set1_epi32)(in[k] % 8 * 4);
     }
-    return eight;
+    for (int64_t o = 0; o < n_out; o += VF_LEN) {
+        const int32_t n = at_most(n_out - o, VF_LEN);
+        vi eight = VI_OF_FLOATS(vf_zero());
+        for (int32_t row = 7; row >= 0; row--) {
+            const vi code = VI(srlv_epi32)(load_words(from[row] + 4 * o, n), bits[row]); /* and others above it */
+            eight = VI_OR(VI(slli_epi32)(eight, 4), VI_AND(code, VI(set1_epi32)(15)));
+        }
+        vf_store_n((float *)(void *)(to + o), VI_AS_FLOATS(eight), n);
+    }
 }
 
 static void along_words(uint32_t *to, int64_t pitch, const uint8_t *words, int64_t words_pitch, int64_t n_out, int64_t n_in, const int32_t *in)
@@ -306,10 +314,11 @@ static void along_words(uint32_t *to, int64_t pitch, const uint8_t *words, int64
         const uint8_t *row = words + i * words_pitch;
         if (!in && i + AHEAD / 8 < n_in / 8)
             prefetch_rows(row + AHEAD / 8 * words_pitch, words_pitch, 1, n_out);
-        for (int64_t o = 0; o < n_out; o += VF_LEN) {
+        if (in)
+            pick_words(to + i * pitch, words, words_pitch, n_out, in + 8 * i);
+        for (int64_t o = 0; !in && o < n_out; o += VF_LEN) {
             const int32_t n = at_most(n_out - o, VF_LEN);
-            const vi x = in ? pick_word(words + 4 * o, words_pitch, n, in + 8 * i) : in_rows_order(load_words(row + 4 * o, n));
-            vf_store_n((float *)(void *)(to + i * pitch + o), VI_AS_FLOATS(x), n);
+            vf_store_n((float *)(void *)(to + i * pitch + o), VI_AS_FLOATS(in_rows_order(load_words(row + 4 * o, n))), n);
         }
     }
 }

@@ -228,16 +228,21 @@ static const uint8_t row_of[8] = {0, 2, 4, 6, 1, 3, 5, 7}; /* where input i of e
 VF_FN void transpose_codes(vi x[8])
 {
     const vi mask[] = {VI(set1_epi32)(0x0000ffff), VI(set1_epi32)(0x00ff00ff), VI(set1_epi32)(0x0f0f0f0f)};
+#pragma GCC unroll 8
     for (int32_t k = 0; k < 4; k++) {
         const vi t = VI_AND(VI_XOR(VI(srli_epi32)(x[k], 16), x[k + 4]), mask[0]);
         x[k] = VI_XOR(x[k], VI(slli_epi32)(t, 16));
         x[k + 4] = VI_XOR(x[k + 4], t);
     }
-    for (int32_t k = 0; k < 8; k += k % 4 ? 3 : 1) {
+#pragma GCC unroll 8
+    for (int32_t k = 0; k < 6; k++) {
+        if (k & 2)
+            continue;
         const vi t = VI_AND(VI_XOR(VI(srli_epi32)(x[k], 8), x[k + 2]), mask[1]);
         x[k] = VI_XOR(x[k], VI(slli_epi32)(t, 8));
         x[k + 2] = VI_XOR(x[k + 2], t);
     }
+#pragma GCC unroll 8
     for (int32_t k = 0; k < 8; k += 2) {
         const vi t = VI_AND(VI_XOR(VI(srli_epi32)(x[k], 4), x[k + 1]), mask[2]);
         x[k] = VI_XOR(x[k], VI(slli_epi32)(t, 4));
@@ -251,6 +256,7 @@ VF_FN void across_words_block(uint32_t *to, int64_t pitch, const uint8_t *words,
     QR_UNINITIALIZED vf lane[VF_LEN]; /* [input / 8][output], then of each word [input / 8][output] */
     for (int32_t i = 0; i < VF_LEN; i += 8) {
         QR_UNINITIALIZED vi x[8];
+#pragma GCC unroll 8
         for (int32_t k = 0; k < 8; k++)
             x[row_of[k]] = load_words(words + (i + k) * words_pitch, n_words);
         transpose_codes(x);

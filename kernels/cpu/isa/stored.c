@@ -277,7 +277,7 @@ static void across_words(uint32_t *to, int64_t pitch, const uint8_t *words, int6
     for (int32_t o = 0; o < 8; o++)
         output[order[o]] = (uint8_t)o;
     for (int64_t i = 0; i < n_in; i += VF_LEN) {
-        prefetch_rows(words + (i + AHEAD) * words_pitch, words_pitch, at_most(n_in - i - AHEAD, VF_LEN), n_words);
+        prefetch_rows(words + (i + AHEAD / 2) * words_pitch, words_pitch, at_most(n_in - i - AHEAD / 2, VF_LEN), n_words);
         for (int64_t o = 0; o < n_words; o += VF_LEN)
             across_words_block(to + i / 8 * pitch + 8 * o, pitch, words + i * words_pitch + 4 * o, words_pitch, at_most(n_words - o, VF_LEN), output);
     }

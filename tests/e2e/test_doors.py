@@ -26,6 +26,9 @@ def test_the_same_question_has_the_same_answer_through_every_door():
                 messages = answer(s, '/v1/messages', messages=m, max_tokens=24, **sampling)
                 assert ''.join(b['text'] for b in messages['content']) == text, (messages, text)
                 assert messages['usage']['output_tokens'] == chat['usage']['completion_tokens']
+                responses = answer(s, '/v1/responses', input=question, max_output_tokens=24, **sampling)
+                assert ''.join(p['text'] for i in responses['output'] for p in i['content']) == text, (responses, text)
+                assert responses['usage']['input_tokens'] == chat['usage']['prompt_tokens'], (responses, chat)
                 assert answer(s, '/v1/messages/count_tokens', messages=m)['input_tokens'] == chat['usage']['prompt_tokens']
                 for stream in (answer(s, '/api/chat', messages=m, options=options, stream=False)['message']['content'],
                                answer(s, '/api/generate', prompt=question, options=options, stream=False)['response']):
@@ -45,6 +48,20 @@ def test_a_second_turn_with_tools_hits_the_prefix_cache():
         shared = first['usage']['input_tokens'] + first['usage']['cache_read_input_tokens']
         second = answer(s, '/v1/messages', system=system('fffff'), messages=m, **tools)
         cached = second['usage']['cache_read_input_tokens']
+        assert cached >= (shared - BLOCK) // BLOCK * BLOCK and cached > 100, (first['usage'], second['usage'])
+        print(f'   {cached} of {shared} tokens')
+
+
+def test_a_stored_response_goes_on_in_the_prefix_cache():
+    with Server(model=BUNDLED) as s:
+        tools = {'tools': [{'type': 'function', 'name': 'f', 'parameters': SCHEMA}, {'type': 'web_search'}], 'temperature': 0, 'max_output_tokens': 60,
+                 'instructions': 'You are brief. ' * 20}
+        first = answer(s, '/v1/responses', input='What is 12 + 30?', tool_choice='required', **tools)
+        call = first['output'][-1]
+        assert call['type'] == 'function_call' and call['name'] == 'f', first
+        result = [{'type': 'function_call_output', 'call_id': call['call_id'], 'output': '42'}]
+        second = answer(s, '/v1/responses', input=result, previous_response_id=first['id'], **tools)
+        shared, cached = first['usage']['input_tokens'], second['usage']['input_tokens_details']['cached_tokens']
         assert cached >= (shared - BLOCK) // BLOCK * BLOCK and cached > 100, (first['usage'], second['usage'])
         print(f'   {cached} of {shared} tokens')
 

@@ -228,16 +228,21 @@ static const uint8_t row_of[8] = {0, 2, 4, 6, 1, 3, 5, 7}; /* where input i of e
 VF_FN void transpose_codes(vi x[8])
 {
     const vi mask[] = {VI(set1_epi32)(0x0000ffff), VI(set1_epi32)(0x00ff00ff), VI(set1_epi32)(0x0f0f0f0f)};
+#pragma GCC unroll 8
     for (int32_t k = 0; k < 4; k++) {
         const vi t = VI_AND(VI_XOR(VI(srli_epi32)(x[k], 16), x[k + 4]), mask[0]);
         x[k] = VI_XOR(x[k], VI(slli_epi32)(t, 16));
         x[k + 4] = VI_XOR(x[k + 4], t);
     }
-    for (int32_t k = 0; k < 8; k += k % 4 ? 3 : 1) {
+#pragma GCC unroll 8
+    for (int32_t k = 0; k < 6; k++) {
+        if (k & 2)
+            continue;
         const vi t = VI_AND(VI_XOR(VI(srli_epi32)(x[k], 8), x[k + 2]), mask[1]);
         x[k] = VI_XOR(x[k], VI(slli_epi32)(t, 8));
         x[k + 2] = VI_XOR(x[k + 2], t);
     }
+#pragma GCC unroll 8
     for (int32_t k = 0; k < 8; k += 2) {
         const vi t = VI_AND(VI_XOR(VI(srli_epi32)(x[k], 4), x[k + 1]), mask[2]);
         x[k] = VI_XOR(x[k], VI(slli_epi32)(t, 4));
@@ -251,6 +256,7 @@ VF_FN void across_words_block(uint32_t *to, int64_t pitch, const uint8_t *words,
     QR_UNINITIALIZED vf lane[VF_LEN]; /* [input / 8][output], then of each word [input / 8][output] */
     for (int32_t i = 0; i < VF_LEN; i += 8) {
         QR_UNINITIALIZED vi x[8];
+#pragma GCC unroll 8
         for (int32_t k = 0; k < 8; k++)
             x[row_of[k]] = load_words(words + (i + k) * words_pitch, n_words);
         transpose_codes(x);
@@ -271,7 +277,7 @@ static void across_words(uint32_t *to, int64_t pitch, const uint8_t *words, int6
     for (int32_t o = 0; o < 8; o++)
         output[order[o]] = (uint8_t)o;
     for (int64_t i = 0; i < n_in; i += VF_LEN) {
-        prefetch_rows(words + (i + AHEAD) * words_pitch, words_pitch, at_most(n_in - i - AHEAD, VF_LEN), n_words);
+        prefetch_rows(words + (i + AHEAD / 2) * words_pitch, words_pitch, at_most(n_in - i - AHEAD / 2, VF_LEN), n_words);
         for (int64_t o = 0; o < n_words; o += VF_LEN)
             across_words_block(to + i / 8 * pitch + 8 * o, pitch, words + i * words_pitch + 4 * o, words_pitch, at_most(n_words - o, VF_LEN), output);
     }
@@ -286,16 +292,24 @@ VF_FN vi in_rows_order(vi x)
     return VI_XOR(x, VI_XOR(half, VI(slli_epi32)(half, 4)));
 }
 
-/* Of each output the word of eight inputs in[i]. */
-VF_FN vi pick_word(const uint8_t *words, int64_t words_pitch, int32_t n_out, const int32_t *in)
+/* A row of words of eight inputs in[i]. */
+VF_FN void pick_words(uint32_t *to, const uint8_t *words, int64_t words_pitch, int64_t n_out, const int32_t *in)
 {
-    vi eight = VI_OF_FLOATS(vf_zero());
-    for (int32_t row = 7; row >= 0; row--) {
-        const int32_t i = in[row % 2 * 4 + row / 2];
-        const vi code = VI(srlv_epi32)(load_words(words + i / 8 * words_pitch, n_out), VI(set1_epi32)(i % 8 * 4)); /* and others above it */
-        eight = VI_OR(VI(slli_epi32)(eight, 4), VI_AND(code, VI(set1_epi32)(15)));
+    const uint8_t *from[8];
+    vi bits[8];
+    for (int32_t k = 0; k < 8; k++) {
+        from[row_of[k]] = words + in[k] / 8 * words_pitch;
+        bits[row_of[k]] = VI(set1_epi32)(in[k] % 8 * 4);
     }
-    return eight;
+    for (int64_t o = 0; o < n_out; o += VF_LEN) {
+        const int32_t n = at_most(n_out - o, VF_LEN);
+        vi eight = VI_OF_FLOATS(vf_zero());
+        for (int32_t row = 7; row >= 0; row--) {
+            const vi code = VI(srlv_epi32)(load_words(from[row] + 4 * o, n), bits[row]); /* and others above it */
+            eight = VI_OR(VI(slli_epi32)(eight, 4), VI_AND(code, VI(set1_epi32)(15)));
+        }
+        vf_store_n((float *)(void *)(to + o), VI_AS_FLOATS(eight), n);
+    }
 }
 
 static void along_words(uint32_t *to, int64_t pitch, const uint8_t *words, int64_t words_pitch, int64_t n_out, int64_t n_in, const int32_t *in)
@@ -306,10 +320,11 @@ static void along_words(uint32_t *to, int64_t pitch, const uint8_t *words, int64
         const uint8_t *row = words + i * words_pitch;
         if (!in && i + AHEAD / 8 < n_in / 8)
             prefetch_rows(row + AHEAD / 8 * words_pitch, words_pitch, 1, n_out);
-        for (int64_t o = 0; o < n_out; o += VF_LEN) {
+        if (in)
+            pick_words(to + i * pitch, words, words_pitch, n_out, in + 8 * i);
+        for (int64_t o = 0; !in && o < n_out; o += VF_LEN) {
             const int32_t n = at_most(n_out - o, VF_LEN);
-            const vi x = in ? pick_word(words + 4 * o, words_pitch, n, in + 8 * i) : in_rows_order(load_words(row + 4 * o, n));
-            vf_store_n((float *)(void *)(to + i * pitch + o), VI_AS_FLOATS(x), n);
+            vf_store_n((float *)(void *)(to + i * pitch + o), VI_AS_FLOATS(in_rows_order(load_words(row + 4 * o, n))), n);
         }
     }
 }

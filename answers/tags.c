@@ -223,34 +223,33 @@ static int read_text(int32_t *out, struct reader *r, const struct qr_json *f, co
 
 /* ---- what holds others ---- */
 
-static int read_sequence(int32_t *out, struct reader *r, const struct qr_json *f, const struct place *at, struct qr_err *err)
+typedef int32_t combine_fn(struct qr_exprs *x, int32_t a, int32_t b);
+
+/* All elements, from `none` on. */
+static int read_elements(int32_t *out, struct reader *r, const struct qr_json *f, const struct place *at, int32_t none, combine_fn *combine,
+                         struct qr_err *err)
 {
     const struct qr_json *list;
     int rc = list_of(&list, f, at, "elements", err);
     int32_t i = 0, e;
-    *out = QR_EXPR_EMPTY;
+    *out = none;
     for (const struct qr_json *v = rc == 0 ? qr_json_first(list) : NULL; v && rc == 0; v = qr_json_after(v)) {
         const struct place p = element(at, "elements", i++);
         rc = read_any(&e, r, v, &p, err);
         if (rc == 0)
-            *out = qr_expr_cat(r->x, *out, e);
+            *out = combine(r->x, *out, e);
     }
     return rc;
 }
 
+static int read_sequence(int32_t *out, struct reader *r, const struct qr_json *f, const struct place *at, struct qr_err *err)
+{
+    return read_elements(out, r, f, at, QR_EXPR_EMPTY, qr_expr_cat, err);
+}
+
 static int read_or(int32_t *out, struct reader *r, const struct qr_json *f, const struct place *at, struct qr_err *err)
 {
-    const struct qr_json *list;
-    int rc = list_of(&list, f, at, "elements", err);
-    int32_t i = 0, e;
-    *out = QR_EXPR_NONE;
-    for (const struct qr_json *v = rc == 0 ? qr_json_first(list) : NULL; v && rc == 0; v = qr_json_after(v)) {
-        const struct place p = element(at, "elements", i++);
-        rc = read_any(&e, r, v, &p, err);
-        if (rc == 0)
-            *out = qr_expr_or(r->x, *out, e);
-    }
-    return rc;
+    return read_elements(out, r, f, at, QR_EXPR_NONE, qr_expr_or, err);
 }
 
 static int read_repeat(int32_t *out, struct reader *r, const struct qr_json *f, const struct place *at, struct qr_err *err)

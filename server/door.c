@@ -35,6 +35,48 @@ void qr_door_put_text(struct qr_door_in *in, const char *chat, const char *json)
     qr_buf_put_str(&in->chat, json);
 }
 
+void qr_door_put_member(struct qr_buf *out, const char *name, const struct qr_json *v)
+{
+    QR_ASSERT(out != NULL && name != NULL);
+    if (qr_json_is_null(v))
+        return;
+    qr_buf_put_comma(out);
+    qr_buf_printf(out, "\"%s\":", name);
+    qr_json_print(out, v);
+}
+
+void qr_door_put_function(struct qr_buf *out, const struct qr_json *tool, const struct qr_json *parameters)
+{
+    QR_ASSERT(out != NULL);
+    qr_buf_put_comma(out);
+    if (!tool) {
+        qr_buf_put_str(out, "{\"type\":\"other\"}");
+        return;
+    }
+    qr_buf_put_str(out, "{\"type\":\"function\",\"function\":{");
+    qr_door_put_member(out, "name", qr_json_find(tool, "name"));
+    qr_door_put_member(out, "description", qr_json_find(tool, "description"));
+    qr_door_put_member(out, "parameters", parameters);
+    qr_door_put_member(out, "strict", qr_json_find(tool, "strict"));
+    qr_buf_put_str(out, "}}");
+}
+
+int qr_door_put_tools(struct qr_door_in *in, const struct qr_json *v, qr_door_tool_fn *put, struct qr_err *err)
+{
+    int rc = 0;
+    int32_t i = 0;
+    QR_ASSERT(in != NULL && v != NULL);
+    QR_ASSERT(put != NULL && err != NULL);
+    if (qr_json_type(v) != QR_JSON_T_ARRAY)
+        return qr_wrong_type(err, "tools", "an array", v);
+    qr_door_put_name(in, "tools");
+    qr_buf_put_byte(&in->chat, '[');
+    for (const struct qr_json *tool = qr_json_first(v); tool && rc == 0; tool = qr_json_after(tool), i++)
+        rc = put(&in->chat, tool, i, err);
+    qr_buf_put_byte(&in->chat, ']');
+    return rc;
+}
+
 void qr_door_put_source(struct qr_door_in *in, const char *path)
 {
     QR_ASSERT(in != NULL && path != NULL);

@@ -56,6 +56,15 @@ void qr_door_put_name(struct qr_door_in *in, const char *chat);                 
 void qr_door_put_value(struct qr_door_in *in, const char *chat, const struct qr_json *v);     /* nothing where v is NULL or null */
 void qr_door_put_text(struct qr_door_in *in, const char *chat, const char *json);             /* the value is that JSON text */
 
+void qr_door_put_member(struct qr_buf *out, const char *name, const struct qr_json *v);       /* the same into any object */
+
+/* A tool of chat's. tool: has name, description and strict; NULL: one of a type that chat leaves out, which keeps its place. */
+void qr_door_put_function(struct qr_buf *out, const struct qr_json *tool, const struct qr_json *parameters);
+
+/* All tools; put is told each with its number, and puts a function for it. */
+typedef int qr_door_tool_fn(struct qr_buf *out, const struct qr_json *tool, int32_t i, struct qr_err *err);
+int qr_door_put_tools(struct qr_door_in *in, const struct qr_json *v, qr_door_tool_fn *put, struct qr_err *err);
+
 /* Before a chat message is written into in->chat: where in the door's body it comes from ("messages[2].content[1]"). Errors of it and below begin with that. */
 void qr_door_put_source(struct qr_door_in *in, const char *path);
 

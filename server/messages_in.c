@@ -331,15 +331,6 @@ static int put_temperature(struct qr_door_in *in, const struct qr_json *v, struc
     return 0;
 }
 
-static void put_member(struct qr_buf *out, const char *name, const struct qr_json *v)
-{
-    if (qr_json_is_null(v))
-        return;
-    qr_buf_put_comma(out);
-    qr_buf_printf(out, "\"%s\":", name);
-    qr_json_print(out, v);
-}
-
 static int put_tool(struct qr_buf *out, const struct qr_json *tool, int32_t i, struct qr_err *err)
 {
     char at[64];
@@ -353,32 +344,13 @@ static int put_tool(struct qr_buf *out, const struct qr_json *tool, int32_t i, s
         return qr_wrong_type(err, at, "a string", type);
     if (custom && qr_json_is_null(schema))
         return qr_err_at(err, QR_E_INVALID, at, "%s is required: a JSON Schema that is an object", at);
-    qr_buf_put_comma(out);
-    if (!custom) { /* it keeps its place, and chat leaves it out */
-        qr_buf_put_str(out, "{\"type\":\"other\"}");
-        return 0;
-    }
-    qr_buf_put_str(out, "{\"type\":\"function\",\"function\":{");
-    put_member(out, "name", qr_json_find(tool, "name"));
-    put_member(out, "description", qr_json_find(tool, "description"));
-    put_member(out, "parameters", schema);
-    put_member(out, "strict", qr_json_find(tool, "strict"));
-    qr_buf_put_str(out, "}}");
+    qr_door_put_function(out, custom ? tool : NULL, schema);
     return 0;
 }
 
 static int put_tools(struct qr_door_in *in, const struct qr_json *v, struct qr_err *err)
 {
-    int rc = 0;
-    int32_t i = 0;
-    if (qr_json_type(v) != QR_JSON_T_ARRAY)
-        return qr_wrong_type(err, "tools", "an array", v);
-    qr_door_put_name(in, "tools");
-    qr_buf_put_byte(&in->chat, '[');
-    for (const struct qr_json *tool = qr_json_first(v); tool && rc == 0; tool = qr_json_after(tool), i++)
-        rc = put_tool(&in->chat, tool, i, err);
-    qr_buf_put_byte(&in->chat, ']');
-    return rc;
+    return qr_door_put_tools(in, v, put_tool, err);
 }
 
 static int put_tool_choice(struct qr_door_in *in, const struct qr_json *v, struct qr_err *err)

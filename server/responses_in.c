@@ -95,15 +95,6 @@ static int put_top_logprobs(struct qr_door_in *in, const struct qr_json *v, stru
     return rc;
 }
 
-static void put_member(struct qr_buf *out, const char *name, const struct qr_json *v)
-{
-    if (qr_json_is_null(v))
-        return;
-    qr_buf_put_comma(out);
-    qr_buf_printf(out, "\"%s\":", name);
-    qr_json_print(out, v);
-}
-
 static int put_tool(struct qr_buf *out, const struct qr_json *tool, int32_t i, struct qr_err *err)
 {
     char at[64];
@@ -114,38 +105,19 @@ static int put_tool(struct qr_buf *out, const struct qr_json *tool, int32_t i, s
     const struct qr_json *type = qr_responses_text(tool, "type", at, &rc, err);
     if (!type)
         return rc;
-    qr_buf_put_comma(out);
-    if (!qr_json_says(type, "function")) { /* it keeps its place, and chat leaves it out */
-        qr_buf_put_str(out, "{\"type\":\"other\"}");
-        return 0;
-    }
-    qr_buf_put_str(out, "{\"type\":\"function\",\"function\":{");
-    put_member(out, "name", qr_json_find(tool, "name"));
-    put_member(out, "description", qr_json_find(tool, "description"));
-    put_member(out, "parameters", qr_json_find(tool, "parameters"));
-    put_member(out, "strict", qr_json_find(tool, "strict"));
-    qr_buf_put_str(out, "}}");
+    qr_door_put_function(out, qr_json_says(type, "function") ? tool : NULL, qr_json_find(tool, "parameters"));
     return 0;
 }
 
 static int put_tools(struct qr_door_in *in, const struct qr_json *v, struct qr_err *err)
 {
-    int rc = 0;
-    int32_t i = 0;
-    if (qr_json_type(v) != QR_JSON_T_ARRAY)
-        return qr_wrong_type(err, "tools", "an array", v);
-    qr_door_put_name(in, "tools");
-    qr_buf_put_byte(&in->chat, '[');
-    for (const struct qr_json *tool = qr_json_first(v); tool && rc == 0; tool = qr_json_after(tool), i++)
-        rc = put_tool(&in->chat, tool, i, err);
-    qr_buf_put_byte(&in->chat, ']');
-    return rc;
+    return qr_door_put_tools(in, v, put_tool, err);
 }
 
 static void put_named(struct qr_buf *out, const struct qr_json *tool)
 {
     qr_buf_put_str(out, "{\"type\":\"function\",\"function\":{");
-    put_member(out, "name", qr_json_find(tool, "name"));
+    qr_door_put_member(out, "name", qr_json_find(tool, "name"));
     qr_buf_put_str(out, "}}");
 }
 
@@ -157,7 +129,7 @@ static int put_allowed(struct qr_door_in *in, const struct qr_json *v, struct qr
         return qr_responses_wrong(err, "tool_choice", "tools", "an array of tools", tools);
     qr_door_put_name(in, "tool_choice");
     qr_buf_put_str(&in->chat, "{\"type\":\"allowed_tools\",\"allowed_tools\":{");
-    put_member(&in->chat, "mode", qr_json_find(v, "mode"));
+    qr_door_put_member(&in->chat, "mode", qr_json_find(v, "mode"));
     qr_buf_put_comma(&in->chat);
     qr_buf_put_str(&in->chat, "\"tools\":[");
     for (const struct qr_json *t = qr_json_first(tools); t; t = qr_json_after(t))
@@ -198,9 +170,9 @@ static int put_format(struct qr_door_in *in, const struct qr_json *v, struct qr_
         return 0;
     }
     qr_buf_put_str(&in->chat, "{\"type\":\"json_schema\",\"json_schema\":{");
-    put_member(&in->chat, "name", qr_json_find(v, "name"));
-    put_member(&in->chat, "schema", qr_json_find(v, "schema"));
-    put_member(&in->chat, "strict", qr_json_find(v, "strict"));
+    qr_door_put_member(&in->chat, "name", qr_json_find(v, "name"));
+    qr_door_put_member(&in->chat, "schema", qr_json_find(v, "schema"));
+    qr_door_put_member(&in->chat, "strict", qr_json_find(v, "strict"));
     qr_buf_put_str(&in->chat, "}}");
     return 0;
 }
@@ -275,8 +247,8 @@ static void put_settings(struct qr_buf *out, const struct qr_json *body)
     qr_buf_put_str(out, ",\"text\":{");
     if (qr_json_is_null(format))
         qr_buf_put_str(out, "\"format\":{\"type\":\"text\"}");
-    put_member(out, "format", format);
-    put_member(out, "verbosity", text ? qr_json_find(text, "verbosity") : NULL);
+    qr_door_put_member(out, "format", format);
+    qr_door_put_member(out, "verbosity", text ? qr_json_find(text, "verbosity") : NULL);
     qr_buf_put_byte(out, '}');
 }
 

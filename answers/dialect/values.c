@@ -71,7 +71,7 @@ static void put_rune(struct qr_buf *out, uint32_t c)
         qr_buf_put_byte(out, (char)(0x80 | (c & 63)));
 }
 
-/* \uXXXX at s, perhaps a pair: bytes that it takes, 0 where it is cut off. */
+/* An escape by number at s, perhaps a pair: bytes that it takes, 0 where it is cut off. */
 static size_t put_unicode(struct qr_buf *out, const char *s, size_t n, bool end)
 {
     if (n < 6 && !end)

@@ -65,7 +65,7 @@ struct qr_rune_range { int32_t first, last; };
 int32_t qr_expr_runes(struct qr_exprs *x, const struct qr_rune_range *range, int32_t n);
 
 /* The same inside a JSON string: a character as it stands where JSON allows that, and every escape of it that json.dumps writes:
- * the short ones, and \uXXXX (lower or upper case, pairs of surrogates). One expression per set of ranges. */
+ * the short ones, and \u with four digits (lower or upper case, pairs of surrogates). One expression per set of ranges. */
 int32_t qr_expr_json_runes(struct qr_exprs *x, const struct qr_rune_range *range, int32_t n);
 
 /* Any character of a JSON string in one of these forms; this is what the ready masks know (vocab.h). */

@@ -128,7 +128,10 @@ static void make_id(char out[40], const struct teller *t)
     const struct qr_door *door = t->call->kind->door;
     const int64_t place[2] = {t->choice - t->call->choice, t->choice->n_calls};
     const uint64_t a = qr_hash64(t->call->id, strlen(t->call->id), 0), b = qr_hash64(place, sizeof place, a);
-    snprintf(out, 40, "%.12s%016llx%08llx", door ? door->call_prefix : "call_", (unsigned long long)b, (unsigned long long)(a & 0xffffffffu));
+    if (qr_dialect_short_ids(qr_forms_dialect(t->call->server->forms))) /* the template refuses others when the call comes back */
+        snprintf(out, 40, "%09llx", (unsigned long long)(b & 0xfffffffffu));
+    else
+        snprintf(out, 40, "%.12s%016llx%08llx", door ? door->call_prefix : "call_", (unsigned long long)b, (unsigned long long)(a & 0xffffffffu));
 }
 
 /* Up to where its arguments stand. */

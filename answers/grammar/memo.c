@@ -4,7 +4,6 @@
  * bounded, and passing the bound is told. One thread at a time. */
 #include "answers/grammar/memo.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
@@ -154,10 +153,18 @@ static void add_part(void *user, int32_t e)
     g->part[g->n_part++] = e;
 }
 
-static int by_number(const void *a, const void *b)
+/* Shell's sort by Ciura's gaps, in place: the library's may allocate, and lists are short. */
+static void sort(int32_t *id, int32_t n)
 {
-    const int32_t p = *(const int32_t *)a, q = *(const int32_t *)b;
-    return (p > q) - (p < q);
+    static const int32_t gaps[] = {701, 301, 132, 57, 23, 10, 4, 1};
+    for (int32_t g = 0; g < QR_COUNT(gaps); g++)
+        for (int32_t i = gaps[g]; i < n; i++) {
+            const int32_t one = id[i];
+            int32_t k = i;
+            for (; k >= gaps[g] && id[k - gaps[g]] > one; k -= gaps[g])
+                id[k] = id[k - gaps[g]];
+            id[k] = one;
+        }
 }
 
 static int32_t intern_parts(struct qr_grammar *g)
@@ -167,8 +174,7 @@ static int32_t intern_parts(struct qr_grammar *g)
         fail(g);
         return QR_STATE_DEAD;
     }
-    if (g->n_part > 1)
-        qsort(g->part, (size_t)g->n_part, sizeof *g->part, by_number);
+    sort(g->part, g->n_part);
     for (int32_t i = 0; i < g->n_part; i++)
         if (m == 0 || g->part[m - 1] != g->part[i])
             g->part[m++] = g->part[i];

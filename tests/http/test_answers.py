@@ -196,6 +196,13 @@ def test_calls_are_told_apart_from_text():
         assert "tool_calls" not in c["message"], "without tools a call is text"
 
 
+def test_ids_of_calls_are_those_that_the_familys_template_takes():
+    call = '[TOOL_CALLS]get_weather[ARGS]{"city": "Paris"}'
+    with Server("--mock-rate", "0", "--tool-format", "mistral-v13", *scripts(call)) as s:
+        ids = [answer(s, seed=SAY, tools=[WEATHER])["message"]["tool_calls"][0]["id"] for _ in range(2)]
+        assert all(len(i) == 9 and i.isascii() and i.isalnum() for i in ids) and ids[0] != ids[1], ids
+
+
 def test_a_choice_of_tools_forces_calls():
     named = {"type": "function", "function": {"name": "get_time"}}
     allowed = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [{"type": "function", "function": {"name": "get_weather"}}]}}

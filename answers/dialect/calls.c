@@ -548,7 +548,7 @@ static enum qr_match match_tail(const char *s, size_t n, const char *text, bool 
         const enum qr_match m = piece[qr_blanks(piece, strlen(piece))] ? qr_match_loosely(s + i, n - i, piece, &used) : QR_MATCH_NO;
         if (m == QR_MATCH_PART && !end)
             return m;
-        i += m == QR_MATCH_FULL ? used : 0;
+        i += m == QR_MATCH_FULL ? used : m == QR_MATCH_PART ? n - i : 0; /* a marker that the text's end cuts off is no content */
     }
     *len = i;
     return i > 0 ? QR_MATCH_FULL : QR_MATCH_NO;

@@ -83,6 +83,13 @@ def test_families_are_listed_and_an_unknown_one_is_an_error_of_its_line():
     assert run('parse', '--family', 'no such')[0] == 2
 
 
+def test_a_marker_that_the_end_cuts_off_behind_a_call_is_no_content():
+    text = '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
+    for n in range(len('\n</tool_call>') + 1):
+        got, = run_lines('parse', '--family', 'hermes', lines=[{'text': text[:len(text) - n]}])
+        assert got['content'].strip() == '' and [c['name'] for c in got['calls']] == ['f'] and '"a": 1' in got['calls'][0]['arguments'], (n, got)
+
+
 def test_a_line_of_tags_has_reasoning_alone():
     lines = [{'text': 'a</x> b <tool_call>', 'tags': ['<x>', '</x>'], 'starts_inside': True}, {'text': '<x>a</x>\n\nb', 'tags': ['<x>', '</x>']}]
     assert run_lines('parse', lines=lines) == [{'content': 'b <tool_call>', 'reasoning': 'a', 'calls': []}, {'content': 'b', 'reasoning': 'a', 'calls': []}]

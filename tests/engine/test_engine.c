@@ -193,7 +193,7 @@ Test(engine, answers_of_2_and_4_ranks_do_not_depend_on_batch_chunks_cache_or_pre
     static const struct way some[] = {
         {"default", 1, 256, 512, 64, 0, true, QR_SCHED_MIXED, 0},
         {"chunks of 7", 1, 7, 64, 16, 0, false, QR_SCHED_MIXED, 0},
-        {"few blocks, preemption", 1, 64, 128, 16, 720, true, QR_SCHED_MIXED, 0},
+        {"few blocks, preemption", 1, 64, 128, 16, 560, true, QR_SCHED_MIXED, 0},
     };
     for (int32_t n = 2; n <= (test_scale() < 1 ? 2 : 4); n += 2) {
         struct setup s;

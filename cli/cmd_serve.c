@@ -19,6 +19,7 @@
 #include "base/thread.h"
 #include "cli/cli.h"
 #include "engine/adapters.h"
+#include "server/sandbox.h"
 #include "server/server.h"
 #include "tokenizer/chat.h"
 
@@ -30,7 +31,7 @@ struct serve_options {
     struct qr_cli_engine e;
     struct qr_cli_lora l;
     struct qr_server_config s;
-    bool verbose;
+    bool verbose, sandbox;
 };
 
 /* Owned by the main thread; the loader fills tokenizer, chat and engine before it says ready, and is joined before they are used again. */
@@ -100,12 +101,15 @@ static void print_warnings(const struct serve *s, const struct qr_engine_limits 
 /* Where clients find it. */
 static void print_addresses(const struct serve *s, const char *name, bool headless)
 {
-    const char *to = qr_server_reachable(s->server);
-    fprintf(stderr, "ready   http://%s   api /v1   metrics /metrics   (%.2f s)\n", qr_server_address(s->server),
-            (double)(qr_clock_us() - s->started_us) * 1e-6);
-    if (!headless)
+    const char *to = qr_server_reachable(s->server), *scheme = qr_server_scheme(s->server);
+    const bool in_files = strcmp(scheme, "unix") == 0, chat = !headless && strcmp(scheme, "http") == 0;
+    char own[256], curl[256];
+    snprintf(own, sizeof own, "%s:%s%s", scheme, in_files ? "" : "//", qr_server_address(s->server));
+    snprintf(curl, sizeof curl, "%s%s%s", in_files ? "--unix-socket " : scheme, in_files ? to : "://", in_files ? " http://localhost" : to);
+    fprintf(stderr, "ready   %s   api /v1   metrics /metrics   (%.2f s)\n", own, (double)(qr_clock_us() - s->started_us) * 1e-6);
+    if (chat)
         fprintf(stderr, "try     %s chat --url http://%s\n", program_invocation_name, to);
-    fprintf(stderr, "%s     curl http://%s/v1/%s -H 'Content-Type: application/json' -d '{\"model\": \"%s\", %s}'\n", headless ? "try" : "   ", to,
+    fprintf(stderr, "%s     curl %s/v1/%s -H 'Content-Type: application/json' -d '{\"model\": \"%s\", %s}'\n", chat ? "   " : "try", curl,
             headless ? "embeddings" : "completions", name,
             headless ? "\"input\": \"Once upon a time\"" : "\"prompt\": \"Once upon a time\", \"max_tokens\": 64");
 }
@@ -239,6 +243,11 @@ static void *loader(void *arg)
     s->requests_bytes = qr_cli_requests_bytes(s->o->s.bodies_bytes, left_bytes(s));
     s->grammars_bytes = qr_cli_grammars_bytes(s->o->s.grammars_bytes, left_bytes(s));
     banner(s, qr_clock_us() - t0);
+    if (s->o->sandbox && qr_sandbox_enter(&err) != 0) {
+        s->status = qr_command_fail("serve", &err);
+        qr_server_set_failed(s->server);
+        return NULL;
+    }
     const char *const names[] = {s->name};
     qr_server_set_ready(s->server, &(struct qr_server_model){.engine = s->engine, .tokenizer = s->tokenizer, .chat = s->chat,
                                                              .pooling = s->pooling, .requests_bytes = s->requests_bytes,
@@ -318,6 +327,9 @@ static const struct qr_option table[] = {
     QR_CLI_LORA_ROWS(struct serve_options, l),
     QR_OPTION(struct serve_options, verbose, FLAG, "verbose", .brief = true, .letter = 'v', .builtin = "false",
               .group = "Output", .help = "Log what happens, request by request."),
+    QR_OPTION(struct serve_options, sandbox, FLAG, "sandbox", .builtin = "false", .group = "Server",
+              .help = "Once the model is open, have the kernel refuse system calls that serving does not need: starting "
+                      "programs, other processes, mounts, identities (seccomp)."),
     QR_SERVER_ROWS(struct serve_options, s)};
 
 /* --check-config: what a start would refuse. A file of settings may leave the model to a flag. */

@@ -107,7 +107,7 @@ static bool host_is(struct qr_span host, const char *name)
 static bool host_allowed(const struct qr_server *s, struct qr_span host)
 {
     static const char *const local[] = {"localhost", "127.0.0.1", "[::1]"};
-    if (!qr_http_is_loopback(s->http) || !host.data)
+    if (!qr_http_is_loopback(s->http) || s->config.unix_socket || !host.data)
         return true;
     for (int i = 0; i < QR_COUNT(local); i++)
         if (host_is(host, local[i]))

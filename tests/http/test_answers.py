@@ -145,11 +145,11 @@ def test_bombs_end_soon_and_hurt_nobody():
             at_work = pool.submit(ask, s, seed=SHORTEST, **bomb)
             r = ask(s, max_tokens=3)
             between = time.monotonic() - begun
-            assert r.status == 200 and between < 5, (str(bomb)[:80], between)
+            assert r.status == 200 and between < 20, (str(bomb)[:80], between)
             r = at_work.result()
             took = time.monotonic() - begun
             assert r.status in (200, 400), (str(bomb)[:80], r.body)
-            assert took < 20, (str(bomb)[:80], took)
+            assert took < 60, (str(bomb)[:80], took)
             print("%6.3f s  %d  %s" % (took, r.status, str(bomb)[:70]))
 
 

@@ -361,3 +361,22 @@ int qr_pooling_stages(const char *dir, int (*each)(void *user, const char *path,
     qr_json_free(modules);
     return rc;
 }
+
+int qr_pooling_stage_find(struct qr_json **out, const char *dir, const char *class_name, struct qr_err *err)
+{
+    struct qr_json *modules, *config = NULL;
+    char path[4096];
+    QR_ASSERT(out != NULL && dir != NULL);
+    QR_ASSERT(class_name != NULL && err != NULL);
+    *out = NULL;
+    int rc = open_beside(&modules, path, dir, "modules.json", err);
+    if (rc || !modules)
+        return rc;
+    const struct qr_json *m = qr_json_type(modules) == QR_JSON_T_ARRAY ? qr_json_first(modules) : NULL;
+    while (m && strcmp(class_of(m), class_name) != 0)
+        m = qr_json_after(m);
+    rc = m ? read_config(&config, path, dir, text_of(m, "path"), err) : 0;
+    qr_json_free(modules);
+    *out = rc == 0 ? config : NULL;
+    return rc;
+}

@@ -68,9 +68,10 @@ static int read_mode(enum qr_pooling *out, const struct qr_json *config, const c
     return rc;
 }
 
-/* Clients see no paths. */
-static const char *without_path(const char *msg, const char *dir)
+const char *qr_without_path(const char *msg, const char *dir)
 {
+    QR_ASSERT(msg != NULL);
+    QR_ASSERT(dir != NULL);
     const size_t n = strlen(dir);
     return strncmp(msg, dir, n) == 0 && msg[n] == '/' ? msg + n + 1 : msg;
 }
@@ -235,7 +236,7 @@ static int read_modules(struct qr_pooling_config *out, const struct qr_source *s
         return qr_err_set(err, rc, "%.400s; --pooling last, mean or cls makes embeddings without it", why.msg);
     for (const struct qr_json *m = qr_json_first(modules); m; m = qr_json_after(m))
         out->normalize |= strcmp(class_of(m), "Normalize") == 0;
-    snprintf(out->note, sizeof out->note, "%.300s: this and what is of type Dense is left out of embeddings", without_path(why.msg, dir));
+    snprintf(out->note, sizeof out->note, "%.300s: this and what is of type Dense is left out of embeddings", qr_without_path(why.msg, dir));
     return 0;
 }
 
@@ -281,7 +282,7 @@ void qr_pooling_read(struct qr_pooling_config *out, const struct qr_source *sour
     if ((g ? read_gguf(out, g, wanted, &err) : read_directory(out, source, wanted, &err)) == 0)
         return;
     out->pooling = wanted;
-    snprintf(out->note, sizeof out->note, "%s", without_path(err.msg, qr_source_model(source)));
+    snprintf(out->note, sizeof out->note, "%s", qr_without_path(err.msg, qr_source_model(source)));
 }
 
 int32_t qr_pooling_width(const struct qr_pooling_config *p, int32_t n_embd)

@@ -42,6 +42,9 @@ int64_t qr_pooling_bytes(const struct qr_pooling_config *p);
  * 1 <= n <= qr_pooling_width. False: they are no numbers. */
 bool qr_pooling_finish(const struct qr_pooling_config *p, float *out, int32_t n, const double *rows, int32_t n_embd);
 
+/* A message without the directory's path that it begins with: clients see no paths. */
+const char *qr_without_path(const char *msg, const char *dir);
+
 /* *out becomes config.json of DIR/modules.json's first stage of this class ("LogitScore"), to be freed; NULL: there is none. */
 int qr_pooling_stage_find(struct qr_json **out, const char *dir, const char *class_name, struct qr_err *err);
 

@@ -117,10 +117,10 @@ static int read_files(struct qr_scorer *s, const struct qr_source *source, bool 
 }
 
 /* There are no scores, for this reason. */
-static void give_up(struct qr_scorer *s, const struct qr_err *why)
+static void give_up(struct qr_scorer *s, const struct qr_source *source, const struct qr_err *why)
 {
     qr_scorer_release(s);
-    snprintf(s->note, sizeof s->note, "%.*s", (int)sizeof s->note - 1, why->msg);
+    snprintf(s->note, sizeof s->note, "%.*s", (int)sizeof s->note - 1, qr_without_path(why->msg, qr_source_model(source)));
 }
 
 void qr_scorer_find(struct qr_scorer *out, const struct qr_source *source, bool yes_no)
@@ -130,7 +130,7 @@ void qr_scorer_find(struct qr_scorer *out, const struct qr_source *source, bool 
     struct qr_err err = {0};
     *out = (struct qr_scorer){.pad_id = -1, .no_id = -1, .yes_id = -1};
     if (read_files(out, source, yes_no, &err) != 0)
-        give_up(out, &err);
+        give_up(out, source, &err);
 }
 
 static const struct qr_stored_tensor *find_rows(const struct qr_scorer *s, const struct qr_tensor_files *st, const struct qr_model_config *c)
@@ -202,7 +202,7 @@ void qr_scorer_load(struct qr_scorer *s, struct qr_source *source, const int32_t
     QR_ASSERT(s->kind != QR_SCORER_NONE && source != NULL);
     struct qr_err err = {0};
     if (load(s, source, id, &err) != 0)
-        give_up(s, &err);
+        give_up(s, source, &err);
 }
 
 void qr_scorer_release(struct qr_scorer *s)

@@ -11,7 +11,8 @@
 #include "loader/config/scorer.h"
 #include "tests/temp.h"
 
-#define SIZES "\"hidden_size\": 64, \"intermediate_size\": 96, \"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"vocab_size\": 300"
+#define SIZES "\"hidden_size\": 64, \"intermediate_size\": 96, \"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"num_key_value_heads\": 4, " \
+              "\"vocab_size\": 300"
 #define CLASSIFIER "{\"architectures\": [\"LlamaForSequenceClassification\"], " SIZES
 #define CAUSAL(name) "{\"architectures\": [\"" name "\"], " SIZES
 #define STAGE(class) "[{\"path\": \"1_Stage\", \"type\": \"sentence_transformers.cross_encoder.modules.logit_score." class "\"}]"

@@ -196,7 +196,8 @@ static int find_uses(struct serve *s, const struct qr_source *source, struct qr_
     const bool asked = s->o->s.reranker != 0;
     qr_scorer_find(&s->scorer, source, asked);
     if (asked && s->scorer.kind != QR_SCORER_YES_NO)
-        return qr_err_set(err, QR_E_USAGE, "--reranker yes-no: %s", s->scorer.note[0] ? s->scorer.note : "the model is a classifier, which scores pairs as it is");
+        return qr_err_set(err, QR_E_USAGE, "--reranker yes-no: %s",
+                          s->scorer.note[0] ? s->scorer.note : "the model is a classifier, which scores pairs by itself");
     qr_pooling_read(&s->pooling, source, (enum qr_pooling)s->o->s.pooling);
     if (s->pooling.note[0] && s->scorer.kind == QR_SCORER_NONE)
         qr_log(QR_LOG_WARN, "loader", "%s: %s", s->pooling.pooling == QR_POOLING_NONE ? "no embeddings" : "embeddings", s->pooling.note);

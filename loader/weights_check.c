@@ -82,7 +82,8 @@ static int check_naming(const struct qr_tensor_files *st, const struct qr_model_
     const struct qr_stored_tensor *const head = qr_weights_find_named(st, c->arch, "lm_head.weight"), *twin, *first = NULL;
     for (struct qr_weight_walk k = qr_weight_walk_begin(c); qr_weight_walk_next(&k);) {
         const struct qr_stored_tensor *t = find_from(&naming, st, c->arch, qr_weight_walk_name(name, &k), USUAL);
-        if (k.row->when == QR_WHEN_UNTIED || k.row->when == QR_WHEN_CLASSIFIER || !t || t == head) /* the head is outside of all, also where it is the embedding */
+        const bool outside = k.row->when == QR_WHEN_UNTIED || k.row->when == QR_WHEN_CLASSIFIER || t == head; /* also where the head is the embedding */
+        if (outside || !t)
             continue;
         if ((twin = find_from(&other, st, c->arch, name, naming + 1)) != NULL)
             return qr_err_set(err, QR_E_DAMAGED, "%s is there twice, as %s and as %s; expected one of them", name, t->name, twin->name);

@@ -39,7 +39,8 @@ static struct text text_of(const struct qr_json *v)
 }
 
 /* The prompt that the model was trained with. */
-static int encode_question(const struct qr_call *call, struct qr_ids *ids, struct text instruction, struct text query, struct text document, struct qr_err *err)
+static int encode_question(const struct qr_call *call, struct qr_ids *ids, struct text instruction, struct text query, struct text document,
+                           struct qr_err *err)
 {
     static const char before[] = "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct provided. Note that "
                                  "the answer can only be \"yes\" or \"no\".<|im_end|>\n<|im_start|>user\n<Instruct>: ";

@@ -70,7 +70,7 @@ struct qr_server_config {
     QR_OPTION(T, s.reranker, ENUM, "reranker", .builtin = "auto", .choices = QR_RERANKER_CHOICES,                      \
               .group = "Embeddings",                                                                                  \
               .help = "What scores pairs of texts (POST /v1/rerank, /v1/score). yes-no: the model is a "              \
-                      "Qwen3-Reranker and is asked for yes or no; auto: where its files say so, or are a "            \
+                      "Qwen3-Reranker and answers yes or no; auto: where its files say so, or are a "                 \
                       "classifier's of one label."),                                                                  \
     QR_OPTION(T, s.cors_origins, LIST, "cors-origin", .arg = "ORIGIN", .group = "Server",                             \
               .help = "Origin whose web pages may call this server, such as https://example.org, or * for all; "      \

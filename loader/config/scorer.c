@@ -56,8 +56,10 @@ static int read_overrides(bool *found, const struct qr_json *config, struct qr_e
         return 0;
     *found = yes && qr_json_count(tokens) == 2 && qr_json_says(no, "no") && qr_json_says(yes, "yes") && !qr_json_is_null(original) &&
              qr_json_type(original) == QR_JSON_T_BOOL && qr_json_bool(original);
-    return *found ? 0 : qr_err_set(err, QR_E_UNSUPPORTED, "config.json: classifier_from_token, expected [\"no\", \"yes\"] with is_original_qwen3_reranker true: "
-                                   "of models that are asked, only Qwen3-Reranker is known here");
+    if (*found)
+        return 0;
+    return qr_err_set(err, QR_E_UNSUPPORTED, "config.json: classifier_from_token, expected [\"no\", \"yes\"] with is_original_qwen3_reranker true: of models "
+                      "that answer with a word, only Qwen3-Reranker is known here");
 }
 
 static int read_id(int32_t *out, const struct qr_json *stage, const char *name, struct qr_err *err)
@@ -92,7 +94,7 @@ static int read_yes_no(struct qr_scorer *s, const struct qr_model_config *c, con
     if (rc || !found)
         return rc;
     if (c->headless || c->logits_softcap > 0)
-        return qr_err_set(err, QR_E_UNSUPPORTED, "%s %s: it cannot be asked for yes or no", c->arch_name, c->headless ? "has no head" : "caps its logits");
+        return qr_err_set(err, QR_E_UNSUPPORTED, "%s %s: it cannot answer yes or no", c->arch_name, c->headless ? "has no head" : "caps its logits");
     s->kind = QR_SCORER_YES_NO;
     s->sigmoid = true;
     return 0;
@@ -170,7 +172,7 @@ static int check_words(struct qr_scorer *s, const struct qr_model_config *c, con
             return qr_err_set(err, QR_E_UNSUPPORTED, "the vocabulary has no token \"%s\", which Qwen3-Reranker needs", qr_scorer_word[i]);
     if (s->yes_id >= 0 && (s->yes_id != id[QR_SCORER_YES] || s->no_id != id[QR_SCORER_NO]))
         return qr_err_set(err, QR_E_UNSUPPORTED, "modules.json: the stage LogitScore compares tokens %d and %d, expected \"yes\" (%d) and \"no\" (%d): of "
-                          "models that are asked, only Qwen3-Reranker is known here", s->yes_id, s->no_id, id[QR_SCORER_YES], id[QR_SCORER_NO]);
+                          "models that answer with a word, only Qwen3-Reranker is known here", s->yes_id, s->no_id, id[QR_SCORER_YES], id[QR_SCORER_NO]);
     s->yes_id = id[QR_SCORER_YES];
     s->no_id = id[QR_SCORER_NO];
     return 0;

@@ -17,7 +17,7 @@ enum qr_scorer_kind {
     QR_SCORER_CLASSIFIER, /* texts are taken as they are */
     QR_SCORER_YES_NO,     /* in Qwen3-Reranker's prompt */
 };
-/* Names for an option table: whether a model whose files do not say so is asked for yes or no. */
+/* Names for an option table: whether a model whose files do not say so answers yes or no. */
 #define QR_RERANKER_CHOICES "auto|yes-no"
 
 struct qr_scorer {
@@ -31,7 +31,7 @@ struct qr_scorer {
     char note[400];         /* a sentence for log and clients */
 };
 
-/* What the model's files say; no tensor is read. yes_no: a model with a head is asked for yes or no whatever they say. */
+/* What the model's files say; no tensor is read. yes_no: a model with a head answers yes or no whatever they say. */
 void qr_scorer_find(struct qr_scorer *out, const struct qr_source *source, bool yes_no);
 
 /* Tokens that Qwen3-Reranker is asked with, and that it answers. */

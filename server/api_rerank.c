@@ -42,8 +42,8 @@ static struct text text_of(const struct qr_json *v)
 static int encode_question(const struct qr_call *call, struct qr_ids *ids, struct text instruction, struct text query, struct text document,
                            struct qr_err *err)
 {
-    static const char before[] = "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct provided. Note that "
-                                 "the answer can only be \"yes\" or \"no\".<|im_end|>\n<|im_start|>user\n<Instruct>: ";
+    static const char before[] = "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct provided. Note "
+                                 "that the answer can only be \"yes\" or \"no\".<|im_end|>\n<|im_start|>user\n<Instruct>: ";
     static const char second[] = "\n<Query>: ", third[] = "\n<Document>: ", behind[] = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n";
     const struct text part[] = {{before, sizeof before - 1}, instruction, {second, sizeof second - 1}, query, {third, sizeof third - 1}, document,
                                 {behind, sizeof behind - 1}};

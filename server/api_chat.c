@@ -106,4 +106,4 @@ void qr_call_prepare_chat(struct qr_call *call)
     qr_ids_release(&ids);
 }
 
-const struct qr_call_kind qr_call_chat = {.api = QR_API_CHAT, .counted = QR_COUNTED_CHAT, .prepare = qr_call_prepare_chat};
+const struct qr_call_kind qr_call_chat = {.api = QR_API_CHAT, .counted = QR_COUNTED_CHAT, .id_prefix = "chatcmpl-", .prepare = qr_call_prepare_chat};

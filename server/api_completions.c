@@ -67,4 +67,4 @@ static void prepare(struct qr_call *call)
 }
 
 const struct qr_call_kind qr_call_completions = {
-    .api = QR_API_COMPLETIONS, .counted = QR_COUNTED_COMPLETIONS, .prepare = prepare};
+    .api = QR_API_COMPLETIONS, .counted = QR_COUNTED_COMPLETIONS, .id_prefix = "cmpl-", .prepare = prepare};

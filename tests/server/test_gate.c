@@ -201,7 +201,7 @@ Test(http_parser, reads_pipelined_requests_with_bodies_of_both_framings)
                                "0\r\nHost: t\r\nContent-Length: 9\r\n\r\n"
                                "GET http://h:1?q HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer  k \r\n\r\n";
     static const char *const body[] = {"abc", "def", ""}, *const path[] = {"/a", "/b", "/"}, *const host[] = {"h:1", "h", "h:1"};
-    static const char *const query[] = {"", "q=1&r?s", "q"};
+    static const char *const query[] = {NULL, "q=1&r?s", "q"};
     for (size_t step = 1; step < sizeof text; step++) {
         struct qr_http_parser *p = qr_http_parser_new(&http);
         struct qr_buf in = {0};
@@ -213,7 +213,7 @@ Test(http_parser, reads_pipelined_requests_with_bodies_of_both_framings)
                 cr_assert_neq(s, QR_HTTP_BAD);
                 if (s == QR_HTTP_HEAD) {
                     cr_assert(qr_span_is(qr_http_parser_head(p)->path, path[n]));
-                    cr_assert(qr_span_is(qr_http_parser_head(p)->query, query[n]));
+                    cr_assert(query[n] ? qr_span_is(qr_http_parser_head(p)->query, query[n]) : qr_http_parser_head(p)->query.data == NULL);
                 }
                 if (s == QR_HTTP_DONE) {
                     cr_assert(qr_span_is(qr_http_parser_head(p)->host, host[n]));

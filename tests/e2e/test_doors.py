@@ -43,7 +43,7 @@ Said = collections.namedtuple('Said', 'text calls n_prompt n_said cached id', de
 def chat(s, m, n, tools=None, force=False, stream=False, **more):
     body = {'messages': m, 'max_tokens': n, 'stream': stream, **more}
     if tools:
-        body.update(tools=tools, tool_choice='required' if force else 'auto')
+        body.update(tools=tools, tool_choice='required' if force else 'auto', parallel_tool_calls=False)
     if stream:
         events = ask(s, '/v1/chat/completions', {**body, 'stream_options': {'include_usage': True}})
         usage, deltas = events[-1]['usage'], [e['choices'][0]['delta'] for e in events[:-1]]
@@ -64,8 +64,8 @@ def messages(s, m, n, tools=None, force=False, stream=False, cch='0a1b2', **more
     body = {'max_tokens': n, 'stream': stream, 'messages': [t for t in turns if t['role'] != 'system'],
             'system': [{'type': 'text', 'text': f'x-anthropic-billing-header: cc_version=2.1.36; cch={cch};'}, *({'type': 'text', 'text': t['content']} for t in turns if t['role'] == 'system')], **more}
     if tools:
-        body['tools'] = [*({'name': t['function']['name'], 'input_schema': t['function']['parameters']} for t in tools), {'type': 'web_search_20250305', 'name': 'w'}]
-        body['tool_choice'] = {'type': 'any' if force else 'auto'}
+        body['tools'] = [*({'name': t['function']['name'], 'description': t['function']['description'], 'input_schema': t['function']['parameters']} for t in tools), {'type': 'web_search_20250305', 'name': 'w'}]
+        body['tool_choice'] = {'type': 'any' if force else 'auto', 'disable_parallel_tool_use': True}
     r = ask(s, '/v1/messages', body)
     if stream:
         text, calls = ''.join(e['delta'].get('text', '') for e in only(r, type='content_block_delta')), []
@@ -92,7 +92,7 @@ def responses(s, m, n, tools=None, force=False, stream=False, **more):
     body = {'input': list(items(m)), 'max_output_tokens': n, 'stream': stream, 'store': False, **more}
     if tools:
         body['tools'] = [*({'type': 'function', **t['function']} for t in tools), {'type': 'web_search'}, {'type': 'namespace', 'name': 'x', 'tools': []}]
-        body['tool_choice'] = 'required' if force else 'auto'
+        body.update(tool_choice='required' if force else 'auto', parallel_tool_calls=False)
     r = ask(s, '/v1/responses', body)
     if stream:
         assert ''.join(e['delta'] for e in only(r, type='response.output_text.delta')) == ''.join(e['text'] for e in only(r, type='response.output_text.done'))
@@ -178,10 +178,10 @@ def test_a_second_turn_with_tools_hits_the_prefix_cache_through_every_door():
     tools = [{'type': 'function', 'function': {'name': 'f', 'description': 'Adds.', 'parameters': SCHEMA}}]
     with Server(model=BUNDLED) as s:
         first = [{'role': 'system', 'content': 'You are brief. ' * 20}, {'role': 'user', 'content': 'What is 12 + 30?'}]
-        prompt, said = ids_of(s, first, 60, tools=tools, tool_choice='required', temperature=0)
+        prompt, said = ids_of(s, first, 120, tools=tools, tool_choice='required', parallel_tool_calls=False, temperature=0)
         for door in (chat, messages, responses, stored, ollama):
             more = {'tools': tools, 'temperature': 0, 'cache_salt': door.__name__}
-            one = door(s, first, 60, force=True, **more)
+            one = door(s, first, 120, force=True, **more)
             assert one.n_prompt == len(prompt) and one.cached == 0, (door, one)
             if door is ollama:  # it may have said something else
                 known = prompt
@@ -193,7 +193,7 @@ def test_a_second_turn_with_tools_hits_the_prefix_cache_through_every_door():
                 {'role': 'tool', 'tool_call_id': called.calls[0][0], 'content': '42'}]
             ids = ask(s, '/v1/chat/completions/render', {'messages': second, 'tools': tools})['token_ids']
             shared = common(known, ids)
-            two = door(s, second, 60, **more, **({'cch': 'fffff'} if door is messages else {'after': one.id} if door is stored else {}))
+            two = door(s, second, 20, **more, **({'cch': 'fffff'} if door is messages else {'after': one.id} if door is stored else {}))
             assert two.n_prompt == len(ids) and two.cached >= full(shared) > 100, (door, two, len(ids), shared)
             print(f'   {door.__name__}: {two.cached:.0f} of {shared} shared tokens, {two.n_prompt} in all')
 

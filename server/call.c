@@ -302,7 +302,7 @@ static void prepare_done(void *arg)
         admit_answer(call);
     if (call->conn && call->error.status != 0)
         answer_error(call);
-    else if (call->conn && call->n_pieces == 0)
+    else if (call->conn && call->reply.len > 0)
         answer_whole(call);
     else if (call->conn)
         step(call, go_on);

@@ -29,7 +29,7 @@ struct qr_call_kind {
     enum qr_api api;                        /* 0: neither chat nor completions */
     enum qr_counted counted;                /* as what /metrics counts it */
     const struct qr_door *door;             /* whose body and answer it has (door.h); NULL: OpenAI's of `api`. With one, `api` is chat */
-    void (*prepare)(struct qr_call *call);  /* pool thread: fills pieces, or `reply`, or `error` */
+    void (*prepare)(struct qr_call *call);  /* pool thread: fills pieces, or `reply`, which is the answer then, or `error` */
     /* Where the answer has a shape of its own, else NULL: what an event that is no error adds to it, and, on a pool thread, the whole of it into `reply`, or
      * `error`. */
     void (*collect)(struct qr_call *call, struct qr_choice *choice, const struct qr_event *ev);
@@ -37,6 +37,7 @@ struct qr_call_kind {
     /* A request shortly before it is submitted, NULL without memory. Where `make` is NULL `prepare` made them all. */
     struct qr_request *(*make)(struct qr_call *call, struct qr_piece *piece);
     const char *id_prefix;                  /* of call->id, without a door: "chatcmpl-"; NULL: the answer has no id */
+    bool renders;                           /* nothing is computed: the answer is what would be (api_render.c), which has no form yet */
     int32_t submitted_max;                  /* pieces inside the engine at a time, the others wait here, as long as it takes; 0: all at once */
 };
 
@@ -116,7 +117,8 @@ struct qr_call {
 /* One of each route that needs more than an answer at once (route.c). */
 extern const struct qr_call_kind qr_call_chat, qr_call_responses, qr_call_messages, qr_call_count_tokens, qr_call_ollama_chat,
     qr_call_ollama_generate, qr_call_ollama_show, qr_call_ollama_embed, qr_call_completions, qr_call_embeddings, qr_call_rerank, qr_call_score,
-    qr_call_load_adapter, qr_call_unload_adapter, qr_call_tokenize, qr_call_detokenize;
+    qr_call_load_adapter, qr_call_unload_adapter, qr_call_tokenize, qr_call_detokenize, qr_call_render_chat, qr_call_render_completions,
+    qr_call_response_tokens;
 
 void qr_call_start(struct qr_server *s, struct qr_conn *c, const struct qr_call_kind *kind);
 void qr_call_gone(void *server, struct qr_conn *c); /* connection handler: the client left */
@@ -151,8 +153,12 @@ bool qr_call_parse_as(struct qr_call *call, enum qr_api api);
  * (call->thinking). */
 int qr_call_chat_ids(struct qr_call *call, struct qr_ids *ids, bool *thinks, struct qr_err *err);
 
-/* `prepare` of chat calls, whatever their door is. */
+/* Reads the body, whose conversation has *n tokens. False: call->error is set. */
+bool qr_call_count_prompt(struct qr_call *call, int32_t *n);
+
+/* `prepare` of chat calls, whatever their door is, and of completions. */
 void qr_call_prepare_chat(struct qr_call *call);
+void qr_call_prepare_completions(struct qr_call *call);
 
 /* Gives the answers their form (call_form.c): grammar and, in chat, parsers. Pieces have been made, their prompts are not set. False: call->error is set. */
 bool qr_call_form(struct qr_call *call, bool thinks);

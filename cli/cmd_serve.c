@@ -207,7 +207,7 @@ static int load(struct serve *s, struct qr_err *err)
     if (s->pooling.note[0])
         qr_log(QR_LOG_WARN, "loader", "%s: %s", s->pooling.pooling == QR_POOLING_NONE ? "no embeddings" : "embeddings", s->pooling.note);
     mo.source = source;
-    struct qr_cli_progress progress;
+    struct qr_progress progress;
     qr_cli_progress_begin(&progress, &mo);
     struct qr_engine *e = qr_engine_begin(dir, &ec, &bo, &mo, qr_server_wake, s->server);
     struct qr_err not_needed;
@@ -215,7 +215,7 @@ static int load(struct serve *s, struct qr_err *err)
     if (rc == 0)
         rc = qr_chat_open_from(&s->chat, source, err);
     const int finished = qr_engine_finish(e, rc == 0 ? s->tokenizer : NULL, rc == 0 ? err : &not_needed);
-    qr_cli_progress_end(&progress);
+    qr_progress_end(&progress);
     if (finished == 0)
         s->engine = e;
     qr_source_unref(source);

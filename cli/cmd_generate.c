@@ -435,11 +435,10 @@ static int generate(struct generator *g, struct qr_err *err)
 #define TYPE_FLAG QR_OPT_FLAG
 #define TYPE_LIST QR_OPT_LIST
 #define TYPE_IDS QR_OPT_STR
-/* -t is --threads here. */
 #define PARAM(field, kind, key, flag, usual, offline, low, high, chat, config, short_flag, arg_name, read, text)                   \
     {.name = flag, .type = TYPE_##kind, .offset = offsetof(struct generate_options, given[QR_P_##field]),              \
      .builtin = offline, .min = low, .max = high, .arg = arg_name, .group = "Sampling", .help = text ".",                         \
-     .brief = (short_flag) != 0, .letter = (short_flag) == 't' ? 0 : (short_flag)},
+     .brief = (short_flag) != 0, .letter = (short_flag)},
 
 static const struct qr_option table[] = {
     QR_CLI_MODEL_ROWS(struct generate_options, m), QR_CLI_ENGINE_ROWS(struct generate_options, e),

@@ -101,7 +101,8 @@ void qr_train_screen_sum(const struct qr_train_sum *sum)
     QR_ASSERT(sum != NULL);
     QR_ASSERT(sum->n_steps >= 0 && sum->n_tokens >= 0);
     char text[32];
-    printf("%lld step%s, %lld tokens in %s", (long long)sum->n_steps, sum->n_steps == 1 ? "" : "s", (long long)sum->n_tokens, qr_duration_text(text, sum->seconds));
+    printf("%lld step%s, %lld tokens in %s", (long long)sum->n_steps, sum->n_steps == 1 ? "" : "s", (long long)sum->n_tokens,
+           qr_duration_text(text, sum->seconds));
     if (sum->seconds >= 1)
         printf(" (%.0f tokens/s)", (double)sum->n_tokens / sum->seconds);
     if (isfinite(sum->loss))

@@ -64,7 +64,6 @@ const struct qr_command qr_chat_command = {
     .name = "chat", .purpose = "talk to a server in the terminal, or as a filter",
     .usage = "quire chat [flags]\nquire chat [flags] PROMPT...",
     .examples = "quire chat\n"
-                "quire chat -c\n"
                 "quire chat --url http://10.0.0.5:8000 'What is 12 + 30?'\n"
                 "git diff | quire chat 'write a commit message' > msg",
     .text = "Talks to an OpenAI-compatible server. With a terminal on both sides and no PROMPT: a conversation (/help lists its commands).\n"

@@ -11,7 +11,7 @@
 #include "base/mem.h"
 
 #define NAME_END ".jsonl"
-#define FILES_MAX 10000 /* that are looked at */
+#define FILES_MAX 10000 /* more are left alone */
 
 void qr_kept_open(struct qr_kept *k, const char *dir, bool writes)
 {

@@ -49,7 +49,7 @@ Test(repl_kept, a_conversation_goes_on_the_next_time_and_others_are_listed)
     wait_for(d, "there is no conversation 3, expected 1 to 2");
     wait_prompt(d);
     type(d, "/load 2\r");
-    wait_for(d, "the last question: the second");
+    wait_for(d, "question: the second");
     wait_prompt(d);
     say_goodbye(d);
 }

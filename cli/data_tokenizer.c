@@ -104,14 +104,14 @@ static int train(struct qr_command_run *r, struct qr_err *err)
         .out = o->out, .files = r->args, .n_files = r->n_args, .separator = o->separator, .kind = (enum qr_data_kind)o->kind, .chat_template = template.data,
         .progress = show_progress, .user = &l};
     if (rc == 0) {
-        qr_data_screenopen(&l.screen, "reading");
+        qr_data_screen_open(&l.screen, "reading");
         rc = qr_tokenizer_train(&p, &sum, err);
         qr_progress_end(&l.merges);
-        r->status = qr_data_screenclose(&l.screen);
+        r->status = qr_data_screen_close(&l.screen);
     }
     if (rc == 0)
         printf("%s: %d tokens (%d special, 256 bytes, %d merges) from %.1f MB, %lld different words, in %.1f s\n", o->out, sum.n_tokens, n_special,
-               sum.n_merges, (double)sum.n_bytes * 1e-6, (long long)sum.n_pieces, qr_data_screenseconds(&l.screen));
+               sum.n_merges, (double)sum.n_bytes * 1e-6, (long long)sum.n_pieces, qr_data_screen_seconds(&l.screen));
     if (rc == 0 && sum.n_tokens < o->vocab_size)
         fprintf(stderr, "quire data train-tokenizer: no more pairs that occur %lld times; the vocabulary has %d tokens, not %lld\n", (long long)o->min_count,
                 sum.n_tokens, (long long)o->vocab_size);

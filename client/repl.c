@@ -265,7 +265,7 @@ int qr_repl_run(struct qr_talk *t)
     struct qr_err err;
     const bool named = t->model.len > 0;
     const enum qr_ask_end end = qr_ask_model(&t->ask, &t->model, &t->context_max, &err);
-    if (end != QR_ASK_DONE && !(named && end == QR_ASK_SERVER_ERROR)) { /* a server need not list what it has */
+    if (end != QR_ASK_DONE && !(named && (end == QR_ASK_SERVER_ERROR || end == QR_ASK_NO_MODEL))) { /* a server need not list what it has */
         if (end == QR_ASK_SERVER_ERROR || end == QR_ASK_NO_CONNECT || end == QR_ASK_NO_MODEL)
             qr_talk_complain(t, &err);
         return qr_talk_exit_status(t, end);

@@ -52,9 +52,10 @@ Test(progress, a_terminal_shows_the_share_and_the_time_left_after_a_second_and_n
     qr_progress_open(&p, "loading");
     qr_progress_show(&p, 1, 4);
     cr_expect_str_eq(seen(fd, text), "", "too early");
-    p.began_us -= (int64_t)36000 * 1000000;
+    p.began_us -= 10 * 1000000;
     qr_progress_show_bytes(&p, (uint64_t)1 << 30, (uint64_t)4 << 30);
-    cr_expect_str_eq(seen(fd, text), "\r\033[Kloading 25 % of 4.0 GiB, 1d06h left");
+    const char *at = "\r\033[Kloading 25 % of 4.0 GiB, 3";
+    cr_expect(strncmp(seen(fd, text), at, strlen(at)) == 0 && strcmp(text + strlen(at) + 1, "s left") == 0, "thirty seconds and some: %s", text);
     qr_progress_show(&p, 3, 4);
     cr_expect_str_eq(seen(fd, text), "", "ten times a second are enough");
     qr_progress_end(&p);

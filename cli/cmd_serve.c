@@ -238,7 +238,7 @@ static int load(struct serve *s, struct qr_err *err)
         return rc;
     }
     mo.source = source;
-    struct qr_cli_progress progress;
+    struct qr_progress progress;
     qr_cli_progress_begin(&progress, &mo);
     struct qr_engine *e = qr_engine_begin(dir, &ec, &bo, &mo, qr_server_wake, s->server);
     struct qr_err not_needed;
@@ -248,7 +248,7 @@ static int load(struct serve *s, struct qr_err *err)
     if (rc == 0)
         load_scorer(s, source);
     const int finished = qr_engine_finish(e, rc == 0 ? s->tokenizer : NULL, rc == 0 ? err : &not_needed);
-    qr_cli_progress_end(&progress);
+    qr_progress_end(&progress);
     if (finished == 0)
         s->engine = e;
     qr_source_unref(source);

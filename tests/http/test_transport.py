@@ -89,7 +89,7 @@ def without_ids(body):
 
 def test_answers_over_tls_are_those_over_tcp_whole_streamed_and_one_after_the_other():
     cert, _ = Files.pair("one")
-    bodies = [chat("hello", max_tokens=20, seed=1), chat("hello", max_tokens=20, seed=1, stream=True), chat("word " * 2000, max_tokens=200, seed=2, stream=True)]
+    bodies = [chat("hello", max_tokens=20, seed=1), chat("hello", max_tokens=20, seed=1, stream=True), chat("word " * 700, max_tokens=200, seed=2, stream=True)]
     with Server("--mock-rate", "0") as s:
         plain = [post(s.port, CHAT, body) for body in bodies]
     with tls_server() as s:

@@ -284,7 +284,7 @@ static int listen_in_files(struct qr_http *h, const char *path, struct qr_err *e
     uv_pipe_init(&h->loop, &h->listener.pipe, 0);
     h->listener.handle.data = h;
     rc = uv_pipe_bind(&h->listener.pipe, path);
-    if (rc == 0 && chmod(path, 0660) != 0) /* before it listens, so nobody has connected with other rights */
+    if (rc == 0 && chmod(path, 0660) != 0) /* before it listens, so no client has connected with other rights */
         rc = uv_translate_sys_error(errno);
     rc = rc ? rc : uv_listen(&h->listener.stream, BACKLOG, on_connection);
     return rc ? qr_err_set(err, QR_E_BIND, "cannot listen on '%s': %s; name another path", path, uv_strerror(rc)) : 0;

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 struct qr_notify {
-    const char *path;                    /* borrowed from the environment; NULL: nobody listens */
+    const char *path;                    /* borrowed from the environment; NULL: no manager listens */
     int64_t period_us;                   /* half of what the watchdog waits; 0: there is none */
     int64_t fed_us, status_us;
 };

@@ -48,7 +48,8 @@ static int open_library(struct library *lib, struct qr_err *err)
 {
     void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!library)
-        return qr_err_set(err, QR_E_UNSUPPORTED, "--sandbox needs " LIBRARY ", which cannot be opened (%.200s); install it (apt-get install libseccomp2)", dlerror());
+        return qr_err_set(err, QR_E_UNSUPPORTED, "--sandbox needs " LIBRARY ", which cannot be opened (%.200s); install it (apt-get install libseccomp2)",
+                          dlerror());
     for (int i = 0; i < QR_COUNT(symbols); i++) {
         void *symbol = dlsym(library, symbols[i].name);
         if (!symbol)

@@ -107,7 +107,7 @@ static void reload(struct qr_server *s)
 {
     struct qr_err err;
     if (!s->tls)
-        qr_log(QR_LOG_INFO, "server", "SIGHUP reloads certificates, of which there are none; SIGTERM stops the server");
+        qr_log(QR_LOG_INFO, "server", "SIGHUP reloads nothing: settings and keys are read at the start; SIGTERM stops the server");
     else if (qr_tls_reload(s->tls, &err) != 0)
         qr_log_text(QR_LOG_ERROR, "server", "SIGHUP: the certificate is not replaced", "reason", err.msg);
     else
@@ -183,7 +183,8 @@ static void end_stuck(struct qr_server *s, int64_t now_us)
     const int64_t progress_us = qr_engine_progress_us(s->model.engine, &has_work);
     if (!has_work || now_us - progress_us <= s->config.stuck_us)
         return;
-    qr_log(QR_LOG_ERROR, "server", "the engine has made no step for %lld s: the server ends requests=%d", (long long)(s->config.stuck_us / 1000000), s->n_calls);
+    qr_log(QR_LOG_ERROR, "server", "the engine has made no step for %lld ms: the server ends requests=%d", (long long)(s->config.stuck_us / 1000),
+           s->n_calls);
     s->stuck_until_us = now_us + LAST_WORDS_US;
     qr_calls_abort(s, "The engine stands still; the server ends.");
 }
@@ -199,8 +200,8 @@ static void notify(struct qr_server *s, int64_t now_us)
         return;
     struct qr_stats st;
     qr_engine_stats(s->model.engine, &st);
-    snprintf(text, sizeof text, "STATUS=%s: %d running, %d waiting, %d connections", s->draining ? "draining" : "serving", st.sched.n_prefill + st.sched.n_decode,
-             st.sched.n_waiting, qr_http_env(s->http)->n_conns);
+    snprintf(text, sizeof text, "STATUS=%s: %d running, %d waiting, %d connections", s->draining ? "draining" : "serving",
+             st.sched.n_prefill + st.sched.n_decode, st.sched.n_waiting, qr_http_env(s->http)->n_conns);
     qr_notify_say(&s->notify, text);
 }
 

@@ -82,7 +82,8 @@ static int open_library(struct libssl *lib, struct qr_err *err)
 {
     void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!library)
-        return qr_err_set(err, QR_E_UNSUPPORTED, "--tls-cert needs " LIBRARY ", which cannot be opened (%.200s); install it (apt-get install libssl3)", dlerror());
+        return qr_err_set(err, QR_E_UNSUPPORTED, "--tls-cert needs " LIBRARY ", which cannot be opened (%.200s); install it (apt-get install libssl3)",
+                          dlerror());
     for (int i = 0; i < QR_COUNT(symbols); i++) {
         void *symbol = dlsym(library, symbols[i].name);
         if (!symbol)

@@ -213,8 +213,6 @@ static void load_scorer(struct serve *s, struct qr_source *source)
         id[i] = qr_tokenizer_token_id(s->tokenizer, qr_scorer_word[i], strlen(qr_scorer_word[i]));
     if (s->scorer.kind != QR_SCORER_NONE)
         qr_scorer_load(&s->scorer, source, id);
-    if (s->scorer.note[0])
-        qr_log(QR_LOG_WARN, "loader", "no scores of pairs: %s", s->scorer.note);
 }
 
 static int load(struct serve *s, struct qr_err *err)
@@ -253,6 +251,8 @@ static int load(struct serve *s, struct qr_err *err)
     qr_progress_end(&progress);
     if (finished == 0)
         s->engine = e;
+    if (finished == 0 && s->scorer.note[0])
+        qr_log(QR_LOG_WARN, "loader", "no scores of pairs: %s", s->scorer.note);
     qr_source_unref(source);
     rc = rc != 0 ? rc : finished;
     return rc != 0 ? rc : load_adapters(s, err);

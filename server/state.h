@@ -28,6 +28,7 @@ struct qr_server {
     struct qr_http *http;                 /* owned */
     struct qr_keys *keys;                 /* owned */
     struct qr_responses *responses;       /* owned */
+    struct qr_console *console;           /* owned */
     pthread_mutex_t lock;                 /* guards pending */
     struct {
         enum qr_phase phase;

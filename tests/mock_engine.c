@@ -64,7 +64,7 @@ struct qr_engine {
 
 void mock_options_init(struct mock_options *o)
 {
-    *o = (struct mock_options){.rate = 40, .event_tokens = 1, .running_max = 64, .waiting_max = 256, .ctx_max = 4096, .n_events = 4096};
+    *o = (struct mock_options){.rate = 40, .event_tokens = 1, .running_max = 64, .waiting_max = 256, .ctx_max = 4096, .n_events = 4096, .n_blocks = 100};
 }
 
 static struct qr_event *get_event(struct qr_engine *e)
@@ -374,7 +374,7 @@ static void look_at(struct qr_engine *e, struct qr_look *l, struct qr_node *list
     }
 }
 
-/* Every choice that runs has one block, those behind them are free. */
+/* Every choice that runs has one block. Those behind them are free; of more than 100 each second one is cached, 64 to an owner, so that no two are alike. */
 static void answer_look(struct qr_engine *e)
 {
     struct qr_look *l = qr_view_wanted(e->view);
@@ -383,7 +383,11 @@ static void answer_look(struct qr_engine *e)
     *l = (struct qr_look){.number = l->number + 1, .taken_us = qr_clock_us(), .n_blocks = e->limits.n_blocks, .per_cell = 1, .n_cells = e->limits.n_blocks};
     look_at(e, l, &e->waiting, QR_REQUEST_WAITING);
     look_at(e, l, &e->running, QR_REQUEST_DECODE);
-    l->n_free = l->n_blocks - l->n_used;
+    for (int32_t i = l->n_used + 1; i < l->n_blocks && l->n_blocks > 100; i += 2) {
+        l->cell[i] = (struct qr_look_cell){.use = QR_KV_CACHED, .owner = (uint32_t)(1 + i / 128)};
+        l->n_cached++;
+    }
+    l->n_free = l->n_blocks - l->n_used - l->n_cached;
     qr_view_answer(e->view);
     if (e->wake)
         e->wake(e->wake_arg);
@@ -477,12 +481,12 @@ int mock_engine_open(struct qr_engine **out, const struct mock_options *options,
     e->wake_arg = wake_arg;
     e->view = qr_view_new();
     e->tokenizer = tokenizer;
-    e->limits = (struct qr_engine_limits){.ctx_max = options->ctx_max, .vocab = qr_tokenizer_vocab_size(tokenizer), .n_blocks = 100,
+    e->limits = (struct qr_engine_limits){.ctx_max = options->ctx_max, .vocab = qr_tokenizer_vocab_size(tokenizer), .n_blocks = options->n_blocks,
                                           .block_tokens = 16, .running_max = options->running_max, .waiting_max = options->waiting_max};
     e->model = (struct qr_model_config){.n_eos = 1, .eos_ids = {qr_tokenizer_eos(tokenizer)}, .n_embd = MOCK_EMBD,
                                          .n_vocab = e->limits.vocab, .ctx_max = options->ctx_max};
     qr_stats_init(&e->stats);
-    e->stats.kv.n_blocks = e->stats.kv.n_free = 100;
+    e->stats.kv.n_blocks = e->stats.kv.n_free = options->n_blocks;
     int rc = read_scripts(e, &options->scripts, err);
     if (rc != 0) {
         free_scripts(e);

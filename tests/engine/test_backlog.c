@@ -3,7 +3,10 @@
 
 #include "engine/backlog.h"
 
-#define near(a, b) (fabs((a) - (b)) < 1e-9 * fabs(b) + 1e-12)
+static bool near(double a, double b)
+{
+    return fabs(a - b) <= 1e-9 * fabs(b); /* a few sums and products of doubles */
+}
 
 struct scene {
     struct qr_kv_pool *pool;

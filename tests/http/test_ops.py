@@ -2,11 +2,13 @@
 import contextlib
 import hashlib
 import json
+import os
 import re
 import signal
+import sys
 import time
 
-from lib import Connection, Server, call, chat, get, metrics, post, render, run_tests
+from lib import Connection, Server, Skip, call, chat, get, metrics, post, render, run_tests
 
 CHAT = "/v1/chat/completions"
 STATE, EVENTS, PROFILE = "/v1/ops/state", "/v1/ops/events", "/v1/ops/profile"
@@ -215,6 +217,36 @@ def test_the_stream_tells_the_state_at_once_and_every_second():
         assert told == sorted(set(told)) and all(len(v["steps"]) > 10 for v in seen[1:]), [len(v["steps"]) for v in seen]
         assert seen[1]["itl_ms"]["n"] == seen[0]["itl_ms"]["n"]  # the mock measures none
         c.close()
+
+
+def loop_seconds(pid):
+    """Processor time of the loop thread, which is the first one."""
+    with open("/proc/%d/task/%d/schedstat" % (pid, pid)) as f:
+        return int(f.read().split()[0]) * 1e-9
+
+
+def test_an_open_page_costs_next_to_nothing():
+    if "asan" in sys.argv[1]:
+        raise Skip("the time of a sanitizer says nothing")
+    with Server("--mock-running", "256", "--mock-rate", "0.01", "--mock-blocks", "4096") as s, contextlib.ExitStack() as stack:
+        for _ in range(256):
+            stack.enter_context(asking(s))
+        v = until(lambda: (lambda v: v if len(v["requests"]) == 256 and v["blocks"]["used"] == 256 else None)(state(s)), "256 requests")
+        assert len(v["blocks"]["map"]) > 3800, len(v["blocks"]["map"])
+        spent = []
+        for n_pages in (0, 1):
+            pages = [watch(s) for _ in range(n_pages)]
+            begun, before = time.monotonic(), loop_seconds(s.process.pid)
+            while time.monotonic() < begun + 2:
+                for c in pages:
+                    c.until(b"\n\n")
+                time.sleep(0 if pages else 0.1)
+            spent.append((loop_seconds(s.process.pid) - before) / (time.monotonic() - begun))
+            for c in pages:
+                c.close()
+        page = spent[1] - spent[0]
+        print("   an open page: %.2f ms of processor time a second, beside %.2f ms of a server without one" % (1e3 * page, 1e3 * spent[0]))
+        assert page < 0.005 * (1 if os.environ.get("QUIRE_TEST_TIMING") else 3), spent
 
 
 def test_a_stuck_engine_does_not_keep_the_state_back():

@@ -342,6 +342,7 @@ static void begin_request(struct qr_conn *c)
     c->request_id[0] = 0;
     c->cors[0] = 0;
     c->call = NULL;
+    c->route = 0;
     c->body_us = qr_clock_us();
 }
 
@@ -361,6 +362,7 @@ static void on_head(struct qr_conn *c)
 void qr_conn_answer_bad(struct qr_conn *c, int32_t status, const char *why)
 {
     if (c->body_us == 0) {
+        c->route = 0;
         c->request_id[0] = 0;
         c->cors[0] = 0;
         c->no_body = false;
@@ -551,6 +553,12 @@ const struct qr_http_head *qr_conn_head(const struct qr_conn *c)
     return qr_http_parser_head(c->parser);
 }
 
+void qr_conn_set_route(struct qr_conn *c, int32_t route)
+{
+    QR_ASSERT(c != NULL && route > 0 && route < QR_CONN_ROUTES_MAX);
+    c->route = route;
+}
+
 bool qr_conn_keep_room(struct qr_conn *c, int64_t n_bytes)
 {
     QR_ASSERT(c != NULL && n_bytes >= 0);
@@ -569,6 +577,13 @@ void qr_conn_take_body(struct qr_conn *c, struct qr_buf *out, struct qr_account 
     qr_account_leave(before);
     *out = *body;
     *body = (struct qr_buf){0};
+}
+
+struct qr_span qr_conn_body(const struct qr_conn *c)
+{
+    QR_ASSERT(c != NULL && c->phase == PHASE_WORK);
+    const struct qr_buf *body = qr_http_parser_body(c->parser);
+    return (struct qr_span){body->data, body->len};
 }
 
 void qr_conn_set_call(struct qr_conn *c, void *call)
@@ -605,6 +620,7 @@ static void put_head(struct qr_conn *c, int32_t status, const char *content_type
 {
     QR_ASSERT(status >= 100 && status < 600);
     c->env->stats.n_replies[status / 100]++;
+    c->env->stats.route[c->route].n_replies[status / 100]++;
     if (qr_log_on(QR_LOG_DEBUG) && c->body_us) {
         const struct qr_http_head *h = qr_http_parser_head(c->parser);
         qr_log(QR_LOG_DEBUG, "server", "reply status=%d id=%s method=%.*s path=%.*s wait_us=%lld", status, qr_conn_request_id(c),
@@ -631,6 +647,7 @@ static void finish_answer(struct qr_conn *c)
     c->phase = PHASE_FLUSH;
     c->call = NULL;
     c->progress_us = qr_clock_us();
+    c->env->stats.route[c->route].us += c->body_us ? c->progress_us - c->body_us : 0;
     mark_dirty(c);
 }
 
@@ -734,4 +751,10 @@ bool qr_conn_streaming(const struct qr_conn *c)
 {
     QR_ASSERT(c != NULL);
     return c->phase == PHASE_STREAM;
+}
+
+bool qr_conn_behind(const struct qr_conn *c)
+{
+    QR_ASSERT(c != NULL);
+    return c->write_busy;
 }

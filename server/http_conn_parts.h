@@ -46,6 +46,7 @@ struct qr_conn {
     bool sent;                         /* of this answer */
     bool answered_early;               /* in `head`: the parser's DONE is not a request any more */
     struct qr_peer peer;
+    int32_t route;                     /* of this request; 0: none */
     void *call;                        /* borrowed: the handler's */
     int64_t since_us;                  /* phase READ: of the last byte or reply; LINGER: its start */
     int64_t head_us, body_us;          /* first byte of the head; start of the body; 0: not yet */

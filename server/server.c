@@ -19,6 +19,7 @@
 #include "base/utf8.h"
 #include "server/call.h"
 #include "server/forms.h"
+#include "server/console.h"
 #include "server/route.h"
 #include "server/state.h"
 
@@ -209,6 +210,7 @@ static void on_tick(void *user, int64_t now_us)
 {
     struct qr_server *s = user;
     qr_calls_tick(s, now_us);
+    qr_console_tick(s, now_us);
     give_back(s);
     end_stuck(s, now_us);
     notify(s, now_us);
@@ -271,6 +273,7 @@ static void on_wake(void *user)
     if (stop)
         begin_drain(s);
     if (s->phase == QR_PHASE_READY) {
+        qr_console_wake(s);
         qr_calls_take(s);
         look_for_loss(s);
     }
@@ -348,8 +351,14 @@ void qr_server_stop(struct qr_server *s)
 
 /* ---- life ---- */
 
+static void on_gone(void *user, struct qr_conn *c)
+{
+    qr_console_gone(user, c);
+    qr_call_gone(user, c);
+}
+
 static const struct qr_http_handler handler = {
-    .conn = {.head = qr_route_head, .request = qr_route_request, .bad = qr_route_bad, .gone = qr_call_gone},
+    .conn = {.head = qr_route_head, .request = qr_route_request, .bad = qr_route_bad, .gone = on_gone},
     .wake = on_wake,
     .tick = on_tick,
     .signal = on_signal,
@@ -433,6 +442,7 @@ int qr_server_open(struct qr_server **out, const struct qr_server_config *config
     s->budget.max_bytes = config->bodies_bytes;
     s->id_seed = qr_rng_seed_random();
     s->responses = qr_responses_new(config->responses_max, config->responses_bytes, config->responses_ttl_us);
+    s->console = qr_console_new();
     pthread_mutex_init(&s->lock, NULL);
     qr_list_init(&s->calls);
     qr_notify_init(&s->notify);
@@ -472,6 +482,7 @@ void qr_server_close(struct qr_server *s)
     qr_forms_free(s->pending.forms);
     qr_keys_free(s->keys);
     qr_responses_free(s->responses);
+    qr_console_free(s->console);
     qr_buf_release(&s->scratch);
     pthread_mutex_destroy(&s->lock);
     qr_free(s);

@@ -33,6 +33,7 @@ struct qr_server {
     struct qr_tls *tls;                   /* owned; NULL: connections are plain */
     struct qr_notify notify;
     struct qr_responses *responses;       /* owned */
+    struct qr_console *console;           /* owned */
     pthread_mutex_t lock;                 /* guards pending */
     struct {
         enum qr_phase phase;

@@ -12,6 +12,7 @@
 #include "server/api_error.h"
 #include "server/http_server.h"
 #include "server/keys.h"
+#include "server/page/page.h"
 #include "server/responses_store.h"
 #include "server/server.h"
 
@@ -27,6 +28,7 @@ struct qr_server {
     struct qr_server_config config;
     struct qr_http *http;                 /* owned */
     struct qr_keys *keys;                 /* owned */
+    struct qr_page page;
     struct qr_responses *responses;       /* owned */
     pthread_mutex_t lock;                 /* guards pending */
     struct {

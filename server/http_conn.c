@@ -673,7 +673,7 @@ void qr_conn_reply(struct qr_conn *c, const struct qr_reply *reply)
     }
     struct qr_account *before = qr_account_enter(&c->account);
     put_head(c, reply->status, reply->content_type, reply->extra);
-    if (reply->status != 204)
+    if (reply->status != 204 && reply->status != 304)
         qr_buf_printf(&c->out, "Content-Length: %zu\r\n", len);
     qr_buf_put(&c->out, "\r\n", 2);
     if (!reply->taken && !c->no_body)

@@ -441,6 +441,7 @@ int qr_server_open(struct qr_server **out, const struct qr_server_config *config
     s->config = *config;
     s->budget.max_bytes = config->bodies_bytes;
     s->id_seed = qr_rng_seed_random();
+    qr_page_init(&s->page);
     s->responses = qr_responses_new(config->responses_max, config->responses_bytes, config->responses_ttl_us);
     s->console = qr_console_new();
     pthread_mutex_init(&s->lock, NULL);

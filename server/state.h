@@ -13,6 +13,7 @@
 #include "server/http_server.h"
 #include "server/keys.h"
 #include "server/notify.h"
+#include "server/page/page.h"
 #include "server/responses_store.h"
 #include "server/server.h"
 #include "server/tls.h"
@@ -32,6 +33,7 @@ struct qr_server {
     struct qr_keys *keys;                 /* owned */
     struct qr_tls *tls;                   /* owned; NULL: connections are plain */
     struct qr_notify notify;
+    struct qr_page page;
     struct qr_responses *responses;       /* owned */
     struct qr_console *console;           /* owned */
     pthread_mutex_t lock;                 /* guards pending */

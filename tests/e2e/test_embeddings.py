@@ -76,7 +76,7 @@ def test_a_model_published_without_its_head_gives_the_same_vectors_and_refuses_t
         rc, out, err = run('generate', '--model', m.dir, '--prompt', 'Once')
         assert rc == 4 and 'embeddings' in err, (rc, out, err)
         rc, out, err = run('check', m.dir)
-        assert rc == 0 and 'none: it makes embeddings, no text' in out, (rc, out, err)
+        assert rc == 0 and 'none: it makes embeddings (/v1/embeddings), no text' in out, (rc, out, err)
 
 
 @release_only

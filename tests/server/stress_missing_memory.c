@@ -75,6 +75,8 @@ static const struct kind kinds[] = {
     {"responses, streamed", "POST", "/v1/responses", "{\"input\":\"Once\",\"temperature\":0,\"max_output_tokens\":6,\"stream\":true}", NULL},
     {"responses, wrong", "POST", "/v1/responses", "{\"input\":[{\"type\":\"item_reference\",\"id\":\"msg_1_0\"}]}", NULL},
     {"no response", "GET", "/v1/responses/resp_1", NULL, NULL},
+    {"a response's tokens", "POST", "/v1/responses/input_tokens", "{\"instructions\":\"a\",\"input\":[{\"role\":\"user\",\"content\":\"b\"}]}", NULL},
+    {"a page of no response", "GET", "/v1/responses/resp_1/input_items?limit=3&order=asc", NULL, NULL},
     {"messages", "POST", "/v1/messages",
      "{\"system\":[{\"type\":\"text\",\"text\":\"Be brief.\"}],\"temperature\":0,\"max_tokens\":40,\"tool_choice\":{\"type\":\"any\"},\"messages\":["
      "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"}]},{\"role\":\"assistant\",\"content\":["
@@ -89,6 +91,8 @@ static const struct kind kinds[] = {
      "{" CHAT ",\"options\":{\"temperature\":0,\"num_predict\":40},\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]}", NULL},
     {"ollama's model", "POST", "/api/show", "{\"model\":\"tiny\"}", NULL},
     {"ollama's models", "GET", "/api/tags", NULL, NULL},
+    {"rendered chat", "POST", "/v1/chat/completions/render", "{" CHAT ",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]}", NULL},
+    {"rendered completions", "POST", "/v1/completions/render", "{\"prompt\":[\"Once\",\"upon a\"],\"echo\":true}", NULL},
     {"embeddings", "POST", "/v1/embeddings", "{\"input\":[\"one\",\"two\",[3,4]],\"dimensions\":4}", NULL},
     {"embeddings as base64", "POST", "/v1/embeddings", "{\"input\":\"one\",\"encoding_format\":\"base64\"}", NULL},
     {"tokenize", "POST", "/tokenize", "{\"prompt\":\"Na\\u00efve caf\\u00e9 12 + 30\",\"return_token_strs\":true}", NULL},

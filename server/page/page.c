@@ -78,18 +78,22 @@ static bool wants_html(struct qr_span accept)
     return false;
 }
 
-/* ollama's clients look for a server by the line of text. */
+static void reply_page(const struct qr_page *page, struct qr_conn *c, struct qr_span known)
+{
+    struct qr_reply reply = {.status = 200, .content_type = "text/html; charset=utf-8", .extra = page->fields, .body = qr_page_html, .len = page_len()};
+    if (known.data && memmem(known.data, known.len, page->etag, strlen(page->etag)))
+        reply = (struct qr_reply){.status = 304, .extra = page->fields};
+    qr_conn_reply(c, &reply);
+}
+
 void qr_api_root(struct qr_server *s, struct qr_conn *c)
 {
-    static const char probe[] = "quire is running; the API is below /v1, as /v1/models and /v1/chat/completions\n";
+    static const char probe[] = "quire is running; the API is below /v1, as /v1/models and /v1/chat/completions\n"; /* ollama's clients look for a server by it */
     struct qr_reply reply = {.status = 200, .content_type = "text/plain; charset=utf-8", .extra = "Vary: Accept\r\n", .body = probe, .len = sizeof probe - 1};
     QR_ASSERT(s != NULL && c != NULL);
     const struct qr_http_head *h = qr_conn_head(c);
-    if (wants_html(h->accept)) {
-        const char *etag = s->page.etag;
-        const bool known = h->if_none_match.data && memmem(h->if_none_match.data, h->if_none_match.len, etag, strlen(etag));
-        reply = known ? (struct qr_reply){.status = 304, .extra = s->page.fields}
-                      : (struct qr_reply){.status = 200, .content_type = "text/html; charset=utf-8", .extra = s->page.fields, .body = qr_page_html, .len = page_len()};
-    }
-    qr_conn_reply(c, &reply);
+    if (wants_html(h->accept))
+        reply_page(&s->page, c, h->if_none_match);
+    else
+        qr_conn_reply(c, &reply);
 }

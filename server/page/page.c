@@ -88,7 +88,8 @@ static void reply_page(const struct qr_page *page, struct qr_conn *c, struct qr_
 
 void qr_api_root(struct qr_server *s, struct qr_conn *c)
 {
-    static const char probe[] = "quire is running; the API is below /v1, as /v1/models and /v1/chat/completions\n"; /* ollama's clients look for a server by it */
+    /* ollama's clients look for a server by this line. */
+    static const char probe[] = "quire is running; the API is below /v1, as /v1/models and /v1/chat/completions\n";
     struct qr_reply reply = {.status = 200, .content_type = "text/plain; charset=utf-8", .extra = "Vary: Accept\r\n", .body = probe, .len = sizeof probe - 1};
     QR_ASSERT(s != NULL && c != NULL);
     const struct qr_http_head *h = qr_conn_head(c);

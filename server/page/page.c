@@ -1,3 +1,4 @@
+#define OPENSSL_SUPPRESS_DEPRECATED /* of SHA256_Init: EVP_DigestInit would read OpenSSL's configuration before the server listens */
 #include "server/page/page.h"
 
 #include <openssl/evp.h>
@@ -31,7 +32,8 @@ static size_t page_len(void)
 static void digest(char out[DIGEST_TEXT], struct qr_span text)
 {
     unsigned char sum[SHA256_DIGEST_LENGTH];
-    if (!SHA256((const unsigned char *)text.data, text.len, sum))
+    SHA256_CTX ctx;
+    if (SHA256_Init(&ctx) != 1 || SHA256_Update(&ctx, text.data, text.len) != 1 || SHA256_Final(sum, &ctx) != 1)
         qr_panic("SHA-256 is not available from libcrypto");
     const int n = EVP_EncodeBlock((unsigned char *)out, sum, sizeof sum);
     QR_ASSERT(n > 0 && n < DIGEST_TEXT);

@@ -59,6 +59,7 @@ struct qr_conn_env {
     struct qr_node conns, dirty;           /* every connection; those with bytes to write */
     int32_t n_conns, n_refused_open;       /* all; those of them that were refused as there were too many */
     struct qr_budget *budget;              /* borrowed: of requests, bodies that arrive and replies that leave among them */
+    struct qr_tls *tls;                    /* borrowed; NULL: connections are plain */
     bool closing;                          /* draining: every reply ends its connection */
     struct qr_conn_stats stats;
     struct qr_http_date date;

@@ -34,7 +34,7 @@ int qr_hub_cache_locate(struct qr_hub_cache *c, struct qr_err *err)
     QR_ASSERT(c != NULL);
     QR_ASSERT(err != NULL);
     const char *hub = variable("HF_HUB_CACHE"), *home = variable("HF_HOME"), *xdg = variable("XDG_CACHE_HOME"), *user = variable("HOME");
-    *c = (struct qr_hub_cache){{0}};
+    *c = (struct qr_hub_cache){.home = ""};
     if (home)
         snprintf(c->home, sizeof c->home, "%s", home);
     else if (xdg)
@@ -56,6 +56,17 @@ void qr_hub_cache_path(char path[QR_PATH_MAX], const struct qr_hub_cache *c, con
     QR_ASSERT(name != NULL && where != NULL);
     if (snprintf(path, QR_PATH_MAX, "%s/%s%s%s%s%s", c->dir, name->folder, *where ? "/" : "", where, file ? "/" : "", file ? file : "") >= QR_PATH_MAX)
         path[0] = 0;
+}
+
+int qr_hub_path_append(char path[QR_PATH_MAX], const char *name, struct qr_err *err)
+{
+    QR_ASSERT(path != NULL);
+    QR_ASSERT(name != NULL);
+    const size_t n = strlen(path);
+    if (n + 1 + strlen(name) >= QR_PATH_MAX)
+        return qr_err_set(err, QR_E_TOO_LARGE, "the path of %.200s in the cache is too long", name);
+    snprintf(path + n, QR_PATH_MAX - n, "/%s", name);
+    return 0;
 }
 
 int qr_hub_cache_lock(const struct qr_hub_cache *c, const struct qr_hub_name *name, const char *hash)
@@ -249,8 +260,10 @@ int qr_hub_cache_find(char path[QR_PATH_MAX], const struct qr_hub_cache *c, cons
     const bool lacks = rc == QR_E_NOT_FOUND || (rc == 0 && (opens ? !has_parts(&f, opens) : !is_listed(&f, "tokenizer.json") || !has_shards(&f, dir)));
     if (lacks)
         rc = qr_err_set(err, QR_E_NOT_FOUND, "%s (revision %.100s) is in %.200s in part only", name->repo, revision, c->dir);
-    else if (rc == 0)
-        snprintf(path, QR_PATH_MAX, "%s%s%s", dir, opens ? "/" : "", opens ? opens->path : "");
+    else if (rc == 0 && opens)
+        rc = qr_hub_path_append(dir, opens->path, err);
+    if (rc == 0)
+        memcpy(path, dir, sizeof dir);
     qr_hub_files_release(&f);
     return rc;
 }

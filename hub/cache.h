@@ -23,6 +23,9 @@ int qr_hub_cache_locate(struct qr_hub_cache *c, struct qr_err *err);
 /* HUB/FOLDER/WHERE/NAME, of a model. A path that is too long for the system is cut, and then there is no such file. */
 void qr_hub_cache_path(char path[QR_PATH_MAX], const struct qr_hub_cache *c, const struct qr_hub_name *name, const char *where, const char *file);
 
+/* path + "/" + name. Errors: QR_E_TOO_LARGE. */
+int qr_hub_path_append(char path[QR_PATH_MAX], const char *name, struct qr_err *err);
+
 /* HUB/.locks/FOLDER/HASH.lock, locked; the descriptor. -1 with errno: EWOULDBLOCK when another process has it. */
 int qr_hub_cache_lock(const struct qr_hub_cache *c, const struct qr_hub_name *name, const char *hash);
 

@@ -19,7 +19,7 @@
 
 #define AT_ONCE 8
 #define HOPS_MAX 8
-#define TRIES_MAX 5 /* without a byte of progress */
+#define TRIES_MAX 7 /* without a byte of progress */
 #define PAUSE_US 250000
 #define PAUSE_TOLD_US 5000000
 #define RETRY_AFTER_MAX_S 300
@@ -164,7 +164,7 @@ static size_t on_header(char *line, size_t size, size_t n, void *user)
         f->g->code[0] = f->g->message[0] = f->etag[0] = 0;
         if (f->g->link)
             f->g->link[0] = 0;
-        f->retry_after_s = 0;
+        f->retry_after_s = -1;
         f->range_from = -1;
     }
     if (f->g->link)
@@ -206,6 +206,7 @@ static int decide(struct flight *f)
         return 0;
     f->decided = true;
     f->g->status = status_of(f);
+    f->g->own = qr_hub_getter_is_own(f->r, url_of(f));
     f->wanted = f->g->status == 200 || (f->g->status == 206 && f->range_from == f->got && f->got > 0);
     if (f->wanted) {
         memcpy(f->etag_before, f->etag[0] == '"' ? f->etag : "", f->etag[0] == '"' ? sizeof f->etag : 1); /* a weak one matches nothing */
@@ -326,6 +327,7 @@ static int start(struct flight *f, struct qr_err *err)
         return complete(f, err);
     f->decided = f->wanted = false;
     f->ignored = 0;
+    f->retry_after_s = -1;
     f->got_before = f->got;
     f->g->status = 0;
     f->easy = f->r->curl.easy_init();
@@ -398,7 +400,7 @@ static int again_or_give_up(struct flight *f, CURLcode result, struct qr_err *er
     f->tries = f->got > f->got_before ? 0 : f->tries;
     if (!is_passing(f, result) || !f->r->answered || f->tries == TRIES_MAX)
         return give_up(f, result, err);
-    const int64_t pause_us = f->retry_after_s > 0 ? (int64_t)f->retry_after_s * 1000000 : (int64_t)PAUSE_US << f->tries;
+    const int64_t pause_us = f->retry_after_s >= 0 ? (int64_t)f->retry_after_s * 1000000 : (int64_t)PAUSE_US << f->tries;
     f->tries++;
     f->hops = 0;
     if (pause_us > PAUSE_TOLD_US)

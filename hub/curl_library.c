@@ -22,7 +22,7 @@ int qr_curl_open(struct qr_curl *c, struct qr_err *err)
     QR_ASSERT(err != NULL);
     void *library = open_any();
     if (!library)
-        return qr_err_set(err, QR_E_NOT_FOUND, "libcurl is not installed (%.100s), and nothing can be fetched without it: apt-get install libcurl4",
+        return qr_err_set(err, QR_E_NOT_FOUND, "libcurl is missing, and nothing can be fetched without it: apt-get install libcurl4 (%.100s)",
                           qr_library_why_not(names[QR_COUNT(names) - 1]));
     const char *missing = NULL;
 #define X(name)                                                                                                                   \

@@ -1,5 +1,5 @@
 /* fetch.c - a file of a model as the sink of a GET (fetch.h). Guarantee: a blob's name stands for bytes whose hash it is; what is cut is kept as .incomplete
- * and gone on with, also by huggingface_hub; what has the wrong hash is removed. Links are made when the blob is there. One thread. */
+ * and gone on with; what has the wrong hash is removed. Links are made when the blob is there. One thread. */
 #include "hub/fetch.h"
 
 #include <ctype.h>
@@ -119,14 +119,16 @@ static int sink_put(void *user, const void *bytes, size_t n, struct qr_err *err)
     struct qr_hub_fetch *f = user;
     QR_ASSERT(f->fd >= 0);
     QR_ASSERT((int64_t)n <= f->file->n_bytes - f->got);
-    for (size_t at = 0; at < n;) {
-        const ssize_t written = pwrite(f->fd, (const char *)bytes + at, n - at, f->got + (int64_t)at);
+    for (const char *from = bytes; n > 0;) {
+        const ssize_t written = pwrite(f->fd, from, n, f->got);
         if (written < 0 && errno != EINTR)
             return fail(f, "be written", err);
-        at += written > 0 ? (size_t)written : 0;
+        const size_t n_written = written > 0 ? (size_t)written : 0;
+        qr_hub_digest_put(&f->digest, from, n_written);
+        f->got += (int64_t)n_written;
+        from += n_written;
+        n -= n_written;
     }
-    qr_hub_digest_put(&f->digest, bytes, n);
-    f->got += (int64_t)n;
     return 0;
 }
 

@@ -16,17 +16,6 @@ static const char *variable(const char *name, const char *otherwise)
     return s && *s ? s : otherwise;
 }
 
-int qr_hub_path_append(char path[QR_PATH_MAX], const char *name, struct qr_err *err)
-{
-    QR_ASSERT(path != NULL);
-    QR_ASSERT(name != NULL);
-    const size_t n = strlen(path);
-    if (n + 1 + strlen(name) >= QR_PATH_MAX)
-        return qr_err_set(err, QR_E_TOO_LARGE, "the path of %.200s in the cache is too long", name);
-    snprintf(path + n, QR_PATH_MAX - n, "/%s", name);
-    return 0;
-}
-
 int qr_hub_place_find(struct qr_hub_place *p, const struct qr_hub_options *o, struct qr_err *err)
 {
     static const char *const yes[] = {"1", "on", "yes", "true"};

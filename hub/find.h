@@ -21,7 +21,4 @@ int qr_hub_fetch_model(char path[QR_PATH_MAX], const struct qr_hub_place *place,
 /* Adds to *err what to type on a machine that has a network, and where to put it. Returns the code. */
 int qr_hub_say_elsewhere(const struct qr_hub_place *place, const struct qr_hub_name *name, struct qr_err *err);
 
-/* path + "/" + name. Errors: QR_E_TOO_LARGE. */
-int qr_hub_path_append(char path[QR_PATH_MAX], const char *name, struct qr_err *err);
-
 #endif

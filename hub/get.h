@@ -33,6 +33,7 @@ struct qr_hub_get {
     void *user;
     /* Of the last answer: */
     int32_t status;              /* of HTTP; 0: there was none */
+    bool own;                    /* it came from the hub itself, not from a host that it redirects to */
     char *link;                  /* [QR_HUB_URL_MAX], borrowed: becomes Link, or ""; NULL: not needed */
     char code[64], message[200]; /* X-Error-Code, X-Error-Message, or "" */
 };

@@ -141,7 +141,6 @@ static int explain(struct pull *p, const struct qr_hub_get *g, int rc, struct qr
         {401, NULL, 1, "cannot be seen: the hub does not take the token: renew HF_TOKEN (hf auth login)", false},
         {403, NULL, -1, "may not be read with this token", false},
         {404, "RevisionNotFound", -1, "has no such revision: check --revision", false},
-        {404, "EntryNotFound", -1, "has a file in its list that is not there", false},
         {404, NULL, -1, "is no model of the hub", true},
     };
     struct qr_buf near = {0};
@@ -248,8 +247,8 @@ static int announce(const struct pull *p, struct qr_err *err)
     const int rc = check_disk(p, total - kept, err);
     if (rc)
         return rc;
-    fprintf(stderr, "quire %s: fetching %s (revision %s, %.8s): %d of %d files, %s", p->command, p->name->repo, p->place->revision, p->commit, p->n,
-            p->n_wanted, qr_size_text(size[0], total));
+    fprintf(stderr, "quire %s: fetching %s (revision %s, %.8s): %d of %d file%s, %s", p->command, p->name->repo, p->place->revision, p->commit, p->n,
+            p->n_wanted, p->n_wanted == 1 ? "" : "s", qr_size_text(size[0], total));
     if (kept > 0)
         fprintf(stderr, " of which %s are there", qr_size_text(size[1], kept));
     fprintf(stderr, ", to %s\n", p->place->cache.dir);
@@ -270,7 +269,7 @@ static int fetch_lacking(struct pull *p, struct qr_err *err)
     qr_hub_getter_tick(p->getter, NULL, NULL);
     qr_hub_screen_close(&screen);
     for (int32_t i = 0; i < p->n && rc && rc != QR_E_CLOSED; i++)
-        if (get[i]->status >= 400 && !p->fetch[i].done)
+        if ((get[i]->status == 401 || get[i]->status == 403) && get[i]->own && !p->fetch[i].done)
             rc = explain(p, get[i], rc, err);
     const char *got = qr_size_text(size, qr_hub_screen_got(&screen));
     if (rc == QR_E_CLOSED)

@@ -60,7 +60,7 @@ static void print_line(const struct qr_hub_screen *s, int64_t now_us)
     }
     const int64_t got = qr_hub_screen_got(s), here = got - s->before;
     const double rate = here > 0 ? (double)here / ((double)(now_us - s->began_us) * 1e-6) : 0;
-    fprintf(stderr, "%d of %d files   %s of %s   %d %%", n_done, s->n, qr_size_text(size[0], got), qr_size_text(size[1], s->total),
+    fprintf(stderr, "%d of %d file%s   %s of %s   %d %%", n_done, s->n, s->n == 1 ? "" : "s", qr_size_text(size[0], got), qr_size_text(size[1], s->total),
             (int)(100.0 * (double)got / (double)(s->total ? s->total : 1)));
     if (rate > 0)
         fprintf(stderr, "   %s/s   %s left", qr_size_text(size[2], (int64_t)rate), time_text(left, (double)(s->total - got) / rate));

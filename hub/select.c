@@ -119,7 +119,7 @@ static int choose_gguf(struct qr_hub_files *f, const struct qr_hub_name *name, c
     print_choices(f, n ? name : &any);
     if (n == 0)
         return qr_err_set(err, QR_E_NOT_FOUND, "%s: no GGUF file has '%.200s' in its name", name->repo, name->file);
-    return qr_err_set(err, QR_E_USAGE, "%s%s%.200s: %d GGUF files fit: name one, or the part of its name that no other has: %s:Q4_K_M", name->repo,
+    return qr_err_set(err, QR_E_USAGE, "%s%s%.200s: %d GGUF files fit: name one, or the part of its name that no other has, as in %s:Q4_K_M", name->repo,
                       name->file ? ":" : "", name->file ? name->file : "", n, name->repo);
 }
 

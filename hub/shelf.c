@@ -385,7 +385,7 @@ static bool is_being_fetched(const struct removal *m)
     for (int32_t i = 0; i < blobs.n; i++) {
         if (!qr_ends_with(blobs.name[i], TAIL))
             continue;
-        blobs.name[i][strlen(blobs.name[i]) - strlen(TAIL)] = 0;
+        *strchr(blobs.name[i], '.') = 0; /* HASH.incomplete here, HASH.RANDOM.incomplete by huggingface_hub */
         const int lock = qr_hub_hash_ok(blobs.name[i]) ? qr_hub_cache_lock(&m->place->cache, &m->name, blobs.name[i]) : 0;
         busy |= lock < 0 && errno == EWOULDBLOCK;
         if (lock > 0)
@@ -395,17 +395,25 @@ static bool is_being_fetched(const struct removal *m)
     return busy;
 }
 
+/* "3 files, 4.9 KiB" */
+static const char *amount(char text[64], const struct removal *m)
+{
+    char size[QR_SIZE_TEXT];
+    snprintf(text, 64, "%d file%s, %s", m->n_files, m->n_files == 1 ? "" : "s", qr_size_text(size, m->n_bytes));
+    return text;
+}
+
 /* Asks on a terminal. Errors: QR_E_USAGE where there is none; QR_E_CLOSED: the answer is no. */
 static int confirm(const struct removal *m, bool yes, struct qr_err *err)
 {
-    char size[QR_SIZE_TEXT], answer[16] = "";
+    char text[64], answer[16] = "";
     if (yes)
         return 0;
     if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO))
-        return qr_err_set(err, QR_E_USAGE, "%s: %d files, %s: say --yes to remove them, as there is no terminal to ask on", m->name.repo, m->n_files,
-                          qr_size_text(size, m->n_bytes));
-    fprintf(stderr, "remove %s%s%s%s%.8s from %s: %d files, %s? [y/N] ", m->name.repo, m->name.file ? ":" : "", m->name.file ? m->name.file : "",
-            m->commit[0] ? ", revision " : "", m->commit, m->place->cache.dir, m->n_files, qr_size_text(size, m->n_bytes));
+        return qr_err_set(err, QR_E_USAGE, "%s: %s: say --yes to remove that, as there is no terminal to ask on", m->name.repo,
+                          amount(text, m));
+    fprintf(stderr, "remove %s%s%s%s%.8s from %s: %s? [y/N] ", m->name.repo, m->name.file ? ":" : "", m->name.file ? m->name.file : "",
+            m->commit[0] ? ", revision " : "", m->commit, m->place->cache.dir, amount(text, m));
     if (fgets(answer, sizeof answer, stdin) && (strcasecmp(answer, "y\n") == 0 || strcasecmp(answer, "yes\n") == 0))
         return 0;
     return qr_err_set(err, QR_E_CLOSED, "nothing was removed");
@@ -427,16 +435,16 @@ static int missing(const struct removal *m, struct qr_err *err)
     struct qr_hub_name near;
     list_names(&folders, m->place->cache.dir);
     const char *folder = qr_nearest(m->name.folder, (const char *const *)folders.name, folders.n);
-    const bool found = folder && qr_hub_name_of_folder(&near, folder);
-    qr_err_set(err, QR_E_NOT_FOUND, "%s%s is not in %.200s%s%s%s; 'quire list' says what is", m->name.repo, m->commit[0] || m->name.file ? " in that form" : "",
-               m->place->cache.dir, found ? "; did you mean '" : "", found ? near.repo : "", found ? "'?" : "");
+    const bool found = folder && strcmp(folder, m->name.folder) != 0 && qr_hub_name_of_folder(&near, folder);
+    qr_err_set(err, QR_E_NOT_FOUND, "%s%s%.100s is not in %.200s%s%s%s; 'quire list' says what is", m->name.repo, m->name.file ? ":" : "",
+               m->name.file ? m->name.file : "", m->place->cache.dir, found ? "; did you mean '" : "", found ? near.repo : "", found ? "'?" : "");
     free_names(&folders);
     return err->code;
 }
 
 static int remove_some(struct removal *m, bool yes, struct qr_err *err)
 {
-    char path[QR_PATH_MAX], size[QR_SIZE_TEXT];
+    char path[QR_PATH_MAX], text[64];
     struct stat st;
     qr_hub_cache_path(path, &m->place->cache, &m->name, "", NULL);
     if (lstat(path, &st) != 0 || !S_ISDIR(st.st_mode))
@@ -455,7 +463,7 @@ static int remove_some(struct removal *m, bool yes, struct qr_err *err)
     rc = rc ? rc : confirm(m, yes, err);
     rc = rc ? rc : m->whole ? remove_whole(m, err) : remove_marked(m, err);
     if (rc == 0)
-        fprintf(stderr, "quire rm: removed %d files of %s, %s\n", m->n_files, m->name.repo, qr_size_text(size, m->n_bytes));
+        fprintf(stderr, "quire rm: removed %s: %s\n", m->name.repo, amount(text, m));
     return rc;
 }
 

@@ -1,5 +1,5 @@
-/* fuzz_hub.c - what a hub may answer: lists of files, a commit, a search, a Link header. Whatever is taken from them is a path that leads nowhere else, a hash, a
- * size that can be; what is chosen from a list is in it. The first byte chooses the answer, the second the name that is asked for.
+/* fuzz_hub.c - what a hub may answer: lists of files, a commit, a search, a Link header. What is taken from them is a path that leads nowhere else, a
+ * hash, a size that can be; what is chosen from a list is in it. The first byte chooses the answer, the second the name that is wanted.
  */
 #include <stdint.h>
 #include <string.h>

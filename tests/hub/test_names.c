@@ -66,8 +66,10 @@ Test(tree, the_next_page_is_the_link_that_says_so)
 {
     static const struct {
         const char *header, *next;
-    } cases[] = {{"<http://h/x?a=1>; rel=\"next\"", "http://h/x?a=1"}, {"<http://h/1>; rel=\"prev\", <http://h/2>; rel=\"next\"", "http://h/2"},
-                 {"<http://h/1>; rel=next", "http://h/1"}, {"<http://h/1>; rel=\"last\"", NULL}, {"<http://h/1; rel=\"next\"", NULL}, {"<>; rel=\"next\"", NULL},
+    } cases[] = {{"<http://h/x?a=1>; rel=\"next\"", "http://h/x?a=1"},
+                 {"<http://h/1>; rel=\"prev\", <http://h/2>; rel=\"next\"", "http://h/2"},
+                 {"<http://h/1>; rel=next", "http://h/1"},
+                 {"<http://h/1>; rel=\"last\"", NULL}, {"<http://h/1; rel=\"next\"", NULL}, {"<>; rel=\"next\"", NULL},
                  {"<http://a-url-that-is-too-long-for-the-place-it-goes-to/>; rel=\"next\"", NULL}, {"", NULL}};
     for (int i = 0; i < QR_COUNT(cases); i++) {
         char next[40] = "";

@@ -10,6 +10,7 @@
 #include "base/mailbox.h"
 #include "engine/adapters.h"
 #include "engine/ahead.h"
+#include "engine/backlog.h"
 #include "engine/engine.h"
 #include "engine/follow.h"
 #include "engine/guide.h"
@@ -19,6 +20,7 @@
 #include "engine/pace.h"
 #include "engine/pages.h"
 #include "engine/rows.h"
+#include "engine/view.h"
 #include "model/lora.h"
 
 /* What clients hear when a rank is lost. Which one, and how, is for the log. */
@@ -98,6 +100,7 @@ struct qr_engine {
     struct qr_adapters adapters;
     pthread_mutex_t stats_lock;
     struct qr_stats stats_out;            /* under stats_lock */
+    struct qr_view *view;                 /* owned */
 
     /* the engine thread's */
     pthread_t thread;
@@ -114,6 +117,9 @@ struct qr_engine {
     struct qr_sched *sched;               /* owned */
     struct qr_plan plan;
     struct qr_pace pace;
+    struct qr_backlog backlog;
+    int64_t backlog_ns;                   /* when it was estimated */
+    int32_t told_prompt, told_decode;     /* tokens of the step that was counted in this turn */
     struct qr_lower lower;
     struct qr_rows rows;
     struct qr_masks masks;
@@ -170,6 +176,9 @@ void qr_count_token(struct qr_engine *e, struct qr_slot *s, int64_t now);
 void qr_count_prompt(struct qr_engine *e, struct qr_slot *s, const struct qr_seq *seq, int64_t now);
 void qr_count_step(struct qr_engine *e, int32_t n_tokens, int32_t n_decode, int64_t started, int64_t now);
 void qr_publish_stats(struct qr_engine *e);
+
+/* look.c: answers a look, between two steps. */
+void qr_look_if_asked(struct qr_engine *e);
 
 /* Ranks that the memory of kernels is shared with, this one counted. Of an open model. */
 int32_t qr_engine_sharing(const struct qr_engine *e);

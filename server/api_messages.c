@@ -188,6 +188,8 @@ static void put_error(struct qr_buf *out, const struct qr_api_error *e, bool str
     qr_buf_put_str(&message, e->message);
     qr_buf_printf(out, "%s{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":", stream ? "event: error\ndata: " : "", type);
     put_str(out, &message);
+    if (strcmp(e->param, QR_MESSAGES_THREAD) == 0) /* by this the client knows that it may go on without */
+        qr_buf_put_str(out, ",\"details\":{\"error_code\":\"thread_unsupported_request\",\"unsupported\":[\"thread\"]}");
     qr_buf_put_str(out, stream ? "}}\n\n" : "}}");
     qr_buf_release(&message);
 }
@@ -204,17 +206,9 @@ static const struct qr_door door_count = {MESSAGES};
 
 static void prepare_count(struct qr_call *call)
 {
-    struct qr_err err = {0};
-    struct qr_ids ids = {0};
-    if (!qr_call_parse(call))
-        return;
-    const int rc = call->server->model.chat ? qr_call_chat_ids(call, &ids, NULL, &err)
-                                            : qr_err_at(&err, QR_E_UNSUPPORTED, "messages", "this model has no chat template");
-    if (rc != 0)
-        qr_call_fail(call, &err);
-    else
-        qr_buf_printf(&call->reply, "{\"input_tokens\":%d}", ids.n);
-    qr_ids_release(&ids);
+    int32_t n;
+    if (qr_call_count_prompt(call, &n))
+        qr_buf_printf(&call->reply, "{\"input_tokens\":%d}", n);
 }
 
 const struct qr_call_kind qr_call_messages = {.api = QR_API_CHAT, .counted = QR_COUNTED_MESSAGES, .door = &qr_door_messages, .prepare = qr_call_prepare_chat},

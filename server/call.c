@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "engine/adapters.h"
 #include "server/openai_write.h"
+#include "server/console.h"
 #include "server/route.h"
 
 /* ---- life ---- */
@@ -229,7 +230,8 @@ static void submit(struct qr_call *call)
 {
     struct qr_server *s = call->server;
     struct qr_err err = {0};
-    const int32_t most = call->kind->submitted_max > 0 ? call->kind->submitted_max : call->n_pieces;
+    const bool first = call->leads && call->n_submitted <= 1 && call->n_open == call->n_submitted;
+    const int32_t most = first ? 1 : call->kind->submitted_max > 0 ? call->kind->submitted_max : call->n_pieces;
     struct qr_hash128 salt = qr_keys_salt(&call->digest, call->params.cache_salt, call->params.cache_salt_len);
     for (; call->n_submitted < call->n_pieces && call->n_open < most; call->n_submitted++) {
         struct qr_piece *piece = &call->piece[call->n_submitted];
@@ -301,7 +303,7 @@ static void prepare_done(void *arg)
         admit_answer(call);
     if (call->conn && call->error.status != 0)
         answer_error(call);
-    else if (call->conn && call->n_pieces == 0)
+    else if (call->conn && call->reply.len > 0)
         answer_whole(call);
     else if (call->conn)
         step(call, go_on);
@@ -346,7 +348,7 @@ void qr_call_start(struct qr_server *s, struct qr_conn *c, const struct qr_call_
     call->created_s = qr_clock_wall_s();
     call->arrived_us = qr_clock_us();
     qr_keys_check(s->keys, key.data, key.len, &call->digest);
-    snprintf(call->id, sizeof call->id, "%s%016llx", kind->door ? kind->door->id_prefix : kind->api == QR_API_CHAT ? "chatcmpl-" : "cmpl-",
+    snprintf(call->id, sizeof call->id, "%s%016llx", kind->door ? kind->door->id_prefix : kind->id_prefix ? kind->id_prefix : "",
              (unsigned long long)qr_server_next_id(s));
     qr_conn_take_body(c, &call->body, &call->account);
     call->body_bytes = (int64_t)call->body.len;
@@ -517,6 +519,7 @@ static void take_event(struct qr_call *call, struct qr_piece *piece, struct qr_e
         deliver(call, piece, ev);
     if (!ev->last)
         return;
+    qr_console_ended(call->server, piece, ev->finish);
     piece->submitted = false;
     qr_request_free(piece->req);
     piece->req = NULL;
@@ -594,10 +597,11 @@ void qr_calls_tick(struct qr_server *s, int64_t now_us)
 struct qr_call *qr_calls_find(struct qr_server *s, const char *id, const struct qr_key_digest *owner)
 {
     QR_ASSERT(s != NULL);
-    QR_ASSERT(id != NULL && owner != NULL);
+    QR_ASSERT(id != NULL);
     for (struct qr_node *at = s->calls.next; at != &s->calls; at = at->next) {
         struct qr_call *call = QR_CONTAINER(at, struct qr_call, link);
-        if (call->conn && !call->preparing && call->n_open > 0 && strcmp(call->id, id) == 0 && memcmp(&call->digest, owner, sizeof *owner) == 0)
+        const bool may = !owner || memcmp(&call->digest, owner, sizeof *owner) == 0;
+        if (may && call->conn && !call->preparing && call->n_open > 0 && strcmp(call->id, id) == 0)
             return call;
     }
     return NULL;
@@ -608,6 +612,7 @@ void qr_call_cancel(struct qr_call *call, const char *why)
     QR_ASSERT(call != NULL && why != NULL);
     QR_ASSERT(call->conn != NULL && call->n_open > 0); /* its last event frees it */
     qr_api_error_set(&call->error, 409, QR_CANCELLED, "%s", why);
+    call->error.extra = "x-should-retry: false\r\n"; /* clients try again after 409 */
     answer_error(call);
 }
 

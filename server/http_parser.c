@@ -77,6 +77,8 @@ static int keep_field(struct qr_http_parser *p)
         {"content-encoding", &p->head.content_encoding, false},
         {"x-request-id", &p->head.request_id, false},
         {"origin", &p->head.origin, false},
+        {"accept", &p->head.accept, false},
+        {"if-none-match", &p->head.if_none_match, false},
     };
     struct qr_span value = trimmed(p->value);
     for (int i = 0; i < QR_COUNT(wanted); i++) {
@@ -107,6 +109,7 @@ static int on_url(llhttp_t *http, const char *at, size_t n)
     const char *question = memchr(at, '?', n);
     size_t n_path = question ? (size_t)(question - at) : n;
     p->head.path = n_path > 0 ? (struct qr_span){at, n_path} : (struct qr_span){"/", 1};
+    p->head.query = question ? (struct qr_span){question + 1, n - n_path - 1} : (struct qr_span){NULL, 0};
     return 0;
 }
 

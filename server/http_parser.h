@@ -25,11 +25,11 @@ bool qr_span_is_nocase(struct qr_span s, const char *text);
 
 /* A request's head. The spans point into the parser and live until the next request's head is read. */
 struct qr_http_head {
-    struct qr_span method, path; /* path: before '?', as sent */
+    struct qr_span method, path, query; /* path: before '?', query: behind it, as sent; its data is NULL where there is none */
     bool http10, keep_alive, expect_continue, expect_other, chunked;
     int64_t content_length;             /* 0 when there is no body, -1 when chunked */
     /* the fields that the server reads; data NULL when absent */
-    struct qr_span host, authorization, api_key, content_type, content_encoding, request_id, origin;
+    struct qr_span host, authorization, api_key, content_type, content_encoding, request_id, origin, accept, if_none_match;
 };
 
 enum qr_http_step {

@@ -8,7 +8,7 @@
 
 #include "base/assert.h"
 
-static void read_address(struct qr_peer *p, uv_tcp_t *tcp)
+static void read_address(struct qr_peer *p, const uv_tcp_t *tcp)
 {
     struct sockaddr_storage ss;
     int len = sizeof ss;
@@ -23,24 +23,28 @@ static void read_address(struct qr_peer *p, uv_tcp_t *tcp)
     }
 }
 
-void qr_peer_open(struct qr_peer *p, void *tcp)
+void qr_peer_open(struct qr_peer *p, void *stream)
 {
     uv_os_fd_t fd;
+    uv_stream_t *end = stream;
     const unsigned timeout_ms = 30000;
     QR_ASSERT(p != NULL);
-    QR_ASSERT(tcp != NULL);
-    *p = (struct qr_peer){0};
+    QR_ASSERT(end != NULL);
+    *p = (struct qr_peer){.loopback = end->type == UV_NAMED_PIPE};
+    if (end->type != UV_TCP)
+        return;
+    uv_tcp_t *tcp = stream;
     read_address(p, tcp);
     uv_tcp_nodelay(tcp, 1);
     uv_tcp_keepalive(tcp, 1, 30);
-    if (uv_fileno(tcp, &fd) == 0)
+    if (uv_fileno(stream, &fd) == 0)
         setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof timeout_ms);
 }
 
-bool qr_peer_has_sent(const void *tcp)
+bool qr_peer_has_sent(const void *stream)
 {
     uv_os_fd_t fd;
     int n = 0;
-    QR_ASSERT(tcp != NULL);
-    return uv_fileno(tcp, &fd) == 0 && ioctl(fd, FIONREAD, &n) == 0 && n > 0;
+    QR_ASSERT(stream != NULL);
+    return uv_fileno(stream, &fd) == 0 && ioctl(fd, FIONREAD, &n) == 0 && n > 0;
 }

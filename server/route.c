@@ -14,17 +14,29 @@
 static const struct qr_route routes[] = {
     {"POST", "/v1/chat/completions", QR_ACCESS_USER, true, .call = &qr_call_chat},
     {"POST", "/v1/responses", QR_ACCESS_USER, true, .call = &qr_call_responses},
+    {"POST", "/v1/responses/input_tokens", QR_ACCESS_USER, true, .call = &qr_call_response_tokens},
     {"POST", "/v1/responses/", QR_ACCESS_USER, false, .handle = qr_api_response_post},
     {"GET", "/v1/responses/", QR_ACCESS_USER, false, .handle = qr_api_response_get},
     {"DELETE", "/v1/responses/", QR_ACCESS_USER, false, .handle = qr_api_response_delete},
     {"POST", "/v1/messages", QR_ACCESS_USER, true, .call = &qr_call_messages},
     {"POST", "/v1/messages/count_tokens", QR_ACCESS_USER, true, .call = &qr_call_count_tokens},
     {"POST", "/v1/completions", QR_ACCESS_USER, true, .call = &qr_call_completions},
+    {"POST", "/v1/chat/completions/render", QR_ACCESS_USER, true, .call = &qr_call_render_chat},
+    {"POST", "/v1/completions/render", QR_ACCESS_USER, true, .call = &qr_call_render_completions},
     {"POST", "/v1/embeddings", QR_ACCESS_USER, true, .call = &qr_call_embeddings},
+    {"POST", "/v1/rerank", QR_ACCESS_USER, true, .call = &qr_call_rerank},
+    {"POST", "/v2/rerank", QR_ACCESS_USER, true, .call = &qr_call_rerank},
+    {"POST", "/rerank", QR_ACCESS_USER, true, .call = &qr_call_rerank},
+    {"POST", "/v1/score", QR_ACCESS_USER, true, .call = &qr_call_score},
+    {"POST", "/score", QR_ACCESS_USER, true, .call = &qr_call_score},
     {"GET", "/v1/models", QR_ACCESS_USER, true, .handle = qr_api_models},
     {"GET", "/v1/models/", QR_ACCESS_USER, true, .handle = qr_api_model},
     {"POST", "/v1/load_lora_adapter", QR_ACCESS_ADMIN, true, .call = &qr_call_load_adapter},
     {"POST", "/v1/unload_lora_adapter", QR_ACCESS_ADMIN, true, .call = &qr_call_unload_adapter},
+    {"GET", "/v1/ops/state", QR_ACCESS_ADMIN, false, .handle = qr_api_ops_state},
+    {"GET", "/v1/ops/events", QR_ACCESS_ADMIN, false, .handle = qr_api_ops_events},
+    {"POST", "/v1/ops/requests/", QR_ACCESS_ADMIN, false, .handle = qr_api_ops_request},
+    {"POST", "/v1/ops/profile", QR_ACCESS_ADMIN, false, .handle = qr_api_ops_profile},
     {"POST", "/tokenize", QR_ACCESS_USER, true, .call = &qr_call_tokenize},
     {"POST", "/detokenize", QR_ACCESS_USER, true, .call = &qr_call_detokenize},
     {"GET", "/", QR_ACCESS_PUBLIC, false, .handle = qr_api_root},
@@ -107,7 +119,7 @@ static bool host_is(struct qr_span host, const char *name)
 static bool host_allowed(const struct qr_server *s, struct qr_span host)
 {
     static const char *const local[] = {"localhost", "127.0.0.1", "[::1]"};
-    if (!qr_http_is_loopback(s->http) || !host.data)
+    if (!qr_http_is_loopback(s->http) || s->config.unix_socket || !host.data)
         return true;
     for (int i = 0; i < QR_COUNT(local); i++)
         if (host_is(host, local[i]))
@@ -230,6 +242,7 @@ static const char *other_service(struct qr_span path)
         const char *path, *says;
     } table[] = {
         {"/api/", "; of Ollama's API there are chat, generate, embed, show, tags, ps and version"},
+        {"/classify", "; of classifiers there are /v1/rerank and /v1/score, for models of one label"},
         {"/openai/deployments/", "; Azure's paths are not served, use /v1/chat/completions with the name in \"model\""},
     };
     for (int i = 0; i < QR_COUNT(table); i++) {
@@ -335,6 +348,8 @@ static void head(void *handling)
     if (!check_route(c, h, &route))
         return;
     QR_ASSERT(route != NULL);
+    _Static_assert(QR_COUNT(routes) < QR_CONN_ROUTES_MAX, "each route has a number");
+    qr_conn_set_route(c, (int32_t)(route - routes) + 1);
     if (!access_allowed(s, h, route->access, &e) || (route->needs_model && qr_server_unavailable(s, &e))) {
         refuse(c, &e);
         return;

@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/assert.h"
 #include "base/clock.h"
@@ -18,6 +19,7 @@
 #include "base/utf8.h"
 #include "server/call.h"
 #include "server/forms.h"
+#include "server/console.h"
 #include "server/route.h"
 #include "server/state.h"
 
@@ -95,16 +97,29 @@ static void begin_drain(struct qr_server *s)
     qr_http_env(s->http)->closing = true;
     if (s->phase == QR_PHASE_READY)
         qr_engine_drain(s->model.engine);
+    qr_notify_say(&s->notify, "STOPPING=1");
     if (s->phase != QR_PHASE_FAILED) /* else no request was ever taken */
         qr_log(QR_LOG_INFO, "server", "draining requests=%d seconds_max=%lld", s->n_calls, (long long)(s->config.drain_us / 1000000));
     check_drained(s);
+}
+
+/* SIGHUP: what files say that may change while it serves. */
+static void reload(struct qr_server *s)
+{
+    struct qr_err err;
+    if (!s->tls)
+        qr_log(QR_LOG_INFO, "server", "SIGHUP reloads nothing: settings and keys are read at the start; SIGTERM stops the server");
+    else if (qr_tls_reload(s->tls, &err) != 0)
+        qr_log_text(QR_LOG_ERROR, "server", "SIGHUP: the certificate is not replaced", "reason", err.msg);
+    else
+        qr_log(QR_LOG_INFO, "server", "SIGHUP: the certificate was read again");
 }
 
 static void on_signal(void *user, int32_t signum)
 {
     struct qr_server *s = user;
     if (signum == SIGHUP) {
-        qr_log(QR_LOG_INFO, "server", "SIGHUP reloads nothing: settings and keys are read at the start; SIGTERM stops the server");
+        reload(s);
         return;
     }
     if (!s->draining) {
@@ -158,11 +173,47 @@ static void end_drain(struct qr_server *s, int64_t now_us)
     qr_calls_abort(s, "The server is shutting down and the time for running requests is over.");
 }
 
+/* An engine that has stood still for --watchdog-exit is not waited for: clients hear of it, and the process ends. */
+static void end_stuck(struct qr_server *s, int64_t now_us)
+{
+    bool has_work;
+    if (s->stuck_until_us > 0 && now_us > s->stuck_until_us)
+        _exit(qr_err_exit_status(QR_E_INTERNAL));
+    if (s->phase != QR_PHASE_READY || s->config.stuck_us == 0 || s->stuck_until_us > 0)
+        return;
+    const int64_t progress_us = qr_engine_progress_us(s->model.engine, &has_work);
+    if (!has_work || now_us - progress_us <= s->config.stuck_us)
+        return;
+    qr_log(QR_LOG_ERROR, "server", "the engine has made no step for %lld ms: the server ends requests=%d", (long long)(s->config.stuck_us / 1000),
+           s->n_calls);
+    s->stuck_until_us = now_us + LAST_WORDS_US;
+    qr_calls_abort(s, "The engine stands still; the server ends.");
+}
+
+/* What systemd hears. Its watchdog is fed while the loop turns and the engine is not stuck. */
+static void notify(struct qr_server *s, int64_t now_us)
+{
+    char text[160];
+    const char *trouble = qr_notify_due(&s->notify, now_us) ? qr_server_trouble(s) : "";
+    if (!trouble || (*trouble && strcmp(trouble, "stuck") != 0))
+        qr_notify_say(&s->notify, "WATCHDOG=1");
+    if (s->phase != QR_PHASE_READY || !qr_notify_status_due(&s->notify, now_us))
+        return;
+    struct qr_stats st;
+    qr_engine_stats(s->model.engine, &st);
+    snprintf(text, sizeof text, "STATUS=%s: %d running, %d waiting, %d connections", s->draining ? "draining" : "serving",
+             st.sched.n_prefill + st.sched.n_decode, st.sched.n_waiting, qr_http_env(s->http)->n_conns);
+    qr_notify_say(&s->notify, text);
+}
+
 static void on_tick(void *user, int64_t now_us)
 {
     struct qr_server *s = user;
     qr_calls_tick(s, now_us);
+    qr_console_tick(s, now_us);
     give_back(s);
+    end_stuck(s, now_us);
+    notify(s, now_us);
     if (!s->draining)
         return;
     end_drain(s, now_us);
@@ -180,6 +231,7 @@ static void become_ready(struct qr_server *s)
     snprintf(s->fingerprint, sizeof s->fingerprint, "fp_%010llx", (unsigned long long)(h & 0xffffffffffull));
     s->phase = QR_PHASE_READY;
     s->freed_bytes = QR_TRIM_BYTES;
+    qr_notify_say(&s->notify, "READY=1");
     if (s->draining)
         qr_engine_drain(s->model.engine);
 }
@@ -221,6 +273,7 @@ static void on_wake(void *user)
     if (stop)
         begin_drain(s);
     if (s->phase == QR_PHASE_READY) {
+        qr_console_wake(s);
         qr_calls_take(s);
         look_for_loss(s);
     }
@@ -298,8 +351,14 @@ void qr_server_stop(struct qr_server *s)
 
 /* ---- life ---- */
 
+static void on_gone(void *user, struct qr_conn *c)
+{
+    qr_console_gone(user, c);
+    qr_call_gone(user, c);
+}
+
 static const struct qr_http_handler handler = {
-    .conn = {.head = qr_route_head, .request = qr_route_request, .bad = qr_route_bad, .gone = qr_call_gone},
+    .conn = {.head = qr_route_head, .request = qr_route_request, .bad = qr_route_bad, .gone = on_gone},
     .wake = on_wake,
     .tick = on_tick,
     .signal = on_signal,
@@ -311,6 +370,7 @@ static struct qr_http_config http_config(const struct qr_server_config *c, struc
         .budget = budget,
         .host = c->host,
         .port = (int32_t)c->port,
+        .unix_path = c->unix_socket,
         .connections_max = (int32_t)c->connections_max,
         .per_address_max = (int32_t)c->per_address_max,
         .signals = !c->ignore_signals,
@@ -343,11 +403,22 @@ static int check_names(const struct qr_str_list *names, struct qr_err *err)
     return 0;
 }
 
-static int read_names_and_keys(struct qr_keys **out, const struct qr_server_config *c, struct qr_err *err)
+static int open_tls(struct qr_tls **out, const struct qr_server_config *c, struct qr_err *err)
+{
+    if (c->tls_key && !c->tls_cert)
+        return qr_err_set(err, QR_E_USAGE, "--tls-key: without --tls-cert there is no TLS");
+    if (c->tls_cert && c->unix_socket)
+        return qr_err_set(err, QR_E_USAGE, "--tls-cert: a Unix socket needs no TLS; leave out one of --tls-cert and --unix-socket");
+    return c->tls_cert ? qr_tls_open(out, c->tls_cert, c->tls_key, err) : 0;
+}
+
+/* What the configuration names in files, but for the model. The caller frees what came, whatever is returned. */
+static int read_files(struct qr_keys **keys, struct qr_tls **tls, const struct qr_server_config *c, struct qr_err *err)
 {
     int rc = check_names(&c->served_names, err);
     rc = rc ? rc : qr_forms_check_name(c->tool_format, err);
-    return rc ? rc : qr_keys_new(out, &c->api_keys, c->api_key_file, &c->admin_keys, c->admin_key_file, err);
+    rc = rc ? rc : qr_keys_new(keys, &c->api_keys, c->api_key_file, &c->admin_keys, c->admin_key_file, err);
+    return rc ? rc : open_tls(tls, c, err);
 }
 
 int qr_server_check(const struct qr_server_config *config, struct qr_err *err)
@@ -355,8 +426,10 @@ int qr_server_check(const struct qr_server_config *config, struct qr_err *err)
     QR_ASSERT(config != NULL);
     QR_ASSERT(err != NULL);
     struct qr_keys *keys = NULL;
-    const int rc = read_names_and_keys(&keys, config, err);
+    struct qr_tls *tls = NULL;
+    const int rc = read_files(&keys, &tls, config, err);
     qr_keys_free(keys);
+    qr_tls_close(tls);
     return rc;
 }
 
@@ -368,12 +441,16 @@ int qr_server_open(struct qr_server **out, const struct qr_server_config *config
     s->config = *config;
     s->budget.max_bytes = config->bodies_bytes;
     s->id_seed = qr_rng_seed_random();
+    qr_page_init(&s->page);
     s->responses = qr_responses_new(config->responses_max, config->responses_bytes, config->responses_ttl_us);
+    s->console = qr_console_new();
     pthread_mutex_init(&s->lock, NULL);
     qr_list_init(&s->calls);
-    int rc = read_names_and_keys(&s->keys, config, err);
+    qr_notify_init(&s->notify);
+    int rc = read_files(&s->keys, &s->tls, config, err);
     if (rc == 0) {
         struct qr_http_config http = http_config(config, &s->budget);
+        http.tls = s->tls;
         rc = qr_http_open(&s->http, &http, &handler, s, err);
     }
     if (rc != 0) {
@@ -398,6 +475,7 @@ void qr_server_close(struct qr_server *s)
         return;
     qr_http_close(s->http);
     qr_http_job_free(s->trim);
+    qr_tls_close(s->tls);
     qr_calls_release(s);
     free_names(s->names, s->n_names);
     free_names(s->pending.names, s->pending.n_names); /* ready came after the loop had ended */
@@ -405,6 +483,7 @@ void qr_server_close(struct qr_server *s)
     qr_forms_free(s->pending.forms);
     qr_keys_free(s->keys);
     qr_responses_free(s->responses);
+    qr_console_free(s->console);
     qr_buf_release(&s->scratch);
     pthread_mutex_destroy(&s->lock);
     qr_free(s);
@@ -422,6 +501,13 @@ const char *qr_server_address(const struct qr_server *s)
     QR_ASSERT(s != NULL);
     QR_ASSERT(s->http != NULL);
     return qr_http_address(s->http);
+}
+
+const char *qr_server_scheme(const struct qr_server *s)
+{
+    QR_ASSERT(s != NULL);
+    QR_ASSERT(s->http != NULL);
+    return s->config.unix_socket ? "unix" : s->tls ? "https" : "http";
 }
 
 const char *qr_server_reachable(const struct qr_server *s)

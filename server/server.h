@@ -16,6 +16,7 @@
 #include "base/err.h"
 #include "base/option.h"
 #include "engine/engine.h"
+#include "loader/config/scorer.h"
 #include "tokenizer/chat.h"
 #include "tokenizer/tokenizer.h"
 
@@ -23,6 +24,8 @@
 struct qr_server_config {
     const char *host;
     int64_t port;                           /* 0: any free one */
+    const char *unix_socket;                /* instead of both; NULL: none */
+    const char *tls_cert, *tls_key;         /* NULL: plain; the key may be in the certificate's file */
     struct qr_str_list served_names;        /* empty: the model's names given at set_ready */
     struct qr_str_list api_keys, admin_keys;
     const char *api_key_file, *admin_key_file;
@@ -35,7 +38,8 @@ struct qr_server_config {
     const char *tool_format;                /* name of a dialect; NULL: as the chat template tells */
     int64_t header_us, idle_us, body_rate;
     int64_t stream_soft_bytes, stream_hard_bytes, stall_us, ping_us;
-    int64_t request_us, drain_us, watchdog_us;
+    int64_t request_us, drain_us, watchdog_us, stuck_us;
+    int32_t reranker;                       /* of QR_RERANKER_CHOICES */
     int32_t pooling;                        /* enum qr_pooling: how rows become an embedding; NONE: as the model's files say */
     bool trust_special;                     /* special tokens written in user text are taken as such */
     bool ignore_signals;                    /* not an option: for tests that stop the server themselves */
@@ -47,6 +51,13 @@ struct qr_server_config {
               .help = "Address to listen on. Anything but a loopback address should come with --api-key."),           \
     QR_OPTION(T, s.port, INT, "port", .brief = true, .letter = 'p', .builtin = "8000", .min = 0, .max = 65535,        \
               .arg = "N", .group = "Server", .help = "TCP port; 0 takes any free one and prints it."),                \
+    QR_OPTION(T, s.unix_socket, STR, "unix-socket", .arg = "PATH", .group = "Server",                                 \
+              .help = "Listen on a socket in the file system (mode 0660) instead of an address."),                    \
+    QR_OPTION(T, s.tls_cert, STR, "tls-cert", .arg = "FILE", .group = "Server",                                       \
+              .help = "Speak TLS with this chain of certificates (PEM, the server's own first). SIGHUP reads it "     \
+                      "again."),                                                                                      \
+    QR_OPTION(T, s.tls_key, STR, "tls-key", .arg = "FILE", .group = "Server",                                         \
+              .help = "The certificate's private key (PEM, without a password); else it is in --tls-cert's file."),   \
     QR_OPTION(T, s.served_names, LIST, "served-model-name", .brief = true, .arg = "NAME", .group = "Server",          \
               .help = "Name that clients call the model by; may be repeated. The first one appears in answers."),     \
     QR_OPTION(T, s.api_keys, LIST, "api-key", .brief = true, .arg = "KEY", .group = "Server",                         \
@@ -65,6 +76,11 @@ struct qr_server_config {
               .help = "Which of the model's last rows make an embedding (POST /v1/embeddings): the last one, the "    \
                       "mean of all or the first; auto: as modules.json and its Pooling module say, else the last, "   \
                       "normalised."),                                                                                 \
+    QR_OPTION(T, s.reranker, ENUM, "reranker", .builtin = "auto", .choices = QR_RERANKER_CHOICES,                      \
+              .group = "Embeddings",                                                                                  \
+              .help = "What scores pairs of texts (POST /v1/rerank, /v1/score). yes-no: the model is a "              \
+                      "Qwen3-Reranker and answers yes or no; auto: where its files say so, or are a "                 \
+                      "classifier's of one label."),                                                                  \
     QR_OPTION(T, s.cors_origins, LIST, "cors-origin", .arg = "ORIGIN", .group = "Server",                             \
               .help = "Origin whose web pages may call this server, such as https://example.org, or * for all; "      \
                       "may be repeated."),                                                                            \
@@ -84,6 +100,10 @@ struct qr_server_config {
     QR_OPTION(T, s.watchdog_us, TIME, "watchdog", .builtin = "30s", .min = 1e5, .max = 3.6e9, .arg = "T",             \
               .group = "Server limits",                                                                               \
               .help = "With work at hand and no engine step for so long, /readyz and /health answer 503."),           \
+    QR_OPTION(T, s.stuck_us, TIME, "watchdog-exit", .builtin = "5m", .min = 0, .max = 86.4e9, .arg = "T",             \
+              .group = "Server limits",                                                                               \
+              .help = "The same for so long ends the process with status 70, for a supervisor to start again; 0: "    \
+                      "never."),                                                                                      \
     QR_OPTION(T, s.connections_max, INT, "max-connections", .builtin = "4096", .min = 1, .max = 1000000, .arg = "N",  \
               .group = "Server limits",                                                                               \
               .help = "Open connections; at the limit the longest idle one is closed first."),                        \
@@ -132,7 +152,7 @@ struct qr_server_config {
 
 struct qr_server; /* opaque */
 
-/* Of a configuration what qr_server_open would refuse, without listening: names and key files. */
+/* Of a configuration what qr_server_open would refuse, without listening: names, key files, certificates. */
 int qr_server_check(const struct qr_server_config *config, struct qr_err *err);
 
 /* Binds and listens; reads key files. Errors: QR_E_BIND with what holds the port and what to do; key errors as in keys.h. */
@@ -140,7 +160,8 @@ int qr_server_open(struct qr_server **out, const struct qr_server_config *config
 void qr_server_close(struct qr_server *s); /* NULL is fine */
 
 int32_t qr_server_port(const struct qr_server *s);
-const char *qr_server_address(const struct qr_server *s); /* "127.0.0.1:8000" */
+const char *qr_server_address(const struct qr_server *s); /* "127.0.0.1:8000", or the path of a Unix socket */
+const char *qr_server_scheme(const struct qr_server *s);  /* "http", "https", "unix" */
 const char *qr_server_reachable(const struct qr_server *s); /* for clients: one address where it listens on all */
 bool qr_server_is_open(const struct qr_server *s); /* beyond this machine, without a key */
 
@@ -149,6 +170,7 @@ struct qr_server_model {
     const struct qr_tokenizer *tokenizer;
     const struct qr_chat *chat;             /* NULL: /v1/chat/completions answers 400 */
     struct qr_pooling_config pooling;       /* of embeddings; all 0: there are none, /v1/embeddings answers 400 */
+    const struct qr_scorer *scorer;         /* borrowed: of pairs of texts; NULL: none, as one of no kind */
     int64_t requests_bytes;                 /* what all requests may hold, where that is less than the configuration says; 0: it is not */
     int64_t grammars_bytes;                 /* the same of compiled grammars */
     const char *const *names;               /* copied: what clients call the model, when the configuration names none */

@@ -12,12 +12,16 @@
 #include "server/api_error.h"
 #include "server/http_server.h"
 #include "server/keys.h"
+#include "server/notify.h"
+#include "server/page/page.h"
 #include "server/responses_store.h"
 #include "server/server.h"
+#include "server/tls.h"
 
 /* Calls that /metrics counts, by route. */
 enum qr_counted { QR_COUNTED_NOT, QR_COUNTED_CHAT, QR_COUNTED_COMPLETIONS, QR_COUNTED_EMBEDDINGS,
-                  QR_COUNTED_TOKENIZE, QR_COUNTED_MESSAGES, QR_COUNTED_RESPONSES, QR_COUNTED_OLLAMA, QR_COUNTED_N };
+                  QR_COUNTED_TOKENIZE, QR_COUNTED_MESSAGES, QR_COUNTED_RESPONSES, QR_COUNTED_OLLAMA, QR_COUNTED_RERANK, QR_COUNTED_SCORE,
+                  QR_COUNTED_N };
 
 enum qr_phase { QR_PHASE_LOADING, QR_PHASE_READY, QR_PHASE_FAILED };
 
@@ -27,7 +31,11 @@ struct qr_server {
     struct qr_server_config config;
     struct qr_http *http;                 /* owned */
     struct qr_keys *keys;                 /* owned */
+    struct qr_tls *tls;                   /* owned; NULL: connections are plain */
+    struct qr_notify notify;
+    struct qr_page page;
     struct qr_responses *responses;       /* owned */
+    struct qr_console *console;           /* owned */
     pthread_mutex_t lock;                 /* guards pending */
     struct {
         enum qr_phase phase;
@@ -47,6 +55,7 @@ struct qr_server {
     bool draining, drain_over; /* drain_over: its time is, and all calls were ended */
     bool lost;                            /* the engine computes no more (qr_engine_lost) */
     int64_t drain_until_us, signal_us;    /* signal_us: when the first signal came */
+    int64_t stuck_until_us;               /* the engine is stuck, and the process ends then; 0: it is not */
     int exit_status, signal;              /* signal: the first one's number */
     struct qr_node calls;                 /* every call that has not ended */
     int32_t n_calls;

@@ -23,7 +23,8 @@ struct settings {
     const char *model;
     struct qr_str_list scripts;
     double rate;
-    int64_t event_tokens, running, waiting, ctx, events, prefill_us, load_us;
+    int64_t event_tokens, running, waiting, ctx, events, blocks, prefill_us, load_us;
+    int32_t scorer;
     bool fail_load, fields, routes, no_chat, verbose;
 };
 
@@ -41,9 +42,12 @@ static const struct qr_option table[] = {
     ROW("mock-waiting", QR_OPT_INT, waiting, "256", 0, 1e6, "Sequences in the queue."),
     ROW("mock-ctx", QR_OPT_INT, ctx, "4096", 1, 1e7, "Context length."),
     ROW("mock-events", QR_OPT_INT, events, "4096", 1, 1e6, "Event pool."),
+    ROW("mock-blocks", QR_OPT_INT, blocks, "100", 100, 4096, "Cache blocks."),
     ROW("mock-prefill", QR_OPT_TIME, prefill_us, "0", 0, 1e9, "Time before the first token."),
     ROW("mock-load", QR_OPT_TIME, load_us, "0", 0, 1e9, "Time to load."),
     ROW("mock-fail-load", QR_OPT_FLAG, fail_load, "false", 0, 0, "Loading fails."),
+    {.name = "mock-scorer", .type = QR_OPT_ENUM, .offset = AT(scorer), .builtin = "none", .choices = "none|texts|joined|question", .group = "Mock",
+     .help = "What pairs of texts are to it, in number i of its embeddings times (i + 1) / 1024."},
     ROW("no-chat-template", QR_OPT_FLAG, no_chat, "false", 0, 0, "The model has none."),
     ROW("fields", QR_OPT_FLAG, fields, "false", 0, 0, "Print the request fields."),
     ROW("routes", QR_OPT_FLAG, routes, "false", 0, 0, "Print the routes."),
@@ -78,7 +82,18 @@ struct loading {
     struct qr_engine *engine;
     struct qr_tokenizer *tokenizer;
     struct qr_chat *chat;
+    struct qr_scorer scorer;
+    float weight[MOCK_EMBD];
 };
+
+static void make_scorer(struct loading *l)
+{
+    const int32_t kind = l->settings->scorer;
+    for (int i = 0; i < MOCK_EMBD; i++)
+        l->weight[i] = (float)(i + 1) / 1024;
+    l->scorer = (struct qr_scorer){.kind = kind == 0 ? QR_SCORER_NONE : kind == 3 ? QR_SCORER_YES_NO : QR_SCORER_CLASSIFIER, .joined = kind == 2,
+                                   .sigmoid = true, .pad_id = -1, .weight = l->weight, .n_embd = MOCK_EMBD};
+}
 
 static void *load_main(void *arg)
 {
@@ -95,6 +110,7 @@ static void *load_main(void *arg)
     mock.waiting_max = (int32_t)o->waiting;
     mock.ctx_max = (int32_t)o->ctx;
     mock.n_events = (int32_t)o->events;
+    mock.n_blocks = (int32_t)o->blocks;
     mock.prefill_us = o->prefill_us;
     mock.scripts = o->scripts;
     int rc = o->fail_load ? qr_err_set(&err, QR_E_DAMAGED, "the mock was asked to fail") : qr_tokenizer_open(&l->tokenizer, o->model, &err);
@@ -107,7 +123,9 @@ static void *load_main(void *arg)
         qr_server_set_failed(l->server);
         return NULL;
     }
+    make_scorer(l);
     struct qr_server_model model = {.engine = l->engine, .tokenizer = l->tokenizer, .chat = l->chat, .pooling = {.pooling = QR_POOLING_LAST, .normalize = true},
+                                    .scorer = &l->scorer,
                                     .names = names, .n_names = 2};
     qr_server_set_ready(l->server, &model);
     return NULL;

@@ -28,8 +28,8 @@ MAY = {
     'bench': {'hub', 'client', 'train', 'comm', 'engine', 'model', 'loader', 'scheduler', 'kvcache', 'kernels', 'answers', 'tokenizer', 'base'},
 }
 # scheduler and model never meet; the server sees the engine through engine.h and stats.h alone, answers/ through two headers.
-SERVER_SEES = {'engine/engine.h', 'engine/adapters.h', 'engine/stats.h', 'tokenizer/tokenizer.h', 'tokenizer/chat.h', 'tokenizer/template.h',
-               'loader/model_config.h', 'answers/constraint.h', 'answers/dialect/dialect.h'}
+SERVER_SEES = {'engine/engine.h', 'engine/adapters.h', 'engine/stats.h', 'engine/view.h', 'tokenizer/tokenizer.h', 'tokenizer/chat.h',
+               'tokenizer/template.h', 'loader/model_config.h', 'loader/config/scorer.h', 'answers/constraint.h', 'answers/dialect/dialect.h'}
 
 # A dependency's header, and the places that may include it.
 DOORS = [
@@ -49,7 +49,7 @@ DOORS = [
 WORDS = re.compile(r'\b(TODO|FIXME|XXX|HACK)\b|[Nn]ot implemented|[Uu]nimplemented|[Pp]laceholder')
 FILE_MAX, FUNCTION_MAX, KERNEL_MAX, COLUMNS_MAX = 800, 80, 120, 160
 # Documents: bytes of one, bytes of all, columns. A longer .c file begins with what it is for, its guarantee, its thread.
-DOCUMENT_MAX, DOCUMENTS_MAX, DOCUMENT_COLUMNS_MAX, HEADED_FROM = 40960, 184320, 120, 200
+DOCUMENT_MAX, DOCUMENTS_MAX, DOCUMENT_COLUMNS_MAX, HEADED_FROM = 40960, 225280, 120, 200
 
 # Words for which the field has better ones (docs/glossary.md has those that are ours), in comments and documents.
 PRIVATE = re.compile(r'\b(asked for|likewise|looked at|(first|second|third)-level cache|nobody|whoever|somebody)\b', re.I)

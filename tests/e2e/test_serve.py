@@ -350,6 +350,21 @@ def test_chat_tokenize_detokenize_models_and_version_answer():
         assert status == 404 and set(e['error']) >= {'message', 'type', 'param', 'code'}, e
 
 
+def test_a_sandboxed_server_gives_the_same_answers_and_all_its_threads_are_in_the_sandbox():
+    golden()
+    with Server() as s:
+        plain = s.post('/v1/completions', greedy([1], 20))[1]['choices']
+    with Server('--sandbox') as s:
+        with open(f'/proc/{s.process.pid}/status') as f:
+            assert 'Seccomp:\t2' in f.read(), 'its threads have a filter'
+        for task in os.listdir(f'/proc/{s.process.pid}/task'):
+            with open(f'/proc/{s.process.pid}/task/{task}/status') as f:
+                assert 'Seccomp:\t2' in f.read(), task
+        status, answer = s.post('/v1/completions', greedy([1], 20))[:2]
+        assert status == 200 and answer['choices'] == plain, answer
+        assert s.get('/metrics')[0] == 200
+
+
 def test_the_chat_client_answers_as_a_filter():
     golden()
     with Server() as s:

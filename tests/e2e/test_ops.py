@@ -40,7 +40,7 @@ def test_the_state_under_load_adds_up_and_a_profile_of_it_nests():
         threads = load(s, 6, stop)
         try:
             states, unseen, end = [], dict(SEEN), time.monotonic() + 60 * lib.SLOW
-            while (unseen or len(states) < 20) and time.monotonic() < end:
+            while (unseen or len(states) < 20 // lib.SLOW) and time.monotonic() < end:
                 status, body = s.get('/v1/ops/state', ADMIN)
                 assert status == 200 and 'plugh' not in body and 'salt' not in body and '-key' not in body, body
                 states.append(json.loads(body))
@@ -57,7 +57,7 @@ def test_the_state_under_load_adds_up_and_a_profile_of_it_nests():
                     assert r['done_tokens'] <= r['prompt_tokens'] and r['output_tokens'] <= 60 * r['choices'] and r['id'].startswith('cmpl-'), r
             out = os.path.join(d, 'trace.json')
             url = f'http://127.0.0.1:{s.port}'
-            rc, text, err = run('profile', '--seconds', str(0.7 * lib.SLOW), '--out', out, '--url', url, '--api-key', 'the-admin-key')
+            rc, text, err = run('profile', '--seconds', str(0.5 * lib.SLOW), '--out', out, '--url', url, '--api-key', 'the-admin-key')
             assert rc == 0 and text == '' and ' steps, ' in err and out in err, (rc, text, err)
             with open(out, encoding='utf-8') as f:
                 body = f.read()

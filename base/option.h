@@ -85,6 +85,14 @@ int32_t qr_options_args(const struct qr_option_set *s, const char *const **args)
  * qr_options_read. Errors: QR_E_USAGE for an argument that is left over. */
 int qr_options_take_args(struct qr_option_set *s, const char *names, struct qr_err *err);
 
+/* The value of a row of type STR (NULL: unset); whether one of type FLAG is on; another value for a row of type STR, of which the set keeps a copy. Requires a
+ * row of that name and type. */
+const char *qr_options_text(const struct qr_option_set *s, const char *name);
+bool qr_options_is_on(const struct qr_option_set *s, const char *name);
+void qr_options_replace(struct qr_option_set *s, const char *name, const char *text);
+
+const char *qr_options_command(const struct qr_option_set *s); /* whose settings these are: "serve" */
+
 enum qr_option_source qr_options_source(const struct qr_option_set *s, const char *name);
 const char *qr_options_label(const struct qr_option_set *s, const char *name); /* its source in words: "server.yaml:3:7", "--port", "built-in" */
 
@@ -110,6 +118,12 @@ void qr_options_help_brief(struct qr_buf *out, const struct qr_option *table, in
 
 /* The same for a table that is read by qr_options_read_settings: names as in the file. */
 void qr_options_help_settings(struct qr_buf *out, const struct qr_option *table, int32_t n, int32_t columns);
+
+/* Of one row, for pages that are made from tables: what its value is called ("DIR"; NULL: it has none), its heading, and what help says behind its text
+ * ("default 8000, 1 to 65535, QUIRE_PORT"; without a variable where that is NULL). */
+const char *qr_option_arg(const struct qr_option *o);
+const char *qr_option_group(const struct qr_option *o);
+void qr_option_facts(struct qr_buf *out, const struct qr_option *o, const char *variable);
 
 /* Appends valid YAML, fit for --config: every value with a comment that names its source. What is set under a name that
  * ends in "key" or "keys" is masked, and its line commented out. */

@@ -115,9 +115,11 @@ static void print_addresses(const struct serve *s, const char *name, bool headle
     const bool in_files = strcmp(scheme, "unix") == 0, chat = trial == 0 && strcmp(scheme, "http") == 0;
     fprintf(stderr, "ready   %s:%s%s   api /v1   metrics /metrics   (%.2f s)\n", scheme, in_files ? "" : "//", qr_server_address(s->server),
             (double)(qr_clock_us() - s->started_us) * 1e-6);
+    if (!in_files)
+        fprintf(stderr, "try     %s://%s/ in a browser\n", scheme, to);
     if (chat)
-        fprintf(stderr, "try     %s chat --url http://%s\n", program_invocation_name, to);
-    fprintf(stderr, "%s     curl %s%s%s/v1/%s -H 'Content-Type: application/json' -d '{\"model\": \"%s\", %s}'\n", chat ? "   " : "try",
+        fprintf(stderr, "        %s chat --url http://%s\n", program_invocation_name, to);
+    fprintf(stderr, "%s     curl %s%s%s/v1/%s -H 'Content-Type: application/json' -d '{\"model\": \"%s\", %s}'\n", in_files ? "try" : "   ",
             in_files ? "--unix-socket " : scheme, in_files ? to : "://", in_files ? " http://localhost" : to, trials[trial].route, name, trials[trial].body);
 }
 

@@ -419,7 +419,8 @@ static int run_filter(struct qr_talk *c, const struct qr_buf *prompt)
     struct qr_err err;
     if (c->opt.resume && qr_talk_load_kept(c, 1, &err) != 0) {
         qr_talk_complain(c, &err);
-        return qr_err_exit_status(err.code);
+        if (err.code != QR_E_NOT_FOUND) /* the first one begins here */
+            return qr_err_exit_status(err.code);
     }
     qr_session_add(&c->session, QR_ROLE_USER, prompt->data, prompt->len, false);
     enum qr_ask_end end = qr_talk_answer(c, &err);

@@ -96,6 +96,9 @@ function(quire_isa_kernels)
     # The products' sums are arrays in their source and registers behind -O2, which unrolls the loops over them. At -O1 asan looks at its shadow for each of their
     # multiply-adds: half of what a training run takes there. What stays an access of memory is looked at as before, and ubsan's questions are put in before either.
     # Packing is most of what is left to compile, and runs when a model is opened: there a function of asan's looks, instead of code at each access.
+    if(QUIRE_TSAN AND CMAKE_C_COMPILER_ID STREQUAL "GNU") # half of what a server's answers take there
+        set_source_files_properties(${PROJECT_SOURCE_DIR}/kernels/cpu/isa/linear/micro.c PROPERTIES COMPILE_OPTIONS -O2 SKIP_PRECOMPILE_HEADERS ON)
+    endif()
     if(QUIRE_SANITIZE MATCHES "address" AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
         set_source_files_properties(${PROJECT_SOURCE_DIR}/kernels/cpu/isa/linear/micro.c ${PROJECT_SOURCE_DIR}/kernels/cpu/isa/linear/linear.c
             ${PROJECT_SOURCE_DIR}/kernels/ref/ref_linear.c
@@ -104,10 +107,11 @@ function(quire_isa_kernels)
         set_source_files_properties(${PROJECT_SOURCE_DIR}/kernels/cpu/isa/coded/pack.c ${PROJECT_SOURCE_DIR}/kernels/cpu/isa/quant/pack.c
             PROPERTIES COMPILE_OPTIONS "--param=asan-instrumentation-with-call-threshold=0")
     endif()
-    # No program that tsan runs trains or has quantized weights: of what only those call it is enough that it links.
+    # No program that tsan runs trains or has quantized weights: of what only those call it is enough that it links. (gemv_*.c has fewer functions for a sanitizer.)
     if(QUIRE_TSAN)
-        file(GLOB unused ${PROJECT_SOURCE_DIR}/kernels/cpu/isa/backward/*.c ${PROJECT_SOURCE_DIR}/kernels/cpu/isa/coded/*.c ${PROJECT_SOURCE_DIR}/kernels/cpu/isa/quant/*.c
-            ${PROJECT_SOURCE_DIR}/kernels/cpu/avx2/coded_*.c ${PROJECT_SOURCE_DIR}/kernels/cpu/avx2/*_vnni.c)
+        set(unused avx2/coded_*.c avx2/gemm_*.c avx2/quant_*.c isa/backward/*.c isa/coded/*.c isa/quant/*.c)
+        list(TRANSFORM unused PREPEND ${PROJECT_SOURCE_DIR}/kernels/cpu/)
+        file(GLOB unused ${unused})
         set_source_files_properties(${unused} PROPERTIES COMPILE_OPTIONS "-fno-sanitize=thread;-O0" SKIP_PRECOMPILE_HEADERS ON)
     endif()
     foreach(isa avx2 avx512 amx)

@@ -30,7 +30,7 @@ void qr_conn_env_init(struct qr_conn_env *env, const struct qr_conn_limits *limi
     qr_list_init(&env->conns);
     qr_list_init(&env->dirty);
     static const char body[] = "{\"error\":{\"message\":\"There is no memory for this request beside others; try again later.\",\"type\":"
-                               "\"service_unavailable_error\",\"param\":null,\"code\":\"overloaded\"}}";
+                               "\"service_unavailable_error\",\"param\":null,\"code\":\"overloaded\",\"id\":\"Q302\"}}";
     snprintf(env->last_words, sizeof env->last_words, "HTTP/1.1 503 %s\r\nContent-Type: application/json\r\nRetry-After: 1\r\nConnection: close\r\n"
              "Content-Length: %zu\r\n\r\n%s", qr_http_reason(503), sizeof body - 1, body);
 }

@@ -9,6 +9,7 @@ is a failure, but for failed loads where a test wants one. `./dev check-world` r
 """
 import argparse
 import base64
+import concurrent.futures
 import json
 import os
 import select
@@ -184,7 +185,8 @@ class Page:
               const r = e.getBoundingClientRect(); if (!r.width || r.right <= w + 1 || r.left >= w || e.closest('.sr, svg')) continue;
               let p = e.parentElement; while (p && !['auto', 'scroll', 'hidden'].includes(getComputedStyle(p).overflowX)) p = p.parentElement;
               if (!p || p === document.body || ['talk', 'ops', 'set', 'list'].includes(p.id)) out.push(e.tagName + '.' + e.className + ' ' + Math.round(r.right)); }
-            for (const id of ['talk', 'ops', 'set', 'list']) { const e = document.getElementById(id); if (e.scrollWidth > e.clientWidth + 1) out.push(id + ' scrolls: ' + e.scrollWidth + ' of ' + e.clientWidth); }
+            for (const e of document.querySelectorAll('body *'))
+              if (e.scrollWidth > e.clientWidth + 1 && ['auto', 'scroll'].includes(getComputedStyle(e).overflowX) && !e.matches('pre, .table, textarea')) out.push(e.id + '.' + e.className + ' scrolls');
             return out; })()""")
         assert not wide, wide
 
@@ -230,7 +232,7 @@ def real_a_question_is_answered_in_a_stream(p):
     assert p.js("document.querySelector('#text').value") == 'one\ntwo' and p.count('.msg') == 0
     p.ask(QUESTION)
     assert '42' in p.text(LAST + ' .md'), p.text(LAST)
-    assert 'tokens/s' in p.text(LAST + ' .meta') and 'first after' in p.text(LAST + ' .meta'), p.text(LAST)
+    assert 'tokens' in p.text(LAST + ' .meta') and 'first after' in p.text(LAST + ' .meta'), p.text(LAST)
     assert p.text('.msg.user .say') == QUESTION and p.text('#title') == QUESTION
     assert ' / 1,024' in p.text('#gauge') and p.js("document.querySelector('#gauge').getAttribute('aria-valuenow') > 10")
     assert '42' in p.text('#say'), 'the answer is announced'
@@ -363,22 +365,51 @@ def real_conversations_stay_in_the_browser(p):
     shutil.rmtree(folder)
 
 
-def real_the_operators_view_shows_the_server(p):
-    p.expected = True
-    p.click('#go-ops')
+# ---- one that runs one request at a time ----
+
+def busy_operators_see_and_cancel(p):
+    ask = {'messages': [{'role': 'user', 'content': 'Tell me a story.'}], 'max_tokens': 600, 'ignore_eos': True}
     try:
         with urllib.request.urlopen(p.url + 'v1/ops/state', timeout=10) as r:
             assert 'limits' in json.load(r)
     except urllib.error.HTTPError:
+        p.expected = True
+        p.click('#go-ops')
         p.until("document.querySelector('#warns').innerText.includes('There is no route')")
         print('     SKIPPED: this build has no /v1/ops/state')
         return
-    p.until("document.querySelector('#title').innerText.includes('ready') && document.querySelectorAll('#o-facts div').length > 8")
-    p.click('#go-chat')
-    p.ask(QUESTION)
+
+    def post(i):
+        request = urllib.request.Request(p.url + 'v1/chat/completions', json.dumps({**ask, 'seed': i}).encode(), {'Content-Type': 'application/json'})
+        try:
+            with urllib.request.urlopen(request, timeout=300) as answer:
+                return answer.status
+        except urllib.error.HTTPError as e:
+            return e.code
+
     p.click('#go-ops')
-    p.until("document.querySelector('#o-steps').innerText.includes('on average')")
-    p.shot('ops-real', full=True)
+    p.until("document.querySelector('#title').innerText.includes('ready') && document.querySelectorAll('#o-facts div').length > 7")
+    assert p.text('#o-none') == 'Nothing runs or waits.'
+    with concurrent.futures.ThreadPoolExecutor(24) as pool:
+        answers = [pool.submit(post, i) for i in range(24)]
+        p.until("document.querySelectorAll('#reqs tbody tr').length > 5")
+        p.check_width()
+        p.shot('ops-busy')
+        name = p.js("document.querySelector('#reqs tbody tr:last-child td:nth-child(2)').innerText")
+        assert p.text('#reqs tbody tr:last-child td') == 'waiting', p.text('#reqs')
+        p.click('#reqs tbody tr:last-child .btn')
+        p.until(f"document.querySelector('#toast').innerText === {json.dumps(f'Cancelled {name}.')}")
+        p.until("!document.querySelector('#reqs tbody tr')", 120)
+        codes = sorted(a.result() for a in answers)
+    assert codes[:23] == [200] * 23 and codes[23] >= 400, codes
+    p.until("document.querySelector('#o-steps').innerText.includes('the last 240') && document.querySelector('#o-ttft').innerText.includes('half ')")
+    p.hover('#map', .002, .02)
+    p.until("document.querySelector('#tip').innerText.includes('cached, ')")
+    p.hover('#steps', .99, .9)
+    assert ' decoding' in p.text('#tip'), p.text('#tip')
+    p.size(1280, 1400)
+    time.sleep(1.5)
+    p.shot('ops-real')
 
 
 # ---- a server with keys ----
@@ -421,7 +452,7 @@ def mock_an_answer_is_stopped(p):
     assert p.js("document.querySelector('#send').title") == 'Stop' and p.count('#list .run') == 1
     p.key('Escape')
     p.until("document.querySelector('#send').title === 'Send'")
-    assert 'stopped' in p.text(LAST + ' .meta') and 'word3' in p.text(LAST)
+    assert 'stopped' in p.text(LAST + ' .meta') and 'tokens/s' in p.text(LAST + ' .meta') and 'word3' in p.text(LAST)
     p.ask('slow again', wait=False)
     p.until("document.querySelectorAll('.msg.assistant').length === 2 && document.querySelector('.msg.assistant:last-child .md')?.innerText.includes('word1')")
     p.click('#send')
@@ -446,7 +477,7 @@ def mock_markdown_becomes_elements(p):
     found = {tag: p.count(f'{md} {tag}') for tag in ('h2', 'strong', 'em', 'del', 'ol > li', 'ol ul > li', 'table tr', 'th', '.code code', 'blockquote', 'hr', 'a', 'img', 'b')}
     assert found == {'h2': 1, 'strong': 2, 'em': 1, 'del': 1, 'ol > li': 3, 'ol ul > li': 2, 'table tr': 3, 'th': 3, '.code code': 1, 'blockquote': 1, 'hr': 1, 'a': 3, 'img': 0, 'b': 0}, found
     assert p.js(f"[...document.querySelectorAll('{md} a')].map(a => a.href + ' ' + a.rel)") == [
-        f'https://example.org/{x} noopener noreferrer nofollow' for x in ('paged', 'a_b(c)', 'x.png')]
+        f'https://example.org/{x} noopener noreferrer' for x in ('paged', 'a_b(c)', 'x.png')]
     text = p.text(md)
     assert all(x in text for x in ('snake_case_name, 2 * 3 * 4, a *star*, ', '# <b>rounded up</b>', 'code with <tags>', 'an unclosed **mark')), text
     p.b.call('Browser.grantPermissions', {'permissions': ['clipboardReadWrite', 'clipboardSanitizedWrite'], 'browserContextId': p.context})
@@ -646,12 +677,12 @@ def main():
         sys.exit('check_page: no chromium here; apt-get install chromium')
     lib.QUIRE = args.quire
     os.makedirs(args.out, exist_ok=True)
-    checks = [f for name, f in globals().items() if name.startswith(('real_', 'keyed_', 'mock_'))]
+    checks = [f for name, f in globals().items() if name.startswith(('real_', 'busy_', 'keyed_', 'mock_'))]
     of = lambda kind: [f for f in checks if f.__name__.startswith(kind)]
     failed, browser = 0, Browser()
     try:
         tiny = os.path.join(ROOT, 'models', 'quire-tiny')
-        for kind, more in (('real_', ()), ('keyed_', ('--api-key', 'user-key', '--admin-key', 'admin-key'))):
+        for kind, more in (('real_', ()), ('busy_', ('--max-running', '1')), ('keyed_', ('--api-key', 'user-key', '--admin-key', 'admin-key'))):
             with lib.Server(*more, model=tiny) as s:
                 failed += run(browser, of(kind), f'http://127.0.0.1:{s.port}/', args)
         with page_mock.Mock() as mock:

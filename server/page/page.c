@@ -1,3 +1,4 @@
+#define OPENSSL_SUPPRESS_DEPRECATED /* of SHA256_Init: EVP_DigestInit would read OpenSSL's configuration before the server listens */
 #include "server/page/page.h"
 
 #include <openssl/evp.h>
@@ -31,7 +32,8 @@ static size_t page_len(void)
 static void digest(char out[DIGEST_TEXT], struct qr_span text)
 {
     unsigned char sum[SHA256_DIGEST_LENGTH];
-    if (!SHA256((const unsigned char *)text.data, text.len, sum))
+    SHA256_CTX ctx;
+    if (SHA256_Init(&ctx) != 1 || SHA256_Update(&ctx, text.data, text.len) != 1 || SHA256_Final(sum, &ctx) != 1)
         qr_panic("SHA-256 is not available from libcrypto");
     const int n = EVP_EncodeBlock((unsigned char *)out, sum, sizeof sum);
     QR_ASSERT(n > 0 && n < DIGEST_TEXT);
@@ -78,18 +80,23 @@ static bool wants_html(struct qr_span accept)
     return false;
 }
 
-/* ollama's clients look for a server by the line of text. */
+static void reply_page(const struct qr_page *page, struct qr_conn *c, struct qr_span known)
+{
+    struct qr_reply reply = {.status = 200, .content_type = "text/html; charset=utf-8", .extra = page->fields, .body = qr_page_html, .len = page_len()};
+    if (known.data && memmem(known.data, known.len, page->etag, strlen(page->etag)))
+        reply = (struct qr_reply){.status = 304, .extra = page->fields};
+    qr_conn_reply(c, &reply);
+}
+
 void qr_api_root(struct qr_server *s, struct qr_conn *c)
 {
+    /* ollama's clients look for a server by this line. */
     static const char probe[] = "quire is running; the API is below /v1, as /v1/models and /v1/chat/completions\n";
     struct qr_reply reply = {.status = 200, .content_type = "text/plain; charset=utf-8", .extra = "Vary: Accept\r\n", .body = probe, .len = sizeof probe - 1};
     QR_ASSERT(s != NULL && c != NULL);
     const struct qr_http_head *h = qr_conn_head(c);
-    if (wants_html(h->accept)) {
-        const char *etag = s->page.etag;
-        const bool known = h->if_none_match.data && memmem(h->if_none_match.data, h->if_none_match.len, etag, strlen(etag));
-        reply = known ? (struct qr_reply){.status = 304, .extra = s->page.fields}
-                      : (struct qr_reply){.status = 200, .content_type = "text/html; charset=utf-8", .extra = s->page.fields, .body = qr_page_html, .len = page_len()};
-    }
-    qr_conn_reply(c, &reply);
+    if (wants_html(h->accept))
+        reply_page(&s->page, c, h->if_none_match);
+    else
+        qr_conn_reply(c, &reply);
 }

@@ -293,7 +293,7 @@ class Packed:
 
 
 # Commands of other steps, under another setting, for another model or within another tool, and what is PyTorch's alone: stubs run these.
-LIKE_OTHERS = {'ops-attention-mma', 'deterministic-8b', 'throughput-0.6b', 'train-1.5b', 'racecheck-rows', 'racecheck-generate', 'synccheck-rows',
+LIKE_OTHERS = {'ops-attention-mma', 'throughput-0.6b', 'train-1.5b', 'racecheck-rows', 'racecheck-generate', 'synccheck-rows',
                'profile-attention', 'profile-back', 'torch-train', 'torch-prompt', 'torch-decode'}
 
 

@@ -38,12 +38,10 @@ static const struct {
 
 static void print_help(FILE *out)
 {
-    fprintf(out, "quire %s - serves and trains Llama-family language models\n%s\n\n", QUIRE_VERSION, qr_cpu_describe());
+    fprintf(out, "quire %s - serves and trains language models (%s)\n\n", QUIRE_VERSION, qr_cpu_describe());
     for (int i = 0; i < QR_COUNT(qr_cli_commands); i++)
         fprintf(out, "  quire %-11s %s\n", qr_cli_commands[i]->name, qr_cli_commands[i]->purpose);
-    fputs("\nquire COMMAND --help lists all options of a command, -h the most used ones.\n"
-          "Settings come from flags, variables (QUIRE_PORT for serve, QUIRE_CHAT_URL for\n"
-          "chat, ..), a --config file and built-ins, in this order.\n", out);
+    fputs("quire COMMAND --help lists all options of a command, -h the most used ones.\n", out); /* 25 lines in all, as a terminal has */
 }
 
 static int unknown(const char *name)

@@ -322,6 +322,8 @@ static void note_deadline(struct qr_engine *e, const struct qr_request *r)
 {
     if (r->deadline_us != 0 && r->deadline_us < e->reap_us)
         e->reap_us = r->deadline_us;
+    if (r->start_by_us != 0 && !r->begun && r->start_by_us < e->reap_us)
+        e->reap_us = r->start_by_us;
 }
 
 static void admit(struct qr_engine *e, struct qr_request *r, int64_t now)
@@ -350,6 +352,27 @@ static void receive(struct qr_engine *e, int64_t wait_us)
         admit(e, QR_CONTAINER(node, struct qr_request, link), now);
 }
 
+/* Whether requests have begun: a choice of them was admitted, or has finished already. */
+static void find_begun(struct qr_engine *e)
+{
+    for (int32_t i = 0; i < e->n_slots; i++) {
+        struct qr_request *r = e->slot[i].req;
+        if (r && r->start_by_us != 0 && !r->late)
+            r->begun |= r->n_open < r->n_choices || qr_sched_seq(e->sched, i)->admitted_us >= 0;
+    }
+}
+
+/* Whether its time in the queue is over, which is true of all its choices once it was of one. */
+static bool waited_too_long(struct qr_request *r, int64_t now)
+{
+    if (r->late || r->start_by_us == 0 || r->begun || now <= r->start_by_us)
+        return r->late;
+    r->late = true;
+    if (r->err.code == QR_OK)
+        qr_err_set(&r->err, QR_E_BUSY, "the request waited for %.1f s and was not begun", (double)(now - r->arrived_us) * 1e-6);
+    return true;
+}
+
 /* Ends choices whose request was cancelled or is past its deadline, and all when a rank is lost, as far as there are events to say so. Requests are
  * checked only when one of these may be. */
 static void reap(struct qr_engine *e, int64_t now)
@@ -359,6 +382,7 @@ static void reap(struct qr_engine *e, int64_t now)
         return;
     atomic_store(&e->to_reap, false);
     e->reap_us = INT64_MAX;
+    find_begun(e);
     for (; i < e->n_slots && e->n_free_events >= e->events_per_choice; i++) {
         struct qr_request *r = e->slot[i].req;
         if (!r)
@@ -374,7 +398,9 @@ static void reap(struct qr_engine *e, int64_t now)
                 qr_err_set(&r->err, QR_E_BUSY, "the request was not finished within its time limit of %.1f s",
                            (double)(r->deadline_us - r->arrived_us) * 1e-6);
             end_slot(e, i, QR_FINISH_ERROR, now);
-        } else
+        } else if (waited_too_long(r, now))
+            end_slot(e, i, QR_FINISH_ERROR, now);
+        else
             note_deadline(e, r);
     }
     if (i < e->n_slots)

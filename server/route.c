@@ -21,6 +21,7 @@ static const struct qr_route routes[] = {
     {"POST", "/v1/messages/count_tokens", QR_ACCESS_USER, true, .call = &qr_call_count_tokens},
     {"POST", "/v1/completions", QR_ACCESS_USER, true, .call = &qr_call_completions},
     {"POST", "/v1/embeddings", QR_ACCESS_USER, true, .call = &qr_call_embeddings},
+    {"GET", "/v1/usage", QR_ACCESS_USER, false, .handle = qr_api_usage},
     {"GET", "/v1/models", QR_ACCESS_USER, true, .handle = qr_api_models},
     {"GET", "/v1/models/", QR_ACCESS_USER, true, .handle = qr_api_model},
     {"POST", "/v1/load_lora_adapter", QR_ACCESS_ADMIN, true, .call = &qr_call_load_adapter},
@@ -121,11 +122,11 @@ static bool host_allowed(const struct qr_server *s, struct qr_span host)
 
 static bool access_allowed(const struct qr_server *s, const struct qr_http_head *h, enum qr_access access, struct qr_api_error *e)
 {
-    struct qr_key_digest digest;
     if (access == QR_ACCESS_PUBLIC)
         return true;
-    struct qr_span key = qr_route_key(h);
-    enum qr_role role = qr_keys_check(s->keys, key.data, key.len, &digest);
+    const struct qr_span key = qr_route_key(h);
+    const struct qr_key *known = qr_keys_find(s->keys, key.data, key.len);
+    const enum qr_role role = known ? known->role : QR_ROLE_NONE;
     if (role == QR_ROLE_ADMIN || (role == QR_ROLE_USER && access == QR_ACCESS_USER))
         return true;
     if (role == QR_ROLE_USER)
@@ -164,6 +165,16 @@ static bool refuse(struct qr_conn *c, const struct qr_api_error *e)
     own.door = qr_door_of_path(path.data, path.len);
     qr_api_error_reply(c, &own);
     return false;
+}
+
+/* Connections are counted by address as they come; of those of a proxy that is only known when it says whose they are. */
+static bool check_client(const struct qr_server *s, struct qr_conn *c)
+{
+    struct qr_api_error e;
+    if (s->trusted.n == 0 || qr_conn_count_client(c) <= s->config.per_address_max)
+        return true;
+    qr_api_error_set(&e, 503, "overloaded", "Too many requests from this address at a time; try again later.");
+    return refuse(c, &e);
 }
 
 static bool check_body(struct qr_server *s, struct qr_conn *c, const struct qr_http_head *h)
@@ -332,7 +343,7 @@ static void head(void *handling)
         return;
     }
     allow_origin(s, c, h->origin);
-    if (!check_route(c, h, &route))
+    if (!check_client(s, c) || !check_route(c, h, &route))
         return;
     QR_ASSERT(route != NULL);
     if (!access_allowed(s, h, route->access, &e) || (route->needs_model && qr_server_unavailable(s, &e))) {
@@ -354,7 +365,8 @@ static void request(void *handling)
     const struct qr_route *same_path, *route = find_route(qr_conn_head(of->c), &same_path);
     struct qr_api_error e;
     QR_ASSERT(route != NULL); /* `head` let it pass */
-    if (route->needs_model && qr_server_unavailable(of->s, &e)) /* the drain may have begun while the body arrived */
+    if (!access_allowed(of->s, qr_conn_head(of->c), route->access, &e) || /* while the body arrived keys may have been reloaded, */
+        (route->needs_model && qr_server_unavailable(of->s, &e)))         /* and the drain may have begun */
         refuse(of->c, &e);
     else if (route->call)
         qr_call_start(of->s, of->c, route->call);

@@ -108,8 +108,10 @@ static size_t write_bytes(struct qr_access_log *l, const char *bytes, size_t n)
         if (took < 0 && errno != EAGAIN && errno != EINTR)
             break;
         done += took > 0 ? (size_t)took : 0;
-        if (took <= 0 && is_over(l))
+        if (took <= 0 && is_over(l)) {
+            errno = EAGAIN;
             break;
+        }
     }
     return done;
 }

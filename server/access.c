@@ -5,6 +5,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "server/access_log.h"
 #include "server/call.h"
 #include "server/route.h"
@@ -59,14 +60,14 @@ static const struct qr_key *key_of(const struct qr_server *s, const struct qr_ca
 }
 
 /* An error's code, or how the first answer ended. */
-static const char *finish_of(const struct qr_call *call, bool whole)
+static const char *finish_of(const struct qr_call *call, const struct qr_answered *a)
 {
     static const char *const word[] = {NULL, "stop", "length", "cancelled", "error"};
-    if (!whole)
-        return "gone";
-    if (!call || call->error.status != 0)
-        return call ? call->error.code : NULL;
-    if (call->kind->api == 0 || call->n_choices == 0)
+    if (!a->whole || a->code)
+        return a->whole ? a->code : "gone";
+    if (call && call->error.status != 0) /* behind what was streamed */
+        return call->error.code;
+    if (!call || call->kind->api == 0 || call->n_choices == 0)
         return NULL;
     const struct qr_choice *choice = &call->choice[0];
     return choice->finish == QR_FINISH_STOP && choice->n_calls > 0 ? "tool_calls" : word[choice->finish];
@@ -95,7 +96,7 @@ static void put_line(struct qr_buf *b, const struct qr_server *s, struct qr_conn
     put_count(b, "output_tokens", used->output_tokens);
     put_ms(b, "ttft_ms", call && call->first_token_us > 0 ? call->first_token_us - a->begun_us : -1);
     put_ms(b, "total_ms", qr_clock_us() - a->begun_us);
-    put_word(b, "finish", finish_of(call, a->whole));
+    put_word(b, "finish", finish_of(call, a));
     put_count(b, "bytes", a->bytes);
     qr_buf_put_str(b, "}\n");
 }
@@ -105,6 +106,10 @@ void qr_access_answered(void *server, struct qr_conn *c, const struct qr_answere
     struct qr_server *s = server;
     QR_ASSERT(s != NULL && c != NULL);
     QR_ASSERT(a != NULL);
+    if (qr_log_on(QR_LOG_DEBUG) && a->head)
+        qr_log(QR_LOG_DEBUG, "server", "answered status=%d id=%s method=%.*s path=%.*s us=%lld", a->status, qr_conn_request_id(c), (int)a->head->method.len,
+               a->head->method.data, a->head->path.len < TEXT_MAX ? (int)a->head->path.len : TEXT_MAX, a->head->path.data,
+               (long long)(qr_clock_us() - a->begun_us));
     if (!s->access)
         return;
     qr_buf_clear(&s->access_line);

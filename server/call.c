@@ -616,7 +616,7 @@ static void take_event(struct qr_call *call, struct qr_piece *piece, struct qr_e
 {
     use_tokens(call, &(struct qr_key_use){.output_tokens = ev->n_tokens, .cached_tokens = ev->last ? ev->req->n_cached : 0});
     if (ev->n_tokens > 0 && call->first_token_us == 0)
-        call->first_token_us = qr_clock_us();
+        call->first_token_us = ev->req->first_token_us > 0 ? ev->req->first_token_us : qr_clock_us();
     if (call->conn)
         deliver(call, piece, ev);
     if (!ev->last)

@@ -95,7 +95,7 @@ struct qr_call {
     int32_t n_dimensions;                   /* embeddings: what of them is wanted, and whether as base64 */
     bool base64;
     char id[48];                            /* "chatcmpl-..." */
-    int64_t created_s, arrived_us, first_token_us; /* when the first token was told; 0: not yet */
+    int64_t created_s, arrived_us, first_token_us; /* first_token_us 0: there is none yet */
     const char *model;                      /* borrowed from the server or params: the name in answers */
     uint64_t adapter;                       /* that the requests ask for; 0: none */
     struct qr_grammar *grammar;             /* owned, counted: of every answer; NULL: free text */

@@ -10,7 +10,6 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/mem.h"
 #include "server/http_head.h"
 #include "server/http_peer.h"
@@ -50,6 +49,7 @@ struct qr_conn {
     bool answered_early;               /* in `head`: the parser's DONE is not a request any more */
     struct qr_address peer, client;    /* the other end's; whose request it is, while there is one */
     int32_t status;                    /* of this answer; 0: it has not begun */
+    const char *code;                  /* borrowed, static: of the error that the answer is, or NULL */
     int64_t answer_bytes;              /* put for it */
     void *call;                        /* borrowed: the handler's */
     int64_t since_us;                  /* phase READ: of the last byte or reply; LINGER: its start */
@@ -95,7 +95,7 @@ static void tell_answered(struct qr_conn *c, bool whole)
 {
     const struct qr_answered a = {.head = c->body_us ? qr_http_parser_head(c->parser) : NULL, .client = c->client, .whole = whole,
                                   .status = c->account.failure != QR_ACCOUNT_OK && !c->sent ? 503 : c->status, /* give_up */
-                                  .bytes = c->answer_bytes, .begun_us = c->head_us ? c->head_us : c->since_us};
+                                  .code = c->code, .bytes = c->answer_bytes, .begun_us = c->head_us ? c->head_us : c->since_us};
     c->env->handler->answered(c->env->user, c, &a);
 }
 
@@ -664,13 +664,8 @@ static void put_head(struct qr_conn *c, int32_t status, const char *content_type
     QR_ASSERT(status >= 100 && status < 600);
     c->env->stats.n_replies[status / 100]++;
     c->status = status;
+    c->code = NULL;
     c->answer_bytes = -(int64_t)c->out.len;
-    if (qr_log_on(QR_LOG_DEBUG) && c->body_us) {
-        const struct qr_http_head *h = qr_http_parser_head(c->parser);
-        qr_log(QR_LOG_DEBUG, "server", "reply status=%d id=%s method=%.*s path=%.*s wait_us=%lld", status, qr_conn_request_id(c),
-               (int)h->method.len, h->method.data, h->path.len < 200 ? (int)h->path.len : 200, h->path.data,
-               (long long)(qr_clock_us() - c->body_us));
-    }
     qr_buf_printf(&c->out, "HTTP/1.1 %d %s\r\nDate: %s\r\nx-request-id: %s\r\nrequest-id: %s\r\n", status, qr_http_reason(status),
                   qr_http_date(&c->env->date), qr_conn_request_id(c), qr_conn_request_id(c)); /* OpenAI's name for it and Anthropic's */
     if (content_type)
@@ -723,6 +718,7 @@ void qr_conn_reply(struct qr_conn *c, const struct qr_reply *reply)
     if (!reply->taken && !c->no_body)
         qr_buf_put(&c->out, reply->body, len);
     qr_account_leave(before);
+    c->code = reply->code;
     c->answer_bytes += (int64_t)(c->out.len + c->tail.len);
     finish_answer(c);
 }

@@ -31,6 +31,7 @@ struct qr_answered {
     const struct qr_http_head *head; /* borrowed; NULL: there is none that could be read */
     struct qr_address client;
     int32_t status;                  /* 0: the client left before there was one */
+    const char *code;                /* borrowed, static: of the error that the answer is; NULL: it is none */
     int64_t bytes, begun_us;         /* put for its answer; when its first byte came */
     bool whole;                      /* false: the client left, or was given up, before the answer's end */
 };
@@ -113,6 +114,7 @@ void qr_conn_set_cors(struct qr_conn *c, const char *origin); /* allowed origin 
 struct qr_reply {
     int32_t status;
     const char *content_type; /* NULL: no body */
+    const char *code;         /* borrowed, static: of the error that it is, for `answered`; or NULL */
     const char *extra;        /* whole header lines, each with CR LF; or NULL */
     const char *body;
     size_t len;

@@ -256,7 +256,7 @@ def lines_of(path):
 def test_the_access_log_has_a_line_for_each_request_and_no_text():
     with tempfile.TemporaryDirectory() as d:
         path = os.path.join(d, "access.jsonl")
-        with Keys("k name=alice concurrent=1\n", "--access-log", path) as k:
+        with Keys("k name=alice concurrent=1\nfull name=full rpm=1", "--access-log", path) as k:
             port = k.server.port
             got = post(port, "/v1/completions", {"prompt": "hush hush", "max_tokens": 6}, {**bearer("k"), "x-request-id": "mine"})
             post(port, "/v1/messages", {"messages": [{"role": "user", "content": "hush"}], "max_tokens": 3, "stream": True}, bearer("k"))
@@ -264,6 +264,8 @@ def test_the_access_log_has_a_line_for_each_request_and_no_text():
             get(port, "/v1/models")
             post(port, CHAT, {"messages": "hush"}, bearer("k"))
             post(port, "/api/embed", {"input": "hush"}, bearer("k"))
+            post(port, CHAT, {"messages": []}, bearer("full"))
+            post(port, CHAT, {"messages": []}, bearer("full"))
             c = Connection(port)
             c.send(b"hush\r\n\r\n")
             c.rest()
@@ -271,7 +273,7 @@ def test_the_access_log_has_a_line_for_each_request_and_no_text():
             c.send(render("POST", "/v1/completions", json.dumps({"prompt": "x", "max_tokens": 4000, "seed": 668, "stream": True}).encode(), bearer("k")))
             c.head()
             c.close(reset=True)
-            wait(lambda: len([x for x in lines_of(path) if x["path"] != "/readyz"]) == 8)
+            wait(lambda: len([x for x in lines_of(path) if x["path"] != "/readyz"]) == 10)
             lines = [x for x in lines_of(path) if x["path"] != "/readyz"]
         names = ["time", "id", "client", "key", "method", "path", "status", "door", "model", "prompt_tokens", "cached_tokens", "output_tokens", "ttft_ms",
                  "total_ms", "finish", "bytes"]
@@ -279,16 +281,17 @@ def test_the_access_log_has_a_line_for_each_request_and_no_text():
         with open(path) as f:
             assert "hush" not in f.read()
         assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
-        done, stream, models, stranger, wrong, embed, bad, gone = lines
+        done, stream, models, stranger, wrong, embed, _, full, bad, gone = lines
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", done["time"]) and done["id"] == "mine" and done["client"] == "127.0.0.1", done
         assert (done["key"], done["method"], done["path"], done["status"], done["door"]) == ("alice", "POST", "/v1/completions", 200, "openai"), done
         assert (done["model"], done["prompt_tokens"], done["cached_tokens"], done["output_tokens"], done["finish"]) == ("mock", 10, 5, 6, "length"), done
         assert 0 <= done["ttft_ms"] <= done["total_ms"] and done["bytes"] > len(got.body), done
         assert (stream["door"], stream["status"], stream["output_tokens"], stream["finish"]) == ("messages", 200, 3, "length"), stream
         assert models["path"] == "/v1/models" and models["key"] and models["model"] is None and models["ttft_ms"] is None, models
-        assert (stranger["status"], stranger["key"]) == (401, None), stranger
+        assert (stranger["status"], stranger["key"], stranger["finish"]) == (401, None, "missing_api_key"), stranger
         assert (wrong["status"], wrong["finish"], wrong["output_tokens"]) == (400, "invalid_value", 0), wrong
         assert (embed["door"], embed["finish"], embed["prompt_tokens"]) == ("ollama", None, 5), embed
+        assert (full["status"], full["finish"], full["key"]) == (429, "rate_limit_exceeded", "full"), full
         assert (bad["status"], bad["method"], bad["path"], bad["door"]) == (400, None, None, None), bad
         assert (gone["status"], gone["finish"]) == (200, "gone"), gone
 

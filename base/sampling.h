@@ -63,7 +63,7 @@ enum qr_sampling_kind { QR_SAMPLING_FLOAT, QR_SAMPLING_INT, QR_SAMPLING_COUNT, Q
  *   letter         `quire chat`'s short flag, or 0; the flags with a letter are those that -h shows
  *   read           the server's reader of the kinds SEED, LIST and IDS */
 #define QR_SAMPLING_ROWS(ROW)                                                                                                    \
-    ROW(temperature, FLOAT, "temperature", "temperature", 1, "0", 0, 2, CHAT, true, 't', "X", NULL,                              \
+    ROW(temperature, FLOAT, "temperature", "temperature", 1, "0", 0, 2, CHAT, true, 'T', "X", NULL,                              \
         "0 always takes the likeliest token")                                                                                    \
     ROW(top_p, FLOAT, "top_p", "top-p", 1, "1", 0, 1, CHAT, true, 0, "P", NULL,                                                  \
         "sample among the likeliest tokens that make up this probability")                                                       \

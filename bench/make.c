@@ -117,14 +117,17 @@ static bool interrupted(void)
 /* Filled under another name beside it, so that DIR is there as a whole or not at all. */
 static int write_model(const struct make_options *o, const struct qr_model_config *c, struct qr_err *err)
 {
-    const struct qr_make_options how = {.store = QR_BF16, .seed = (uint64_t)o->seed, .stopped = interrupted};
+    struct qr_progress progress;
+    const struct qr_make_options how = {.store = QR_BF16, .seed = (uint64_t)o->seed, .progress = &progress, .stopped = interrupted};
     char path[QR_PATH_MAX], spare[QR_PATH_MAX];
     struct qr_err left;
     int rc = qr_export_paths(path, spare, o->out, false, err);
     rc = rc ? rc : qr_dir_make_fresh(spare, err);
     if (rc)
         return rc;
+    qr_progress_open(&progress, "writing");
     rc = qr_model_make(spare, c, &how, err);
+    qr_progress_end(&progress);
     rc = rc ? rc : write_tokenizer(spare, c->n_vocab, err);
     rc = rc ? rc : qr_dir_publish(spare, path, false, err);
     if (rc && qr_dir_remove(spare, &left) != 0)

@@ -93,63 +93,12 @@ int qr_cli_follow(struct qr_comm_team *t, const struct qr_cli_model *m, const st
     return rc == 0 ? 0 : qr_err_exit_status(err.code);
 }
 
-#define PROGRESS_AFTER_US 1000000
-#define PROGRESS_EVERY_US 100000
-
-bool qr_cli_progress_due(struct qr_cli_progress *p)
-{
-    QR_ASSERT(p != NULL);
-    QR_ASSERT(p->began_us > 0);
-    const int64_t now = qr_clock_us();
-    const bool due = p->terminal && now - p->began_us >= PROGRESS_AFTER_US && now - p->shown_us >= PROGRESS_EVERY_US;
-    p->shown_us = due ? now : p->shown_us;
-    return due;
-}
-
-/* total_text: what `total` is, in words; NULL: it is not said. */
-static void show(struct qr_cli_progress *p, uint64_t done, uint64_t total, const char *total_text)
-{
-    if (total == 0 || !qr_cli_progress_due(p))
-        return;
-    fprintf(stderr, "\r%s %3d %%%s%s", p->what, (int)(100.0 * (double)done / (double)total), total_text ? " of " : "",
-            total_text ? total_text : "");
-    fflush(stderr);
-}
-
-static void show_bytes(void *user, uint64_t done, uint64_t total)
-{
-    char size[QR_SIZE_TEXT];
-    show(user, done, total, qr_size_text(size, (int64_t)total));
-}
-
-void qr_cli_progress_show(void *progress, uint64_t done, uint64_t total)
-{
-    struct qr_cli_progress *p = progress;
-    QR_ASSERT(p != NULL);
-    QR_ASSERT(done <= total);
-    show(p, done, total, NULL);
-}
-
-void qr_cli_progress_open(struct qr_cli_progress *p, const char *what)
-{
-    QR_ASSERT(p != NULL);
-    QR_ASSERT(what != NULL);
-    *p = (struct qr_cli_progress){.what = what, .began_us = qr_clock_us(), .terminal = isatty(STDERR_FILENO)};
-}
-
-void qr_cli_progress_begin(struct qr_cli_progress *p, struct qr_model_options *mo)
+void qr_cli_progress_begin(struct qr_progress *p, struct qr_model_options *mo)
 {
     QR_ASSERT(p != NULL && mo != NULL);
-    qr_cli_progress_open(p, "loading");
-    mo->progress = p->terminal ? show_bytes : NULL;
+    qr_progress_open(p, "loading");
+    mo->progress = p->terminal ? qr_progress_show_bytes : NULL;
     mo->progress_user = p;
-}
-
-void qr_cli_progress_end(struct qr_cli_progress *p)
-{
-    QR_ASSERT(p != NULL);
-    if (p->shown_us)
-        fputs("\r\033[K", stderr);
 }
 
 void qr_cli_model_options(struct qr_model_options *mo, struct qr_backend_options *bo, const struct qr_cli_model *m)
@@ -258,6 +207,18 @@ static int one_line(const char *line, size_t len, int (*each)(void *, const stru
     return rc;
 }
 
+/* How far a file is read, where stderr alone is a terminal: results on the terminal are progress enough. */
+static void show_lines(struct qr_progress *p, FILE *in)
+{
+    struct stat st;
+    if (!qr_progress_due(p) || isatty(STDOUT_FILENO) || fstat(fileno(in), &st) != 0 || !S_ISREG(st.st_mode))
+        return;
+    const off_t at = ftello(in);
+    p->shown_us = 0; /* due at once */
+    if (at >= 0 && at <= st.st_size)
+        qr_progress_show_bytes(p, (uint64_t)at, (uint64_t)st.st_size);
+}
+
 int qr_cli_each_line(FILE *in, int (*each)(void *user, const struct qr_json *v, struct qr_buf *out, struct qr_err *err), void *user,
                      struct qr_err *err)
 {
@@ -267,6 +228,8 @@ int qr_cli_each_line(FILE *in, int (*each)(void *user, const struct qr_json *v, 
     size_t cap = 0;
     ssize_t len;
     int rc = 0;
+    struct qr_progress progress;
+    qr_progress_open(&progress, "reading lines");
     for (int64_t n = 1; rc == 0 && (len = getline(&line, &cap, in)) >= 0; n++) {
         while (len > 0 && (line[len - 1] == '\n' || line[len - 1] == '\r'))
             len--;
@@ -276,7 +239,9 @@ int qr_cli_each_line(FILE *in, int (*each)(void *user, const struct qr_json *v, 
                                           : one_line(line, (size_t)len, each, user, &out, err);
         if (rc != 0)
             qr_err_prefix(err, "input line %lld: ", (long long)n);
+        show_lines(&progress, in);
     }
+    qr_progress_end(&progress);
     if (rc == 0 && ferror(in))
         rc = qr_err_set(err, QR_E_IO, "cannot read the input: %s", strerror(errno));
     free(line);

@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/option.h"
+#include "base/progress.h"
 #include "comm/launch.h"
 #include "engine/engine.h"
 #include "kernels/backend.h"
@@ -140,17 +141,8 @@ int qr_cli_team_begin(struct qr_comm_team *t, const struct qr_cli_model *m, stru
 /* What a rank that is not rank 0 does of a command with an engine, to the end of its team; returns the exit status. */
 int qr_cli_follow(struct qr_comm_team *t, const struct qr_cli_model *m, const struct qr_cli_engine *e);
 
-/* A line of progress on a terminal, for loads that take longer than a second. */
-struct qr_cli_progress {
-    const char *what; /* "loading" */
-    int64_t began_us, shown_us;
-    bool terminal;
-};
-void qr_cli_progress_open(struct qr_cli_progress *p, const char *what);
-bool qr_cli_progress_due(struct qr_cli_progress *p); /* a new line should be shown, by the caller */
-void qr_cli_progress_show(void *progress, uint64_t done, uint64_t total); /* nothing where stderr is no terminal */
-void qr_cli_progress_begin(struct qr_cli_progress *p, struct qr_model_options *mo); /* of a model's loading, in bytes */
-void qr_cli_progress_end(struct qr_cli_progress *p); /* the line is taken away */
+/* Opens a line of progress for a model's loading, which mo is to have; qr_progress_end takes it away. */
+void qr_cli_progress_begin(struct qr_progress *p, struct qr_model_options *mo);
 
 /* What a start of an engine with these settings would be refused for, as far as can be known without reading weights. */
 int qr_cli_foresee(const struct qr_cli_model *m, const struct qr_cli_engine *e, const struct qr_cli_lora *l, struct qr_err *err);

@@ -15,17 +15,17 @@
 
 /* ---- screen ---- */
 
-void qr_data_screen_open(struct qr_data_screen *s)
+void qr_data_screen_open(struct qr_data_screen *s, const char *what)
 {
     QR_ASSERT(s != NULL);
-    qr_cli_progress_open(&s->line, "");
+    qr_progress_open(&s->line, what);
     qr_train_stop_open(&s->stop, "\nstopping; once more ends at once\n");
 }
 
 int qr_data_screen_close(struct qr_data_screen *s)
 {
     QR_ASSERT(s != NULL);
-    qr_cli_progress_end(&s->line);
+    qr_progress_end(&s->line);
     return qr_train_stop_close(&s->stop);
 }
 
@@ -47,14 +47,13 @@ struct prepare_options {
 static bool show_progress(void *user, const struct qr_data_progress *p)
 {
     struct qr_data_screen *s = user;
-    if (qr_cli_progress_due(&s->line)) {
-        const double seconds = qr_data_screen_seconds(s);
-        char share[64] = "";
-        if (p->n_bytes_total > 0)
-            snprintf(share, sizeof share, " %3.0f %%  eta %.0f s", 100.0 * (double)p->n_bytes / (double)p->n_bytes_total,
-                     seconds * (double)(p->n_bytes_total - p->n_bytes) / (double)(p->n_bytes > 0 ? p->n_bytes : 1));
-        fprintf(stderr, "\r\033[K%s  %lld documents, %lld tokens, %.1f MB/s", share, (long long)p->n_docs, (long long)p->n_tokens,
-                (double)p->n_bytes * 1e-6 / seconds);
+    if (qr_progress_due(&s->line)) {
+        char share[80] = "", left[QR_DURATION_TEXT];
+        if (p->n_bytes_total >= p->n_bytes && p->n_bytes > 0)
+            snprintf(share, sizeof share, "%.0f %%, %s left, ", 100.0 * (double)p->n_bytes / (double)p->n_bytes_total,
+                     qr_duration_text(left, qr_progress_left_s(&s->line, (uint64_t)p->n_bytes, (uint64_t)p->n_bytes_total)));
+        qr_progress_say(&s->line, "%s%lld documents, %lld tokens, %.1f MB/s", share, (long long)p->n_docs, (long long)p->n_tokens,
+                        (double)p->n_bytes * 1e-6 / qr_data_screen_seconds(s));
     }
     return !s->stop.asked;
 }
@@ -99,7 +98,7 @@ static int prepare(struct qr_command_run *r, struct qr_err *err)
                                       .separator = o->separator, .eval_fraction = o->eval_fraction, .end_of_text = o->eos,
                                       .parse_special = o->parse_special, .all_turns = o->loss == 1, .skip_bad = o->skip_bad, .replace = o->replace,
                                       .progress = show_progress, .user = &screen};
-    qr_data_screen_open(&screen);
+    qr_data_screen_open(&screen, "preparing");
     const int rc = qr_data_prepare(&p, &sum, err);
     r->status = qr_data_screen_close(&screen);
     if (rc == 0)

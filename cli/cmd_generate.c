@@ -48,6 +48,8 @@ struct generator {
     struct qr_grammar *grammar;  /* owned; of all answers, or NULL */
     struct job *job; /* owned [n_jobs] */
     int32_t n_jobs, n_submitted, n_done, n_printed;
+    int64_t n_tokens; /* of all answers so far */
+    struct qr_progress progress;
 };
 
 static struct job *add_job(struct generator *g)
@@ -261,6 +263,7 @@ static void take_event(struct generator *g, struct qr_event *ev)
     struct job *j = ev->req->user;
     for (int32_t i = 0; i < ev->n_tokens; i++)
         qr_ids_push(&j->output, ev->token[i].id);
+    g->n_tokens += ev->n_tokens;
     qr_buf_put(&j->text, ev->text, (size_t)ev->text_len);
     if (ev->finish != QR_FINISH_NONE)
         j->finish = ev->finish;
@@ -299,9 +302,21 @@ static int submit_some(struct generator *g, struct qr_err *err)
     return 0;
 }
 
+static void show_progress(struct generator *g)
+{
+    struct qr_progress *p = &g->progress;
+    char left[QR_DURATION_TEXT];
+    if (!qr_progress_due(p))
+        return;
+    qr_duration_text(left, qr_progress_left_s(p, (uint64_t)g->n_done, (uint64_t)g->n_jobs));
+    qr_progress_say(p, "generating: %d of %d prompts done, %lld tokens%s%s%s", g->n_done, g->n_jobs, (long long)g->n_tokens, g->n_done > 0 ? ", " : "",
+                    g->n_done > 0 ? left : "", g->n_done > 0 ? " left" : "");
+}
+
 static int run_all(struct generator *g, struct qr_err *err)
 {
     int rc = 0;
+    qr_progress_open(&g->progress, "");
     while (g->n_done < g->n_jobs && (rc = submit_some(g, err)) == 0) {
         struct qr_node got, *node;
         qr_list_init(&got);
@@ -310,6 +325,7 @@ static int run_all(struct generator *g, struct qr_err *err)
             take_event(g, QR_CONTAINER(node, struct qr_event, link));
         for (; g->n_printed < g->n_jobs && g->job[g->n_printed].finish != QR_FINISH_NONE; g->n_printed++) {
             const struct job *j = &g->job[g->n_printed];
+            qr_progress_end(&g->progress);
             if (j->finish == QR_FINISH_ERROR) {
                 *err = j->err;
                 return qr_err_prefix(err, "prompt %d: ", g->n_printed + 1);
@@ -318,7 +334,10 @@ static int run_all(struct generator *g, struct qr_err *err)
             if (rc != 0)
                 return rc;
         }
+        if (g->n_done < g->n_jobs)
+            show_progress(g);
     }
+    qr_progress_end(&g->progress);
     return rc;
 }
 
@@ -391,11 +410,11 @@ static int generate(struct generator *g, struct qr_err *err)
     rc = rc ? rc : read_sampling(g, err);
     rc = rc ? rc : read_form(g, mo.source, err);
     rc = rc ? rc : read_prompts(g, err);
-    struct qr_cli_progress progress;
+    struct qr_progress progress;
     qr_cli_progress_begin(&progress, &mo);
     if (rc == 0)
         rc = qr_engine_open(&g->engine, g->o->m.model, &ec, &bo, &mo, g->tokenizer, NULL, NULL, err);
-    qr_cli_progress_end(&progress);
+    qr_progress_end(&progress);
     qr_source_unref(mo.source);
     rc = rc ? rc : load_adapter(g, adapter, err);
     int64_t t1 = qr_clock_us();
@@ -416,11 +435,10 @@ static int generate(struct generator *g, struct qr_err *err)
 #define TYPE_FLAG QR_OPT_FLAG
 #define TYPE_LIST QR_OPT_LIST
 #define TYPE_IDS QR_OPT_STR
-/* -t is --threads here. */
 #define PARAM(field, kind, key, flag, usual, offline, low, high, chat, config, short_flag, arg_name, read, text)                   \
     {.name = flag, .type = TYPE_##kind, .offset = offsetof(struct generate_options, given[QR_P_##field]),              \
      .builtin = offline, .min = low, .max = high, .arg = arg_name, .group = "Sampling", .help = text ".",                         \
-     .brief = (short_flag) != 0, .letter = (short_flag) == 't' ? 0 : (short_flag)},
+     .brief = (short_flag) != 0, .letter = (short_flag)},
 
 static const struct qr_option table[] = {
     QR_CLI_MODEL_ROWS(struct generate_options, m), QR_CLI_ENGINE_ROWS(struct generate_options, e),

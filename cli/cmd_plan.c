@@ -9,6 +9,7 @@
 #include "base/thread.h"
 #include "cli/cli.h"
 #include "engine/adapters.h"
+#include "loader/config/scorer.h"
 #include "model/lora.h"
 #include "tokenizer/chat.h"
 #ifdef QUIRE_SERVER
@@ -40,6 +41,7 @@ static const char *const part_name[] = {"weight_bytes", "kv_bytes", "act_bytes",
 struct memory_plan {
     struct qr_model_plan model;
     struct qr_engine_limits limits;
+    const char *scores;  /* what makes scores of pairs of texts; NULL: nothing does */
     int64_t stage_bytes; /* of Dense stages behind the model, a part of its weights */
     int32_t n_threads, logit_rows, n_ranks;
     bool host_is_device; /* kernels' memory is the host's: the cache's second tier is a part of the total */
@@ -82,6 +84,8 @@ static void print_text(const struct memory_plan *p)
         printf("host tier  %s = %d blocks %s\n", qr_size_text(a, l->kv_host_bytes), l->n_host_blocks,
                p->host_is_device ? "of the same memory: of use on a GPU only" : p->n_ranks > 1 ? "of the host's memory, pinned, beside the rest, for each rank"
                                                                               : "of the host's memory, pinned, beside the rest");
+    if (p->scores)
+        printf("scores     %s (/v1/rerank, /v1/score)\n", p->scores);
     printf("step       %s for %d rows, %s of it logits of %d rows\n", t[PART_STEP], l->step_tokens_max,
            qr_size_text(a, (int64_t)p->logit_rows * l->vocab * (int64_t)sizeof(float)), p->logit_rows);
     if (l->lora_slots > 0)
@@ -133,6 +137,7 @@ static int plan_beside(struct memory_plan *p, struct qr_engine_config *ec, const
 {
     struct qr_source *source;
     struct qr_pooling_config pooling;
+    struct qr_scorer scorer;
     int rc = qr_source_open(&source, o->m.model, err);
     if (rc)
         return rc;
@@ -140,6 +145,8 @@ static int plan_beside(struct memory_plan *p, struct qr_engine_config *ec, const
     qr_pooling_read(&pooling, source, QR_POOLING_NONE);
     p->stage_bytes = qr_pooling_bytes(&pooling);
     qr_pooling_release(&pooling);
+    qr_scorer_find(&scorer, source, false);
+    p->scores = qr_scorer_name(&scorer);
     qr_source_unref(source);
     return rc;
 }

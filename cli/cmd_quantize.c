@@ -51,16 +51,16 @@ static int write_weights(struct quantizer *q, struct qr_err *err)
     char path[QR_PATH_MAX];
     int rc = qr_path_join(path, q->spare, "model.safetensors", err);
     const struct qr_backend_options bo = {.device = "cpu", .n_threads = (int32_t)q->o->threads, .pin = true, .step_rows_max = 1};
-    struct qr_cli_progress progress;
+    struct qr_progress progress;
     rc = rc ? rc : qr_backend_open(&q->how.be, &bo, err);
     if (rc)
         return rc;
     qr_buf_put_str(&q->files.names, "model.safetensors");
-    qr_cli_progress_open(&progress, "quantizing");
-    q->how.progress = qr_cli_progress_show;
+    qr_progress_open(&progress, "quantizing");
+    q->how.progress = qr_progress_show;
     q->how.progress_user = &progress;
     rc = qr_quantize_write(path, q->st, &q->config, &q->how, &q->report, err);
-    qr_cli_progress_end(&progress);
+    qr_progress_end(&progress);
     qr_backend_close(q->how.be);
     return rc;
 }

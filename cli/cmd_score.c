@@ -174,9 +174,12 @@ static int open_scorer(struct scorer *s, struct qr_err *err)
     }
     if (qr_tokenizer_open_from(&s->tokenizer, mo.source, &s->no_tokenizer) != 0)
         s->tokenizer = NULL;
+    struct qr_progress progress;
+    qr_cli_progress_begin(&progress, &mo);
     rc = qr_backend_open(&s->be, &bo, err);
     if (rc == 0)
         rc = qr_model_open(&s->model, s->o->m.model, s->be, &mo, err);
+    qr_progress_end(&progress);
     qr_source_unref(mo.source);
     if (rc == 0 && adapter)
         rc = qr_lora_open(&s->lora, s->model, s->be, &adapter, 1, CHUNK_TOKENS, err);

@@ -41,6 +41,7 @@ struct serve {
     struct qr_tokenizer *tokenizer;
     struct qr_chat *chat;
     struct qr_pooling_config pooling;
+    struct qr_scorer scorer;
     struct qr_engine *engine;
     char *name; /* the directory's or GGUF file's own name */
     int64_t available_bytes; /* before anything was opened */
@@ -100,14 +101,19 @@ static void print_warnings(const struct serve *s, const struct qr_engine_limits 
 /* Where clients find it. */
 static void print_addresses(const struct serve *s, const char *name, bool headless)
 {
+    static const struct {
+        const char *route, *body;
+    } trials[] = {{"completions", "\"prompt\": \"Once upon a time\", \"max_tokens\": 64"},
+                  {"embeddings", "\"input\": \"Once upon a time\""},
+                  {"rerank", "\"query\": \"What do cats do?\", \"documents\": [\"Cats sleep.\", \"Once upon a time\"]"}};
+    const int trial = s->scorer.kind != QR_SCORER_NONE ? 2 : headless;
     const char *to = qr_server_reachable(s->server);
     fprintf(stderr, "ready   http://%s   api /v1   metrics /metrics   (%.2f s)\n", qr_server_address(s->server),
             (double)(qr_clock_us() - s->started_us) * 1e-6);
-    if (!headless)
+    if (trial == 0)
         fprintf(stderr, "try     %s chat --url http://%s\n", program_invocation_name, to);
-    fprintf(stderr, "%s     curl http://%s/v1/%s -H 'Content-Type: application/json' -d '{\"model\": \"%s\", %s}'\n", headless ? "try" : "   ", to,
-            headless ? "embeddings" : "completions", name,
-            headless ? "\"input\": \"Once upon a time\"" : "\"prompt\": \"Once upon a time\", \"max_tokens\": 64");
+    fprintf(stderr, "%s     curl http://%s/v1/%s -H 'Content-Type: application/json' -d '{\"model\": \"%s\", %s}'\n", trial == 0 ? "   " : "try", to,
+            trials[trial].route, name, trials[trial].body);
 }
 
 static void banner(const struct serve *s, int64_t opened_us)
@@ -132,6 +138,8 @@ static void banner(const struct serve *s, int64_t opened_us)
     if (l->n_ranks > 1)
         fprintf(stderr, "ranks   %d processes (%s) share the model; memory is that of each, or less\n", l->n_ranks, qr_comm_name(&s->team.comm));
     print_adapters(s, l);
+    if (s->scorer.kind != QR_SCORER_NONE)
+        fprintf(stderr, "scores  %s (/v1/rerank, /v1/score)\n", qr_scorer_name(&s->scorer));
     if (l->tuned_shapes > 0)
         fprintf(stderr, "tuned   by measurements of %d shapes on this kind of processor\n", l->tuned_shapes);
     print_addresses(s, name, c->headless);
@@ -182,6 +190,31 @@ static void check_lora_dir(const char *dir)
         qr_log(QR_LOG_WARN, "lora", "--lora-dir is no directory now, nothing can be loaded from it: %s", dir);
 }
 
+/* What the rows of its texts become, beside text: an embedding, a score. */
+static int find_uses(struct serve *s, const struct qr_source *source, struct qr_err *err)
+{
+    const bool asked = s->o->s.reranker != 0;
+    qr_scorer_find(&s->scorer, source, asked);
+    if (asked && s->scorer.kind != QR_SCORER_YES_NO)
+        return qr_err_set(err, QR_E_USAGE, "--reranker yes-no: %s",
+                          s->scorer.note[0] ? s->scorer.note : "the model is a classifier, which scores pairs by itself");
+    qr_pooling_read(&s->pooling, source, (enum qr_pooling)s->o->s.pooling);
+    if (s->pooling.note[0] && s->scorer.kind == QR_SCORER_NONE)
+        qr_log(QR_LOG_WARN, "loader", "%s: %s", s->pooling.pooling == QR_POOLING_NONE ? "no embeddings" : "embeddings", s->pooling.note);
+    return 0;
+}
+
+static void load_scorer(struct serve *s, struct qr_source *source)
+{
+    int32_t id[QR_SCORER_WORDS];
+    for (int i = 0; i < QR_SCORER_WORDS; i++)
+        id[i] = qr_tokenizer_token_id(s->tokenizer, qr_scorer_word[i], strlen(qr_scorer_word[i]));
+    if (s->scorer.kind != QR_SCORER_NONE)
+        qr_scorer_load(&s->scorer, source, id);
+    if (s->scorer.note[0])
+        qr_log(QR_LOG_WARN, "loader", "no scores of pairs: %s", s->scorer.note);
+}
+
 static int load(struct serve *s, struct qr_err *err)
 {
     struct qr_model_options mo;
@@ -199,23 +232,23 @@ static int load(struct serve *s, struct qr_err *err)
     check_lora_dir(s->o->s.lora_dir);
     rc = check_adapters(s->o, s->name, err);
     rc = rc ? rc : qr_cli_lora_config(&ec, &s->o->l, s->o->s.lora_dir ? LORA_MORE : 0, source, err);
+    rc = rc ? rc : find_uses(s, source, err);
     if (rc != 0) {
         qr_source_unref(source);
         return rc;
     }
-    qr_pooling_read(&s->pooling, source, (enum qr_pooling)s->o->s.pooling);
-    if (s->pooling.note[0])
-        qr_log(QR_LOG_WARN, "loader", "%s: %s", s->pooling.pooling == QR_POOLING_NONE ? "no embeddings" : "embeddings", s->pooling.note);
     mo.source = source;
-    struct qr_cli_progress progress;
+    struct qr_progress progress;
     qr_cli_progress_begin(&progress, &mo);
     struct qr_engine *e = qr_engine_begin(dir, &ec, &bo, &mo, qr_server_wake, s->server);
     struct qr_err not_needed;
     rc = qr_tokenizer_open_from(&s->tokenizer, source, err);
     if (rc == 0)
         rc = qr_chat_open_from(&s->chat, source, err);
+    if (rc == 0)
+        load_scorer(s, source);
     const int finished = qr_engine_finish(e, rc == 0 ? s->tokenizer : NULL, rc == 0 ? err : &not_needed);
-    qr_cli_progress_end(&progress);
+    qr_progress_end(&progress);
     if (finished == 0)
         s->engine = e;
     qr_source_unref(source);
@@ -241,7 +274,7 @@ static void *loader(void *arg)
     banner(s, qr_clock_us() - t0);
     const char *const names[] = {s->name};
     qr_server_set_ready(s->server, &(struct qr_server_model){.engine = s->engine, .tokenizer = s->tokenizer, .chat = s->chat,
-                                                             .pooling = s->pooling, .requests_bytes = s->requests_bytes,
+                                                             .pooling = s->pooling, .scorer = &s->scorer, .requests_bytes = s->requests_bytes,
                                                              .grammars_bytes = s->grammars_bytes,
                                                              .names = names, .n_names = 1});
     return NULL;
@@ -303,6 +336,7 @@ static int serve(const struct serve_options *o)
     qr_engine_close(s.engine);
     qr_server_close(s.server);
     qr_pooling_release(&s.pooling);
+    qr_scorer_release(&s.scorer);
     qr_chat_close(s.chat);
     qr_tokenizer_close(s.tokenizer);
     qr_free(s.name);

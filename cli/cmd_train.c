@@ -349,6 +349,15 @@ static bool to_stop(const struct run *r)
     return r->stopping || (r->comm.size == 1 && atomic_load(&r->stop->asked));
 }
 
+/* What there was, in one line. */
+static void print_sum(struct run *r)
+{
+    const struct qr_checkpoint_state *s = &r->t->state;
+    r->sum.n_steps = s->step, r->sum.n_tokens = s->n_tokens, r->sum.seconds = s->seconds;
+    r->sum.best_step = s->best_step, r->sum.best_loss = s->best_loss;
+    qr_train_screen_sum(&r->sum);
+}
+
 /* *status: what a shell sees when the run was interrupted. */
 static int steps(struct run *r, int *status, struct qr_err *err)
 {
@@ -363,6 +372,7 @@ static int steps(struct run *r, int *status, struct qr_err *err)
         rc = end_trace(r, err);
     qr_train_screen_close(&r->screen);
     if (rc == 0 && r->t->state.step < r->t->n_steps) {
+        print_sum(r);
         printf("interrupted behind step %lld of %lld; --resume goes on\n", (long long)r->t->state.step, (long long)r->t->n_steps);
         *status = r->first ? 128 + atomic_load(&r->stop->asked) : 0;
     }
@@ -409,10 +419,8 @@ static int finish(struct run *r, struct qr_err *err)
     if (r->c->save.final)
         snprintf(dir, sizeof dir, "%s", r->c->save.final);
     rc = qr_trainer_finish(r->t, dir, err);
-    r->sum.n_steps = r->t->state.step, r->sum.n_tokens = r->t->state.n_tokens, r->sum.seconds = r->t->state.seconds;
-    r->sum.best_step = r->t->state.best_step, r->sum.best_loss = r->t->state.best_loss;
     if (rc == 0)
-        qr_train_screen_sum(&r->sum);
+        print_sum(r);
     if (rc == 0)
         printf("the model is in %s: quire serve --model %s\n", dir, dir);
     if (rc == 0 && r->c->save.best && r->sum.best_step < r->sum.n_steps)

@@ -7,12 +7,12 @@
 #include "cli/train_stop.h"
 
 struct qr_data_screen {
-    struct qr_cli_progress line;
+    struct qr_progress line;
     struct qr_train_stop stop;
 };
 
 /* In cmd_data.c. */
-void qr_data_screen_open(struct qr_data_screen *s);
+void qr_data_screen_open(struct qr_data_screen *s, const char *what);
 int qr_data_screen_close(struct qr_data_screen *s); /* takes the line away; 128 + the signal, when one came, else 0 */
 double qr_data_screen_seconds(const struct qr_data_screen *s);
 

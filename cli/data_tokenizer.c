@@ -23,15 +23,26 @@ struct tokenizer_options {
     int32_t cut, kind;
 };
 
+struct learning {
+    struct qr_data_screen screen;
+    struct qr_progress merges; /* the second part, with a pace of its own */
+    int32_t n_first, n_tokens; /* at its beginning and its end */
+};
+
 static bool show_progress(void *user, const struct qr_tokenizer_train_progress *p)
 {
-    struct qr_data_screen *s = user;
-    const bool due = qr_cli_progress_due(&s->line);
-    if (due && p->file)
-        fprintf(stderr, "\r\033[Kreading %s: %.1f MB", p->file, (double)p->n_bytes * 1e-6);
-    else if (due)
-        fprintf(stderr, "\r\033[K%d tokens", p->n_tokens);
-    return !s->stop.asked;
+    struct learning *l = user;
+    if (p->file) {
+        qr_progress_show_bytes(&l->screen.line, (uint64_t)p->n_bytes, (uint64_t)(p->n_bytes_total >= p->n_bytes ? p->n_bytes_total : 0));
+        return !l->screen.stop.asked;
+    }
+    if (l->merges.began_us == 0) {
+        qr_progress_end(&l->screen.line);
+        qr_progress_open(&l->merges, "learning");
+        l->n_first = p->n_tokens;
+    }
+    qr_progress_show(&l->merges, (uint64_t)(p->n_tokens - l->n_first), (uint64_t)(l->n_tokens - l->n_first));
+    return !l->screen.stop.asked;
 }
 
 /* The template's text, and that it is one. */
@@ -80,7 +91,7 @@ static int train(struct qr_command_run *r, struct qr_err *err)
     const char *special[64];
     struct qr_buf template = {0};
     struct qr_tokenizer_train_summary sum;
-    struct qr_data_screen screen;
+    struct learning l = {.n_tokens = (int32_t)o->vocab_size};
     if (!o->out || r->n_args == 0)
         return qr_err_set(err, QR_E_USAGE, "expected --out DIR FILES...");
     if (o->special.n > 60)
@@ -91,15 +102,16 @@ static int train(struct qr_command_run *r, struct qr_err *err)
         .bpe = {.cut = (enum qr_bpe_cut)o->cut, .vocab_size = (int32_t)o->vocab_size, .min_count = o->min_count, .special = special, .n_special = n_special,
                 .bos = o->bos, .eos = o->eos},
         .out = o->out, .files = r->args, .n_files = r->n_args, .separator = o->separator, .kind = (enum qr_data_kind)o->kind, .chat_template = template.data,
-        .progress = show_progress, .user = &screen};
+        .progress = show_progress, .user = &l};
     if (rc == 0) {
-        qr_data_screen_open(&screen);
+        qr_data_screen_open(&l.screen, "reading");
         rc = qr_tokenizer_train(&p, &sum, err);
-        r->status = qr_data_screen_close(&screen);
+        qr_progress_end(&l.merges);
+        r->status = qr_data_screen_close(&l.screen);
     }
     if (rc == 0)
         printf("%s: %d tokens (%d special, 256 bytes, %d merges) from %.1f MB, %lld different words, in %.1f s\n", o->out, sum.n_tokens, n_special,
-               sum.n_merges, (double)sum.n_bytes * 1e-6, (long long)sum.n_pieces, qr_data_screen_seconds(&screen));
+               sum.n_merges, (double)sum.n_bytes * 1e-6, (long long)sum.n_pieces, qr_data_screen_seconds(&l.screen));
     if (rc == 0 && sum.n_tokens < o->vocab_size)
         fprintf(stderr, "quire data train-tokenizer: no more pairs that occur %lld times; the vocabulary has %d tokens, not %lld\n", (long long)o->min_count,
                 sum.n_tokens, (long long)o->vocab_size);

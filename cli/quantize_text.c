@@ -111,22 +111,22 @@ static int walk_windows(struct qr_alone *a, double *perplexity, struct qr_calibr
 {
     const int32_t n_rest = t->n_windows - t->n_held;
     const int32_t n_all = t->n_held + (calibration ? t->n_calibrate : 0);
-    struct qr_cli_progress progress;
+    struct qr_progress progress;
     double sum = 0;
     int64_t n = 0;
-    qr_cli_progress_open(&progress, calibration ? "calibrating" : "measuring");
+    qr_progress_open(&progress, calibration ? "calibrating" : "measuring");
     for (int32_t i = 0; !atomic_load(stop) && i < t->n_held; i++) {
         walk_window(a, t, n_rest + i, &sum, &n);
-        qr_cli_progress_show(&progress, (uint64_t)i + 1, (uint64_t)n_all);
+        qr_progress_show(&progress, (uint64_t)i + 1, (uint64_t)n_all);
     }
     *perplexity = exp(sum / (double)n);
     if (calibration)
         qr_calibration_watch(calibration, &a->exec);
     for (int32_t i = 0; !atomic_load(stop) && calibration && i < t->n_calibrate; i++) {
         walk_window(a, t, (int32_t)((int64_t)i * n_rest / t->n_calibrate), NULL, NULL);
-        qr_cli_progress_show(&progress, (uint64_t)(t->n_held + i) + 1, (uint64_t)n_all);
+        qr_progress_show(&progress, (uint64_t)(t->n_held + i) + 1, (uint64_t)n_all);
     }
-    qr_cli_progress_end(&progress);
+    qr_progress_end(&progress);
     return atomic_load(stop) ? qr_err_set(err, QR_E_CLOSED, "interrupted") : 0;
 }
 
@@ -144,12 +144,15 @@ int qr_quantize_text_measure(double *perplexity, struct qr_calibration **calibra
     QR_ASSERT(perplexity != NULL && t != NULL);
     QR_ASSERT(model != NULL && stop != NULL && err != NULL);
     const struct qr_backend_options bo = {.device = "cpu", .n_threads = n_threads, .pin = true, .step_rows_max = ROWS};
-    const struct qr_model_options mo = {0};
+    struct qr_model_options mo = {0};
+    struct qr_progress progress;
     struct qr_backend *be = NULL;
     struct qr_model *m = NULL;
     struct qr_alone a = {0};
     int rc = qr_backend_open(&be, &bo, err);
+    qr_cli_progress_begin(&progress, &mo);
     rc = rc ? rc : qr_model_open(&m, model, be, &mo, err);
+    qr_progress_end(&progress);
     rc = rc ? rc : check_ids(t, qr_model_config(m)->n_vocab, err);
     if (rc == 0) {
         struct qr_calibration *c = calibration ? qr_calibration_new(m) : NULL;

@@ -10,6 +10,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/progress.h"
 
 #define BAR_MAX 40
 #define MANY_EPOCHS 20 /* the first four are about as good as new text, after some 40 nothing is learnt (Muennighoff et al. 2023, arXiv:2305.16264) */
@@ -33,21 +34,6 @@ static void erase(const struct qr_train_screen *s)
         fputs("\r\033[K", stdout);
 }
 
-/* "1h02m", "3m12s", "9s" */
-static const char *duration(char text[32], double seconds)
-{
-    const int64_t n = isfinite(seconds) ? (int64_t)(seconds + 0.5) : 0;
-    if (n >= 86400)
-        snprintf(text, 32, "%lldd%02lldh", (long long)(n / 86400), (long long)(n / 3600 % 24));
-    else if (n >= 3600)
-        snprintf(text, 32, "%lldh%02lldm", (long long)(n / 3600), (long long)(n / 60 % 60));
-    else if (n >= 60)
-        snprintf(text, 32, "%lldm%02llds", (long long)(n / 60), (long long)(n % 60));
-    else
-        snprintf(text, 32, "%llds", (long long)n);
-    return text;
-}
-
 /* Of what is left, at the pace so far, evaluations and saving included. */
 static double left_s(const struct qr_train_screen *s, int64_t step)
 {
@@ -59,7 +45,7 @@ static void put_bar(const struct qr_train_screen *s, int64_t step)
 {
     char text[32], tail[96];
     const int n_tail = snprintf(tail, sizeof tail, " %lld/%lld  %lld %%  eta %s", (long long)step, (long long)s->last,
-                                (long long)(100 * step / s->last), duration(text, left_s(s, step)));
+                                (long long)(100 * step / s->last), qr_duration_text(text, left_s(s, step)));
     int room = s->columns - n_tail - 3;
     room = room > BAR_MAX ? BAR_MAX : room;
     if (room < 4) {
@@ -87,7 +73,7 @@ void qr_train_screen_step(struct qr_train_screen *s, const struct qr_train_row *
             printf("  %.1f %% of peak", 100 * row->peak_share);
         if (isfinite(row->waited))
             printf("  waited %.1f %%", 100 * row->waited / row->seconds);
-        printf("  eta %s", duration(text, left_s(s, row->step)));
+        printf("  eta %s", qr_duration_text(text, left_s(s, row->step)));
         if (isfinite(row->eval_loss))
             printf("  held-out loss %.4f", row->eval_loss);
         putchar('\n');
@@ -115,7 +101,10 @@ void qr_train_screen_sum(const struct qr_train_sum *sum)
     QR_ASSERT(sum != NULL);
     QR_ASSERT(sum->n_steps >= 0 && sum->n_tokens >= 0);
     char text[32];
-    printf("%lld step%s, %lld tokens in %s", (long long)sum->n_steps, sum->n_steps == 1 ? "" : "s", (long long)sum->n_tokens, duration(text, sum->seconds));
+    printf("%lld step%s, %lld tokens in %s", (long long)sum->n_steps, sum->n_steps == 1 ? "" : "s", (long long)sum->n_tokens,
+           qr_duration_text(text, sum->seconds));
+    if (sum->seconds >= 1)
+        printf(" (%.0f tokens/s)", (double)sum->n_tokens / sum->seconds);
     if (isfinite(sum->loss))
         printf("; loss %.4f", sum->loss);
     if (isfinite(sum->eval_loss))

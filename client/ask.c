@@ -337,7 +337,15 @@ const char *qr_ask_next_model(const struct qr_json *list, const struct qr_json *
     return NULL;
 }
 
-enum qr_ask_end qr_ask_first_model(struct qr_ask *a, struct qr_buf *name, struct qr_err *err)
+int64_t qr_ask_model_context(const struct qr_json *model)
+{
+    int64_t n = 0;
+    QR_ASSERT(model != NULL);
+    const struct qr_json *v = qr_json_find(model, "max_model_len");
+    return v != NULL && qr_json_i64(v, &n) && n > 0 ? n : 0;
+}
+
+enum qr_ask_end qr_ask_model(struct qr_ask *a, struct qr_buf *name, int64_t *context, struct qr_err *err)
 {
     QR_ASSERT(a != NULL);
     QR_ASSERT(name != NULL);
@@ -348,8 +356,13 @@ enum qr_ask_end qr_ask_first_model(struct qr_ask *a, struct qr_buf *name, struct
     struct qr_err why;
     if (qr_json_parse(&doc, qr_buf_text(&a->raw), a->raw.len, &qr_json_limits_file, &why) == 0) {
         const struct qr_json *data = qr_json_find(doc, "data"), *m = NULL;
-        const char *first = data != NULL ? qr_ask_next_model(data, &m) : NULL;
-        qr_buf_put_str(name, first != NULL ? first : "");
+        const char *id = NULL;
+        while (data != NULL && (id = qr_ask_next_model(data, &m)) != NULL && name->len > 0 && strcmp(id, name->data) != 0)
+            ;
+        if (id != NULL && name->len == 0)
+            qr_buf_put_str(name, id);
+        if (id != NULL && context != NULL)
+            *context = qr_ask_model_context(m);
     }
     qr_json_free(doc);
     if (name->len > 0)

@@ -56,8 +56,11 @@ enum qr_ask_end qr_ask_run(struct qr_ask *a, const char *method, const char *pat
 /* The name of the first model after `*m` that has one, of a list that GET /models answered; NULL at its end. */
 const char *qr_ask_next_model(const struct qr_json *list, const struct qr_json **m);
 
-/* Asks GET /models for the first model's name, into `name`. */
-enum qr_ask_end qr_ask_first_model(struct qr_ask *a, struct qr_buf *name, struct qr_err *err);
+/* The tokens that a model of that list holds, prompt and answer together; 0 where the server does not say. */
+int64_t qr_ask_model_context(const struct qr_json *model);
+
+/* Asks GET /models for the model `name`; for the first one, and its name, where that is empty. *context: as above; may be NULL. */
+enum qr_ask_end qr_ask_model(struct qr_ask *a, struct qr_buf *name, int64_t *context, struct qr_err *err);
 
 /* Appends "37 prompt + 128 output tokens, first token 84 ms, 41.3 tok/s, cached 32", leaving out what is not known.
  * tok/s is (output tokens - 1) / (end - first token), left out when those are less than 1 ms apart. The server counts tokens at an

@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "client/chat_state.h"
+#include "client/line_history.h"
 
 #define PROMPT_MAX ((size_t)16 << 20)
 
@@ -96,12 +97,21 @@ static bool put(struct qr_talk *c, const char *text, size_t n)
     return !c->out_closed;
 }
 
-/* Text for a terminal, wrapped. */
-static bool put_wrapped(struct qr_talk *c, const char *text, size_t n)
+/* Answers are rendered where there are colours to render them with. */
+static bool renders(const struct qr_talk *c)
+{
+    return c->opt.markdown && c->term.out_tty && c->term.colour && c->schema.len == 0;
+}
+
+/* Text for a terminal, wrapped; `rendered`: as Markdown. */
+static bool put_wrapped(struct qr_talk *c, const char *text, size_t n, bool rendered)
 {
     qr_buf_clear(&c->shown);
     c->wrap.columns = qr_term_columns(&c->term, 1);
-    qr_wrap_put(&c->wrap, &c->shown, text, n);
+    if (rendered)
+        qr_markdown_put(&c->markdown, &c->shown, text, n);
+    else
+        qr_wrap_put(&c->wrap, &c->shown, text, n);
     if (c->shown.len > 0)
         spinner_end(c);
     return put(c, c->shown.data, c->shown.len);
@@ -134,7 +144,7 @@ static bool fold(struct qr_talk *c, const char *text, size_t n)
     if (f->n_words == 0)
         return true;
     spinner_end(c);
-    if (!f->open && !c->at_line_start && !put_wrapped(c, "\n", 1))
+    if (!f->open && !c->at_line_start && !put_wrapped(c, "\n", 1, renders(c)))
         return false;
     f->open = c->at_line_start = true;
     if (!c->term.colour || columns < FOLD_COLUMNS_MIN || (f->drawn && now - f->shown_ns < FOLD_PERIOD_NS))
@@ -159,9 +169,29 @@ static void fold_end(struct qr_talk *c)
     *f = (struct qr_fold){.ended = f->open || f->ended};
 }
 
-static bool on_text(void *arg, const char *text, size_t n, bool reasoning)
+/* Shows what Markdown is held: what follows is none. */
+static bool end_markdown(struct qr_talk *c)
 {
-    struct qr_talk *c = arg;
+    qr_buf_clear(&c->shown);
+    c->wrap.columns = qr_term_columns(&c->term, 1);
+    qr_markdown_end(&c->markdown, &c->shown);
+    return put(c, c->shown.data, c->shown.len);
+}
+
+/* Thinking is dim, on lines of its own. */
+static bool put_turn(struct qr_talk *c, bool reasoning)
+{
+    const char *const style = qr_term_style(&c->term, reasoning ? "dim" : "off");
+    if (reasoning == c->in_reasoning)
+        return true;
+    c->in_reasoning = reasoning;
+    if (reasoning)
+        return end_markdown(c) && put_wrapped(c, style, strlen(style), false);
+    return put_wrapped(c, style, strlen(style), false) && put_wrapped(c, "\n", 1, renders(c));
+}
+
+static bool show_text(struct qr_talk *c, const char *text, size_t n, bool reasoning, bool rendered)
+{
     if ((reasoning && !c->interactive) || c->opt.json || n == 0)
         return true;
     if (!c->term.out_tty) {
@@ -177,16 +207,17 @@ static bool on_text(void *arg, const char *text, size_t n, bool reasoning)
         return true;
     c->fold.ended = false;
     struct qr_buf seen = {0}; /* as a terminal may have it */
-    if (reasoning != c->in_reasoning) {
-        qr_buf_put_str(&seen, reasoning ? qr_term_style(&c->term, "dim") : "\n");
-        qr_buf_put_str(&seen, reasoning ? "" : qr_term_style(&c->term, "off"));
-        c->in_reasoning = reasoning;
-    }
     qr_buf_put_visible(&seen, text, n);
     c->at_line_start = text[n - 1] == '\n';
-    const bool goes_on = put_wrapped(c, seen.data, seen.len);
+    const bool goes_on = put_turn(c, reasoning) && put_wrapped(c, seen.data, seen.len, rendered);
     qr_buf_release(&seen);
     return goes_on;
+}
+
+static bool on_text(void *arg, const char *text, size_t n, bool reasoning)
+{
+    struct qr_talk *c = arg;
+    return show_text(c, text, n, reasoning, !reasoning && renders(c));
 }
 
 static void on_wait(void *arg, const char *why, int64_t wait_us)
@@ -205,9 +236,9 @@ static void print_tools(struct qr_talk *c)
         struct qr_buf line = {0};
         qr_buf_printf(&line, "%s(%s)", qr_buf_text(&tools->item[i].name), qr_buf_text(&tools->item[i].arguments));
         if (!c->at_line_start)
-            on_text(c, "\n", 1, false);
-        on_text(c, line.data, line.len, false);
-        on_text(c, "\n", 1, false);
+            show_text(c, "\n", 1, false, false);
+        show_text(c, line.data, line.len, false, false);
+        show_text(c, "\n", 1, false, false);
         qr_buf_release(&line);
     }
 }
@@ -219,6 +250,7 @@ static void print_tail(struct qr_talk *c, enum qr_ask_end end)
         c->at_line_start = c->ask.raw.data[c->ask.raw.len - 1] == '\n';
     }
     fold_end(c);
+    end_markdown(c);
     if (!c->out_closed)
         print_tools(c);
     qr_buf_clear(&c->shown);
@@ -247,9 +279,11 @@ enum qr_ask_end qr_talk_ask(struct qr_talk *c, const char *more, struct qr_err *
     c->fold = (struct qr_fold){0};
     qr_wrap_release(&c->wrap);
     qr_wrap_init(&c->wrap, 0);
+    qr_markdown_release(&c->markdown);
+    qr_markdown_init(&c->markdown, &c->wrap);
     if (c->model.len == 0) {
         c->ask.on_text = NULL;
-        end = qr_ask_first_model(&c->ask, &c->model, err);
+        end = qr_ask_model(&c->ask, &c->model, &c->context_max, err);
     }
     if (end != QR_ASK_DONE)
         return end;
@@ -322,6 +356,42 @@ static int set_up(struct qr_talk *c, const struct qr_option_set *set, struct qr_
     return 0;
 }
 
+/* ---- what is kept ---- */
+
+int qr_talk_load_kept(struct qr_talk *c, int64_t number, struct qr_err *err)
+{
+    QR_ASSERT(c != NULL);
+    QR_ASSERT(err != NULL);
+    const int rc = qr_kept_load(&c->kept, &c->session, number, err);
+    if (rc == 0 && c->opt.system != NULL)
+        qr_session_set_system(&c->session, c->opt.system);
+    return rc;
+}
+
+void qr_talk_keep(struct qr_talk *c)
+{
+    struct qr_err err;
+    QR_ASSERT(c != NULL);
+    if (qr_kept_save(&c->kept, &c->session, &err) == 0)
+        return;
+    c->kept.writes = false;
+    qr_err_prefix(&err, "this conversation is kept no more: ");
+    qr_talk_complain(c, &err);
+}
+
+/* A filter keeps what it goes on with, and nothing else. */
+static void open_kept(struct qr_talk *c)
+{
+    struct qr_buf path = {0};
+    if (c->opt.resume || (c->interactive && c->opt.history)) {
+        qr_state_path(&path, "chats/");
+        if (path.len > 0)
+            path.data[--path.len] = '\0';
+    }
+    qr_kept_open(&c->kept, path.data, c->opt.history);
+    qr_buf_release(&path);
+}
+
 /* ---- the filter ---- */
 
 /* The prompt from arguments and stdin, as --help says. */
@@ -353,10 +423,18 @@ static int gather_prompt(struct qr_buf *prompt, const char *const *arg, int32_t 
 static int run_filter(struct qr_talk *c, const struct qr_buf *prompt)
 {
     struct qr_err err;
+    if (c->opt.resume && qr_talk_load_kept(c, 1, &err) != 0) {
+        qr_talk_complain(c, &err);
+        return qr_err_exit_status(err.code);
+    }
     qr_session_add(&c->session, QR_ROLE_USER, prompt->data, prompt->len, false);
     enum qr_ask_end end = qr_talk_answer(c, &err);
     if (end == QR_ASK_SERVER_ERROR || end == QR_ASK_NO_CONNECT || end == QR_ASK_NO_MODEL)
         qr_talk_complain(c, &err);
+    if (c->opt.resume && end == QR_ASK_DONE) {
+        qr_session_add(&c->session, QR_ROLE_ASSISTANT, qr_buf_text(&c->ask.answer.text), c->ask.answer.text.len, false);
+        qr_talk_keep(c);
+    }
     if (c->out_closed && c->out_errno != EPIPE) { /* a full disk, say: the reader is there and misses text */
         char why[128];
         qr_err_set(&err, QR_E_IO, "the answer cannot be written to stdout: %s", qr_errno_text(why, c->out_errno));
@@ -382,6 +460,7 @@ int qr_chat_run(struct qr_command_run *r, struct qr_err *err)
     rc = rc ? rc : set_up(&c, r->set, err);
     if (rc == 0) {
         qr_term_open(&c.term, (enum qr_colour)c.opt.colour);
+        open_kept(&c);
         r->status = c.interactive ? qr_repl_run(&c) : run_filter(&c, &prompt);
         qr_term_close(&c.term);
     }
@@ -395,7 +474,9 @@ int qr_chat_run(struct qr_command_run *r, struct qr_err *err)
     qr_buf_release(&c.schema);
     qr_buf_release(&c.schema_path);
     qr_tools_release(&c.tools);
+    qr_markdown_release(&c.markdown);
     qr_wrap_release(&c.wrap);
+    qr_kept_close(&c.kept);
     qr_session_release(&c.session);
     qr_chat_params_release(&c.params);
     return rc;

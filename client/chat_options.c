@@ -49,10 +49,15 @@ static const struct qr_option table[] = {
      .help = "After each answer, a line on stderr: prompt and output tokens, time to first token, tokens per second, cached tokens."},
     {.name = "fail-on-length", .type = QR_OPT_FLAG, .offset = AT(fail_on_length), .builtin = "false", .group = "Output",
      .help = "Exit with status 5 when the answer was stopped by its length limit."},
+    {.name = "markdown", .type = QR_OPT_FLAG, .offset = AT(markdown), .builtin = "true", .group = "Output",
+     .help = "On a terminal with colours, show headings, emphasis, code, lists and links of an answer as such; --no-markdown shows them as they are "
+             "written. A pipe always gets the text as it is."},
     {.name = "color", .type = QR_OPT_ENUM, .offset = AT(colour), .builtin = "auto", .choices = "auto|always|never",
      .group = "Output", .help = "auto: on a terminal, unless NO_COLOR is set or TERM is dumb."},
     {.name = "history", .type = QR_OPT_FLAG, .offset = AT(history), .builtin = "true", .group = "Conversation",
-     .help = "Keep typed lines in $XDG_STATE_HOME/quire/history (mode 0600) for the next time."},
+     .help = "Keep typed lines and conversations in $XDG_STATE_HOME/quire (~/.local/state/quire; mode 0600) for the next time."},
+    {.name = "continue", .brief = true, .letter = 'c', .type = QR_OPT_FLAG, .offset = AT(resume), .builtin = "false", .group = "Conversation",
+     .help = "Go on with the last conversation; /list in a conversation shows those that are kept."},
 };
 
 const struct qr_command qr_chat_command = {

@@ -4,6 +4,8 @@
 
 #include "base/command.h"
 #include "client/ask.h"
+#include "client/kept.h"
+#include "client/markdown.h"
 #include "client/params.h"
 #include "client/session.h"
 #include "client/term.h"
@@ -14,7 +16,7 @@ struct qr_chat_options {
     const char *url, *model, *api_key, *system, *tools, *schema; /* borrowed from the option set */
     const char *param[QR_P_N]; /* of those that a chat has */
     struct qr_str_list stop;
-    bool json, stream, stats, fail_on_length, history, yes_run_tools;
+    bool json, stream, stats, fail_on_length, history, yes_run_tools, markdown, resume;
     int32_t colour;
     int64_t retries, wait_us, timeout_us, tool_timeout_us;
 };
@@ -44,6 +46,9 @@ struct qr_talk {
     struct qr_buf model;         /* owned; empty until it is known */
     struct qr_buf shown;         /* owned; scratch for what is printed */
     struct qr_wrap wrap;         /* of the answer, where stdout is a terminal */
+    struct qr_markdown markdown; /* in front of that, where the answer is rendered */
+    struct qr_kept kept;
+    int64_t context_max, context_used; /* tokens that the model holds, and that the last answer left in use; 0: not known */
     struct qr_timer *spinner;    /* owned; REPL only */
     int32_t spinner_frame;       /* 0: nothing on the screen */
     bool interactive, in_reasoning, at_line_start, out_closed;
@@ -68,6 +73,12 @@ enum qr_ask_end qr_talk_answer(struct qr_talk *c, struct qr_err *err);
 
 /* Whether calls of tools are run, and not only shown. */
 bool qr_talk_runs_tools(const struct qr_talk *c);
+
+/* The number-th kept conversation, from 1 the newest, becomes this one; a system message of the settings stays. Errors: qr_kept_load's. */
+int qr_talk_load_kept(struct qr_talk *c, int64_t number, struct qr_err *err);
+
+/* Keeps the conversation as it is now. One that cannot be kept is said once. */
+void qr_talk_keep(struct qr_talk *c);
 
 /* Answers are to fit the JSON schema in that file; NULL: they are free again. On an error nothing has changed. */
 int qr_talk_set_schema(struct qr_talk *c, const char *path, struct qr_err *err);

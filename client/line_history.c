@@ -14,9 +14,10 @@
 
 #define FILE_BYTES_MAX ((size_t)16 << 20)
 
-void qr_history_path(struct qr_buf *out)
+void qr_state_path(struct qr_buf *out, const char *name)
 {
     QR_ASSERT(out != NULL);
+    QR_ASSERT(name != NULL);
     const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
     if (state != NULL && state[0] == '/')
         qr_buf_put_str(out, state);
@@ -24,13 +25,12 @@ void qr_history_path(struct qr_buf *out)
         qr_buf_printf(out, "%s/.local/state", home);
     else
         return;
-    qr_buf_put_str(out, "/quire/");
+    qr_buf_printf(out, "/quire/%s", name);
     for (char *slash = strchr(out->data + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
         mkdir(out->data, 0700);
         *slash = '/';
     }
-    qr_buf_put_str(out, "history");
 }
 
 static void escape(struct qr_buf *out, const char *line)

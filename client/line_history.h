@@ -21,8 +21,8 @@ struct qr_line_history {
     char *path;  /* owned; NULL: not kept */
 };
 
-/* $XDG_STATE_HOME/quire/history or ~/.local/state/quire/history; empty when there is no home. Makes the directories (0700). */
-void qr_history_path(struct qr_buf *out);
+/* $XDG_STATE_HOME/quire/NAME or ~/.local/state/quire/NAME; empty when there is no home. Makes the directories (0700) before NAME's last '/'. */
+void qr_state_path(struct qr_buf *out, const char *name);
 
 /* path NULL or "": nothing is read or kept. A file that cannot be read starts an empty history. */
 void qr_history_open(struct qr_line_history *h, const char *path);

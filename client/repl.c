@@ -106,6 +106,17 @@ static void keep_partial(struct qr_repl *r, bool by_user)
     }
 }
 
+/* Said from three quarters on: what is full ends in an error. */
+static void take_usage(struct qr_repl *r)
+{
+    struct qr_talk *t = r->talk;
+    const struct qr_usage *u = &t->ask.answer.usage;
+    t->context_used = u->n_prompt >= 0 && u->n_output >= 0 ? u->n_prompt + u->n_output : 0;
+    if (t->context_max > 0 && t->context_used >= t->context_max - t->context_max / 4)
+        qr_repl_say(r, "[context] %lld of %lld tokens are in use; /clear begins a new conversation.", (long long)t->context_used,
+                    (long long)t->context_max);
+}
+
 /* False when the program is to end. */
 static bool answer(struct qr_repl *r)
 {
@@ -118,6 +129,8 @@ static bool answer(struct qr_repl *r)
         qr_session_add(&t->session, QR_ROLE_ASSISTANT, qr_buf_text(text), text->len, false);
         if (strcmp(qr_buf_text(&a->finish), "length") == 0)
             qr_repl_say(r, "[length] The answer was stopped by its length limit; /set max_tokens N changes it.");
+        take_usage(r);
+        qr_talk_keep(t);
         return true;
     }
     if (end == QR_ASK_KILLED) {
@@ -127,6 +140,7 @@ static bool answer(struct qr_repl *r)
     if (end != QR_ASK_INTERRUPTED)
         qr_talk_complain(t, &err);
     keep_partial(r, end == QR_ASK_INTERRUPTED);
+    qr_talk_keep(t);
     return end != QR_ASK_INTERRUPTED || !interrupted_twice(r);
 }
 
@@ -249,20 +263,22 @@ int qr_repl_run(struct qr_talk *t)
     QR_ASSERT(t->interactive);
     struct qr_repl r = {.talk = t};
     struct qr_err err;
-    if (t->model.len == 0) {
-        enum qr_ask_end end = qr_ask_first_model(&t->ask, &t->model, &err);
+    const bool named = t->model.len > 0;
+    const enum qr_ask_end end = qr_ask_model(&t->ask, &t->model, &t->context_max, &err);
+    if (end != QR_ASK_DONE && !(named && (end == QR_ASK_SERVER_ERROR || end == QR_ASK_NO_MODEL))) { /* a server need not list what it has */
         if (end == QR_ASK_SERVER_ERROR || end == QR_ASK_NO_CONNECT || end == QR_ASK_NO_MODEL)
             qr_talk_complain(t, &err);
-        if (end != QR_ASK_DONE)
-            return qr_talk_exit_status(t, end);
+        return qr_talk_exit_status(t, end);
     }
     struct qr_buf path = {0};
     if (t->opt.history)
-        qr_history_path(&path);
+        qr_state_path(&path, "history");
     qr_history_open(&r.kept, path.data);
     qr_buf_release(&path);
     r.editor = qr_editor_new(&t->term, &r.kept, &(struct qr_completer){.complete = qr_repl_complete, .arg = &r});
     qr_repl_say(&r, "%s at %s. /help lists the commands, Ctrl-D leaves.", t->model.data, qr_http_client_name(t->http));
+    if (t->opt.resume)
+        qr_repl_go_on(&r, 1);
     t->approve = qr_repl_approve;
     t->approve_arg = &r;
     while (turn(&r) && !t->out_closed)

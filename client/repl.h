@@ -27,6 +27,9 @@ enum qr_repl_next {
 /* Runs a line that begins with a slash. */
 enum qr_repl_next qr_repl_command(struct qr_repl *r, const char *line);
 
+/* The number-th kept conversation becomes this one, and the last question of it is shown. */
+void qr_repl_go_on(struct qr_repl *r, int64_t number);
+
 /* Tab completion of commands, parameter names and, after /read, /save and /load, files. */
 void qr_repl_complete(void *arg, const char *line, size_t n, void (*add)(void *to, const char *word), void *to);
 

@@ -16,6 +16,7 @@
 #include "client/repl.h"
 
 #define READ_MAX ((size_t)4 << 20)
+#define QUESTION_BYTES 120 /* of a question that are shown in a list */
 
 struct command {
     const char *name, *arg, *help;
@@ -100,12 +101,18 @@ static enum qr_repl_next run_show(struct qr_repl *r, const char *arg)
         return QR_REPL_PROMPT;
     }
     const char *system = qr_session_system(&t->session);
-    char messages[64];
+    char messages[64], context[80] = "-";
     snprintf(messages, sizeof messages, "%d (/show history prints them)", t->session.n);
+    if (t->context_used > 0 && t->context_max > 0)
+        snprintf(context, sizeof context, "%lld of %lld tokens", (long long)t->context_used, (long long)t->context_max);
+    else if (t->context_used > 0 || t->context_max > 0)
+        snprintf(context, sizeof context, t->context_max > 0 ? "%lld tokens" : "%lld tokens in use",
+                 (long long)(t->context_max > 0 ? t->context_max : t->context_used));
     show_row(&out, r, "  server", qr_http_client_name(t->http));
     show_row(&out, r, "  model", qr_buf_text(&t->model));
     show_row(&out, r, "  system", system != NULL ? system : "-");
     show_row(&out, r, "  messages", messages);
+    show_row(&out, r, "  context", context);
     show_row(&out, r, "  schema", t->schema_path.len > 0 ? t->schema_path.data : "-");
     qr_chat_params_show(&out, &t->params, columns(r));
     print_rows(&out);
@@ -147,6 +154,7 @@ static void switch_model(struct qr_repl *r, const char *to, const struct qr_json
         qr_repl_say(r, "The server does not list its models, so '%s' is not checked.", to);
     qr_buf_clear(model);
     qr_buf_put_str(model, to);
+    r->talk->context_max = name != NULL ? qr_ask_model_context(m) : 0;
 }
 
 static enum qr_repl_next run_model(struct qr_repl *r, const char *arg)
@@ -181,14 +189,19 @@ static enum qr_repl_next run_model(struct qr_repl *r, const char *arg)
 static enum qr_repl_next run_clear(struct qr_repl *r, const char *arg)
 {
     qr_session_clear(&r->talk->session);
+    qr_kept_begin(&r->talk->kept);
+    r->talk->context_used = 0;
     qr_buf_clear(&r->attached);
-    qr_repl_say(r, "The conversation is empty%s.", qr_session_system(&r->talk->session) != NULL ? " but for the system message" : "");
+    qr_repl_say(r, "A new conversation begins, empty%s.", qr_session_system(&r->talk->session) != NULL ? " but for the system message" : "");
     return QR_REPL_PROMPT;
 }
 
 static enum qr_repl_next run_undo(struct qr_repl *r, const char *arg)
 {
-    qr_repl_say(r, qr_session_undo(&r->talk->session) ? "The last question and its answer are gone." : "There is nothing to undo.");
+    const bool undone = qr_session_undo(&r->talk->session);
+    qr_repl_say(r, undone ? "The last question and its answer are gone." : "There is nothing to undo.");
+    r->talk->context_used = undone ? 0 : r->talk->context_used;
+    qr_talk_keep(r->talk);
     return QR_REPL_PROMPT;
 }
 
@@ -226,11 +239,83 @@ static enum qr_repl_next run_save(struct qr_repl *r, const char *arg)
     return QR_REPL_PROMPT;
 }
 
+/* What a conversation is about: its last or first question, on one line. */
+static void put_question(struct qr_buf *out, const struct qr_session *s, bool last)
+{
+    int32_t i = last ? s->n - 1 : 0;
+    while (i >= 0 && i < s->n && s->message[i].role != QR_ROLE_USER)
+        i += last ? -1 : 1;
+    const char *text = i >= 0 && i < s->n ? s->message[i].text : "";
+    size_t n = strlen(text), n_shown = n < QUESTION_BYTES ? n : QUESTION_BYTES;
+    while (n_shown < n && n_shown > 0 && (text[n_shown] & 0xc0) == 0x80)
+        n_shown--;
+    const size_t first = out->len;
+    qr_buf_put_visible(out, text, n_shown);
+    for (size_t k = first; k < out->len; k++)
+        out->data[k] = out->data[k] == '\n' || out->data[k] == '\t' ? ' ' : out->data[k];
+    qr_buf_put_str(out, n_shown < n ? " .." : "");
+}
+
+void qr_repl_go_on(struct qr_repl *r, int64_t number)
+{
+    struct qr_err err;
+    struct qr_buf question = {0};
+    QR_ASSERT(r != NULL);
+    if (qr_talk_load_kept(r->talk, number, &err) != 0) {
+        qr_talk_complain(r->talk, &err);
+        return;
+    }
+    r->talk->context_used = 0;
+    put_question(&question, &r->talk->session, true);
+    qr_repl_say(r, "The conversation goes on: %d messages (/show history prints them), the last question: %s", r->talk->session.n, qr_buf_text(&question));
+    qr_buf_release(&question);
+}
+
+/* The newest stands last, where the eye is. */
+static enum qr_repl_next run_list(struct qr_repl *r, const char *arg)
+{
+    struct qr_kept_list list;
+    struct qr_buf out = {0}, text = {0};
+    struct qr_err err;
+    qr_kept_list(&list, &r->talk->kept);
+    for (int32_t i = list.n - 1; i >= 0; i--) {
+        struct qr_session s = {0};
+        char head[64], when[24] = "";
+        struct tm tm;
+        qr_buf_clear(&text);
+        if (qr_session_load(&s, list.file[i].path, &err) == 0)
+            put_question(&text, &s, false);
+        else
+            qr_buf_put_visible(&text, err.msg, strlen(err.msg));
+        if (localtime_r(&list.file[i].used.tv_sec, &tm) != NULL)
+            strftime(when, sizeof when, "%b %d %H:%M", &tm);
+        const bool here = r->talk->kept.path != NULL && strcmp(r->talk->kept.path, list.file[i].path) == 0;
+        snprintf(head, sizeof head, "%c%3d  %s  %3d", here ? '*' : ' ', i + 1, when, s.n);
+        qr_wrap_row(&out, head, qr_buf_text(&text), 25, columns(r));
+        qr_session_release(&s);
+    }
+    print_rows(&out);
+    if (list.n > 0)
+        qr_repl_say(r, "Number, last use, messages, first question; /load NUMBER goes on with one. The files are in %s.", r->talk->kept.dir);
+    else
+        qr_repl_say(r, r->talk->kept.dir != NULL ? "No conversation has been kept yet." : "Conversations are not kept (--no-history, or no home directory).");
+    qr_kept_list_release(&list);
+    qr_buf_release(&out);
+    qr_buf_release(&text);
+    return QR_REPL_PROMPT;
+}
+
 static enum qr_repl_next run_load(struct qr_repl *r, const char *arg)
 {
     struct qr_err err;
+    if (strspn(arg, "0123456789") == strlen(arg)) {
+        qr_repl_go_on(r, atoll(arg));
+        return QR_REPL_PROMPT;
+    }
     if (qr_session_load(&r->talk->session, arg, &err) != 0)
         return complain(r, &err);
+    qr_kept_begin(&r->talk->kept);
+    r->talk->context_used = 0;
     qr_repl_say(r, "%d messages read from %s.", r->talk->session.n, arg);
     return QR_REPL_PROMPT;
 }
@@ -386,13 +471,14 @@ static const struct command commands[] = {
     {"/show", "[history]", "show settings, or the conversation", run_show},
     {"/system", "[TEXT|off]", "show, set or remove the system message", run_system},
     {"/model", "[NAME]", "list the server's models, or switch to one", run_model},
-    {"/clear", "", "forget the conversation", run_clear},
+    {"/clear", "", "begin a new conversation; the one before stays in /list", run_clear},
+    {"/list", "", "list the conversations that are kept", run_list},
     {"/undo", "", "forget the last question and its answer", run_undo},
     {"/regen", "", "answer the last question again", run_regen},
     {"/edit", "", "write the next message in $EDITOR, beginning with your last one", run_edit},
     {"/read", "FILE", "send a file's text with the next message", run_read},
     {"/save", "FILE", "write the conversation as JSON lines", run_save},
-    {"/load", "FILE", "read one that was saved", run_load},
+    {"/load", "FILE|N", "read one that was saved, or go on with number N of /list", run_load},
     {"/stats", "[on|off]", "the last answer's figures, or a line after each answer", run_stats},
     {"/think", "[on|off]", "the last answer's thinking, or show it as it comes", run_think},
     {"/schema", "[FILE]", "answers fit a JSON schema from now on; alone: no more", run_schema},

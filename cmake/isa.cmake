@@ -104,6 +104,12 @@ function(quire_isa_kernels)
         set_source_files_properties(${PROJECT_SOURCE_DIR}/kernels/cpu/isa/coded/pack.c ${PROJECT_SOURCE_DIR}/kernels/cpu/isa/quant/pack.c
             PROPERTIES COMPILE_OPTIONS "--param=asan-instrumentation-with-call-threshold=0")
     endif()
+    # No program that tsan runs trains or has quantized weights: of what only those call it is enough that it links.
+    if(QUIRE_TSAN)
+        file(GLOB unused ${PROJECT_SOURCE_DIR}/kernels/cpu/isa/backward/*.c ${PROJECT_SOURCE_DIR}/kernels/cpu/isa/coded/*.c ${PROJECT_SOURCE_DIR}/kernels/cpu/isa/quant/*.c
+            ${PROJECT_SOURCE_DIR}/kernels/cpu/avx2/coded_*.c ${PROJECT_SOURCE_DIR}/kernels/cpu/avx2/*_vnni.c)
+        set_source_files_properties(${unused} PROPERTIES COMPILE_OPTIONS "-fno-sanitize=thread;-O0" SKIP_PRECOMPILE_HEADERS ON)
+    endif()
     foreach(isa avx2 avx512 amx)
         if(isa STREQUAL amx)
             set(shared linear/pack.c coded/pack.c attention/attention.c attention/kv.c) # whose layout or units differ on tiles

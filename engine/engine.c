@@ -170,7 +170,7 @@ static int check_request(const struct qr_engine *e, const struct qr_request *r, 
     const struct qr_engine_limits *lim = &e->limits;
     int64_t total = (int64_t)r->n_prompt + r->sampling.max_tokens;
     if (r->pooling == QR_POOLING_NONE && e->rows.model->headless)
-        return qr_err_at(err, QR_E_UNSUPPORTED, "model", "this model has no head: it makes embeddings (/v1/embeddings), no text");
+        return qr_err_at(err, QR_E_UNSUPPORTED, "model", "this model has no head: %s, no text", qr_headless_does(e->rows.model));
     if (r->pooling != QR_POOLING_NONE && lim->no_embeddings)
         return qr_err_at(err, QR_E_UNSUPPORTED, "model", "no embeddings here: %s", lim->no_embeddings);
     QR_ASSERT(r->pooling == QR_POOLING_NONE || r->n_pooled == e->rows.model->n_embd);

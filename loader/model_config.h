@@ -69,6 +69,7 @@ struct qr_model_config {
     float norm_eps;
     bool tied_head;
     bool headless;                   /* published without a head: its rows are embeddings, no token is drawn. Then tied_head, so that a head is found */
+    bool classifier;                 /* headless, with a row of weights that makes a score of its last row (config/scorer.h) */
     bool qkv_bias, out_bias, mlp_bias;
     bool qk_norm;
     bool qk_norm_rows;               /* it is over all heads of a row at once */
@@ -95,6 +96,12 @@ struct qr_model_config {
     int32_t eos_ids[QR_EOS_MAX], n_eos; /* union of config.json and generation_config.json (the latter wins when present) */
     struct qr_sampling_default gen[QR_P_N]; /* generation_config.json: defaults for requests that leave a parameter out */
 };
+
+/* What a headless model does instead, for messages. */
+static inline const char *qr_headless_does(const struct qr_model_config *c)
+{
+    return c->classifier ? "it scores pairs of texts (/v1/rerank, /v1/score)" : "it makes embeddings (/v1/embeddings)";
+}
 
 /* Sets the bit of each so manieth layer. */
 static inline void qr_layers_every(uint64_t bits[QR_LAYERS_MAX / 64], int32_t n_layers, int32_t every)

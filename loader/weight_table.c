@@ -73,6 +73,7 @@ bool qr_weight_row_holds(const struct qr_weight_row *row, const struct qr_model_
     case QR_WHEN_POST_NORMS: return c->post_norms;
     case QR_WHEN_UNTIED: return !c->tied_head;
     case QR_WHEN_TIED: return c->tied_head;
+    case QR_WHEN_CLASSIFIER: return c->classifier;
     case QR_WHEN_DENSE: return layer >= 0 && !qr_layer_has_experts(c, layer);
     case QR_WHEN_EXPERTS: return layer >= 0 && qr_layer_has_experts(c, layer);
     case QR_WHEN_SHARED: return layer >= 0 && qr_layer_has_experts(c, layer) && c->moe.n_ffn_shared > 0;

@@ -48,6 +48,7 @@ enum qr_weight_when {
     QR_WHEN_LAYER_NORM, QR_WHEN_POST_NORMS,
     QR_WHEN_UNTIED, /* lm_head.weight */
     QR_WHEN_TIED,   /* the head, from the embedding's rows */
+    QR_WHEN_CLASSIFIER,
     QR_WHEN_DENSE,  /* the layer has one plain feed-forward */
     QR_WHEN_EXPERTS, QR_WHEN_SHARED, /* it has experts, and one that is shared */
 };

@@ -36,6 +36,7 @@ struct qr_layer_weights {
 
 struct qr_weights {
     struct qr_weight embed, positions, norm, norm_bias, head;
+    struct qr_weight score; /* of a classifier; what is computed with is read apart (config/scorer.h) */
     struct qr_layer_weights *layer; /* owned [n_layers] */
     int32_t n_layers;
     enum qr_dtype matrix_dtype;     /* of packed matrices: f32, bf16, QR_CODED, or quantized from what the file stores (to 4 bits: but the head to 8) */

@@ -82,7 +82,8 @@ static int check_naming(const struct qr_tensor_files *st, const struct qr_model_
     const struct qr_stored_tensor *const head = qr_weights_find_named(st, c->arch, "lm_head.weight"), *twin, *first = NULL;
     for (struct qr_weight_walk k = qr_weight_walk_begin(c); qr_weight_walk_next(&k);) {
         const struct qr_stored_tensor *t = find_from(&naming, st, c->arch, qr_weight_walk_name(name, &k), USUAL);
-        if (k.row->when == QR_WHEN_UNTIED || !t || t == head) /* the head is outside of all, also where it is the embedding */
+        const bool outside = k.row->when == QR_WHEN_UNTIED || k.row->when == QR_WHEN_CLASSIFIER || t == head; /* also where the head is the embedding */
+        if (outside || !t)
             continue;
         if ((twin = find_from(&other, st, c->arch, name, naming + 1)) != NULL)
             return qr_err_set(err, QR_E_DAMAGED, "%s is there twice, as %s and as %s; expected one of them", name, t->name, twin->name);
@@ -170,9 +171,9 @@ static int check_tensor(const struct qr_weight_walk *k, const struct qr_tensor_f
     bool same = t->n_dims == n_dims && t->shape[0] == want[0] && (n_dims == 1 || t->shape[1] == want[1]);
     char found[160], expected[160];
     if (!same)
-        return qr_err_set(err, QR_E_DAMAGED, "%s: byte %" PRIu64 ": tensor %s has shape %s, expected %s by the configuration", file,
-                          t->offset, t->name, qr_shape_text(found, sizeof found, t->shape, t->n_dims),
-                          qr_shape_text(expected, sizeof expected, want, n_dims));
+        return qr_err_set(err, QR_E_DAMAGED, "%s: byte %" PRIu64 ": tensor %s has shape %s, expected %s%s", file,
+                          t->offset, t->name, qr_shape_text(found, sizeof found, t->shape, t->n_dims), qr_shape_text(expected, sizeof expected, want, n_dims),
+                          k->row->when == QR_WHEN_CLASSIFIER ? ": a classifier of one label" : " by the configuration");
     if (!t->type->computable)
         return qr_err_set(err, QR_E_UNSUPPORTED, "%s: byte %" PRIu64 ": tensor %s is stored as %s, expected F32, F16 or BF16%s", file, t->offset, t->name,
                           t->type->name, t->type->blocks ? ", or blocks of Q4_0 to Q8_0, Q2_K to Q6_K, IQ4_NL, IQ4_XS or MXFP4" : "");
@@ -203,7 +204,7 @@ static int check_contradictions(const struct qr_tensor_files *st, const struct q
     char name[QR_WEIGHT_NAME_MAX];
     struct qr_weight_walk k = qr_weight_walk_begin(c);
     for (k.all = true; qr_weight_walk_next(&k);) {
-        const bool head = k.row->when == QR_WHEN_UNTIED || k.row->when == QR_WHEN_TIED;
+        const bool head = k.row->when == QR_WHEN_UNTIED || k.row->when == QR_WHEN_TIED || k.row->when == QR_WHEN_CLASSIFIER;
         const struct qr_stored_tensor *t = head || qr_weight_row_holds(k.row, c, k.layer) ? NULL : qr_weights_find(&k, st, name);
         if (!t || is_bias_of_zeros(st, t))
             continue;

@@ -149,7 +149,7 @@ static int examine(struct qr_model *m, struct qr_tensor_files **files, enum qr_d
         qr_weights_fit(c, st);
     m->untied = tied && !c->tied_head;
     if (!rc && c->headless && !options->embeds)
-        rc = qr_err_set(err, QR_E_UNSUPPORTED, "%s without a head: it makes embeddings (quire serve, POST /v1/embeddings), no text", c->arch_name);
+        rc = qr_err_set(err, QR_E_UNSUPPORTED, "%s has no head: with quire serve %s, no text", c->arch_name, qr_headless_does(c));
     if (!rc)
         rc = qr_weights_check(st, c, err);
     m->k = be->k;

@@ -84,6 +84,23 @@ int qr_call_chat_ids(struct qr_call *call, struct qr_ids *ids, bool *thinks, str
     return rc;
 }
 
+bool qr_call_count_prompt(struct qr_call *call, int32_t *n)
+{
+    struct qr_err err = {0};
+    struct qr_ids ids = {0};
+    QR_ASSERT(call != NULL && n != NULL);
+    QR_ASSERT(call->kind->api == QR_API_CHAT);
+    if (!qr_call_parse(call))
+        return false;
+    const int rc = call->server->model.chat ? qr_call_chat_ids(call, &ids, NULL, &err)
+                                            : qr_err_at(&err, QR_E_UNSUPPORTED, "messages", "this model has no chat template");
+    *n = ids.n;
+    qr_ids_release(&ids);
+    if (rc != 0)
+        qr_call_fail(call, &err);
+    return rc == 0;
+}
+
 void qr_call_prepare_chat(struct qr_call *call)
 {
     QR_ASSERT(call != NULL);
@@ -106,4 +123,4 @@ void qr_call_prepare_chat(struct qr_call *call)
     qr_ids_release(&ids);
 }
 
-const struct qr_call_kind qr_call_chat = {.api = QR_API_CHAT, .counted = QR_COUNTED_CHAT, .prepare = qr_call_prepare_chat};
+const struct qr_call_kind qr_call_chat = {.api = QR_API_CHAT, .counted = QR_COUNTED_CHAT, .id_prefix = "chatcmpl-", .prepare = qr_call_prepare_chat};

@@ -1,6 +1,7 @@
 /* POST /v1/completions. */
 #include <stdio.h>
 
+#include "base/assert.h"
 #include "server/call.h"
 
 static void path_of(char out[32], bool many, int32_t i)
@@ -42,8 +43,10 @@ static int read_prompt(struct qr_call *call, struct qr_ids *ids, struct qr_buf *
     return rc;
 }
 
-static void prepare(struct qr_call *call)
+void qr_call_prepare_completions(struct qr_call *call)
 {
+    QR_ASSERT(call != NULL);
+    QR_ASSERT(call->kind->api == QR_API_COMPLETIONS);
     if (!qr_call_parse(call))
         return;
     const struct qr_json *prompt = call->params.prompt, *first = qr_json_first(prompt);
@@ -67,4 +70,4 @@ static void prepare(struct qr_call *call)
 }
 
 const struct qr_call_kind qr_call_completions = {
-    .api = QR_API_COMPLETIONS, .counted = QR_COUNTED_COMPLETIONS, .prepare = prepare};
+    .api = QR_API_COMPLETIONS, .counted = QR_COUNTED_COMPLETIONS, .id_prefix = "cmpl-", .prepare = qr_call_prepare_completions};

@@ -119,6 +119,8 @@ static int check(struct qr_call *call, const struct fields *f, int32_t *n, struc
 static int check_server(const struct qr_server *s, struct qr_err *err)
 {
     const char *why = qr_engine_limits(s->model.engine)->no_embeddings;
+    if (qr_engine_model(s->model.engine)->classifier)
+        why = "its model is a classifier, which scores pairs of texts (/v1/rerank, /v1/score)";
     if (!why && s->model.pooling.pooling == QR_POOLING_NONE && s->model.pooling.note[0])
         why = s->model.pooling.note;
     if (s->model.pooling.pooling != QR_POOLING_NONE && !why)

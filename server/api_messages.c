@@ -204,17 +204,9 @@ static const struct qr_door door_count = {MESSAGES};
 
 static void prepare_count(struct qr_call *call)
 {
-    struct qr_err err = {0};
-    struct qr_ids ids = {0};
-    if (!qr_call_parse(call))
-        return;
-    const int rc = call->server->model.chat ? qr_call_chat_ids(call, &ids, NULL, &err)
-                                            : qr_err_at(&err, QR_E_UNSUPPORTED, "messages", "this model has no chat template");
-    if (rc != 0)
-        qr_call_fail(call, &err);
-    else
-        qr_buf_printf(&call->reply, "{\"input_tokens\":%d}", ids.n);
-    qr_ids_release(&ids);
+    int32_t n;
+    if (qr_call_count_prompt(call, &n))
+        qr_buf_printf(&call->reply, "{\"input_tokens\":%d}", n);
 }
 
 const struct qr_call_kind qr_call_messages = {.api = QR_API_CHAT, .counted = QR_COUNTED_MESSAGES, .door = &qr_door_messages, .prepare = qr_call_prepare_chat},

@@ -297,9 +297,10 @@ void qr_api_ps(struct qr_server *s, struct qr_conn *c)
 static void put_capabilities(struct qr_buf *out, const struct qr_server *s)
 {
     const struct qr_dialect *d = s->forms ? qr_forms_dialect(s->forms) : NULL;
-    const bool text = !qr_engine_model(s->model.engine)->headless;
+    const struct qr_model_config *m = qr_engine_model(s->model.engine);
+    const bool text = !m->headless;
     qr_buf_put_str(out, ",\"capabilities\":[");
-    qr_buf_put_str(out, text ? "\"completion\"" : "\"embedding\"");
+    qr_buf_put_str(out, text ? "\"completion\"" : m->classifier ? "" : "\"embedding\"");
     qr_buf_put_str(out, text && d ? ",\"tools\"" : ""); /* where the template shows none a message does */
     qr_buf_put_str(out, text && d && qr_dialect_has_reasoning(d) ? ",\"thinking\"" : "");
     qr_buf_put_byte(out, ']');

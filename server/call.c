@@ -268,7 +268,8 @@ static void submit(struct qr_call *call)
 {
     struct qr_server *s = call->server;
     struct qr_err err = {0};
-    const int32_t most = call->kind->submitted_max > 0 ? call->kind->submitted_max : call->n_pieces;
+    const bool first = call->leads && call->n_submitted <= 1 && call->n_open == call->n_submitted;
+    const int32_t most = first ? 1 : call->kind->submitted_max > 0 ? call->kind->submitted_max : call->n_pieces;
     struct qr_hash128 salt = qr_keys_salt(&call->digest, call->params.cache_salt, call->params.cache_salt_len);
     for (; call->n_submitted < call->n_pieces && call->n_open < most; call->n_submitted++) {
         struct qr_piece *piece = &call->piece[call->n_submitted];
@@ -321,7 +322,7 @@ static void promise_tokens(struct qr_call *call)
 {
     struct qr_key *key = call->key;
     int64_t n = 0;
-    if (call->error.status != 0 || call->n_pieces == 0)
+    if (call->error.status != 0 || call->reply.len > 0)
         return;
     for (int32_t i = 0; i < call->n_pieces; i++) {
         const struct qr_piece *piece = &call->piece[i];
@@ -373,7 +374,7 @@ static void prepare_done(void *arg)
     }
     if (call->conn && call->error.status != 0)
         answer_error(call);
-    else if (call->conn && call->n_pieces == 0)
+    else if (call->conn && call->reply.len > 0)
         answer_whole(call);
     else if (call->conn)
         step(call, go_on);
@@ -443,7 +444,7 @@ void qr_call_start(struct qr_server *s, struct qr_conn *c, const struct qr_call_
     call->created_s = qr_clock_wall_s();
     call->arrived_us = qr_clock_us();
     call->digest = key->digest;
-    snprintf(call->id, sizeof call->id, "%s%016llx", kind->door ? kind->door->id_prefix : kind->api == QR_API_CHAT ? "chatcmpl-" : "cmpl-",
+    snprintf(call->id, sizeof call->id, "%s%016llx", kind->door ? kind->door->id_prefix : kind->id_prefix ? kind->id_prefix : "",
              (unsigned long long)qr_server_next_id(s));
     qr_conn_take_body(c, &call->body, &call->account);
     call->body_bytes = (int64_t)call->body.len;

@@ -29,13 +29,15 @@ struct qr_call_kind {
     enum qr_api api;                        /* 0: neither chat nor completions */
     enum qr_counted counted;                /* as what /metrics counts it */
     const struct qr_door *door;             /* whose body and answer it has (door.h); NULL: OpenAI's of `api`. With one, `api` is chat */
-    void (*prepare)(struct qr_call *call);  /* pool thread: fills pieces, or `reply`, or `error` */
+    void (*prepare)(struct qr_call *call);  /* pool thread: fills pieces, or `reply`, which is the answer then, or `error` */
     /* Where the answer has a shape of its own, else NULL: what an event that is no error adds to it, and, on a pool thread, the whole of it into `reply`, or
      * `error`. */
     void (*collect)(struct qr_call *call, struct qr_choice *choice, const struct qr_event *ev);
     void (*write)(struct qr_call *call);
     /* A request shortly before it is submitted, NULL without memory. Where `make` is NULL `prepare` made them all. */
     struct qr_request *(*make)(struct qr_call *call, struct qr_piece *piece);
+    const char *id_prefix;                  /* of call->id, without a door: "chatcmpl-"; NULL: the answer has no id */
+    bool renders;                           /* nothing is computed: the answer is what would be (api_render.c), which has no form yet */
     int32_t submitted_max;                  /* pieces inside the engine at a time, the others wait here, as long as it takes; 0: all at once */
 };
 
@@ -73,6 +75,7 @@ struct qr_choice {
     int32_t n_calls;
     struct qr_items items;                  /* owned: in place of text, reasoning, calls where the call has a door */
     bool call_open, call_bare;              /* a call has not ended; it has no arguments yet */
+    double score;                           /* rerank and score */
     int32_t special[QR_SPECIALS_SEEN], n_special; /* ids */
 };
 
@@ -94,6 +97,9 @@ struct qr_call {
     struct qr_params params;                /* owned: chat and completions; of embeddings doc and n only */
     int32_t n_dimensions;                   /* embeddings: what of them is wanted, and whether as base64 */
     bool base64;
+    int32_t top_n;                          /* rerank: results, the best ones, at most; and whether scores are without the sigmoid */
+    bool raw;
+    bool leads;                             /* the others wait until piece 0 has ended: they find in the prefix cache what they share with it */
     char id[48];                            /* "chatcmpl-..." */
     int64_t created_s, arrived_us, first_token_us; /* first_token_us 0: there is none yet */
     const char *model;                      /* borrowed from the server or params: the name in answers */
@@ -112,9 +118,10 @@ struct qr_call {
 };
 
 /* One of each route that needs more than an answer at once (route.c). */
-extern const struct qr_call_kind qr_call_chat, qr_call_responses, qr_call_messages, qr_call_count_tokens, qr_call_ollama_chat, qr_call_ollama_generate,
-    qr_call_ollama_show, qr_call_ollama_embed, qr_call_completions, qr_call_embeddings, qr_call_load_adapter, qr_call_unload_adapter, qr_call_tokenize,
-    qr_call_detokenize;
+extern const struct qr_call_kind qr_call_chat, qr_call_responses, qr_call_messages, qr_call_count_tokens, qr_call_ollama_chat,
+    qr_call_ollama_generate, qr_call_ollama_show, qr_call_ollama_embed, qr_call_completions, qr_call_embeddings, qr_call_rerank, qr_call_score,
+    qr_call_load_adapter, qr_call_unload_adapter, qr_call_tokenize, qr_call_detokenize, qr_call_render_chat, qr_call_render_completions,
+    qr_call_response_tokens;
 
 void qr_call_start(struct qr_server *s, struct qr_conn *c, const struct qr_call_kind *kind);
 void qr_call_gone(void *server, struct qr_conn *c); /* connection handler: the client left */
@@ -131,16 +138,7 @@ void qr_calls_release(struct qr_server *s);         /* at the very end; the engi
 
 /* For prepare functions, on a pool thread: */
 
-/* A member of a body: null is as if it were not there. */
-struct qr_member {
-    const char *name;
-    enum qr_json_type type;                 /* NULL: the caller looks at it */
-    const char *expected;                   /* "a string" */
-    const struct qr_json **value;           /* becomes NULL where there is none */
-    bool required;
-};
-
-/* The body as a JSON object of these members, to be freed (NULL is fine) also after an error. */
+/* qr_members_read (openai.h) of the call's body. */
 int qr_call_read(struct qr_json **doc, const struct qr_call *call, const struct qr_member *member, int32_t n,
                  struct qr_err *err);
 
@@ -158,8 +156,12 @@ bool qr_call_parse_as(struct qr_call *call, enum qr_api api);
  * (call->thinking). */
 int qr_call_chat_ids(struct qr_call *call, struct qr_ids *ids, bool *thinks, struct qr_err *err);
 
-/* `prepare` of chat calls, whatever their door is. */
+/* Reads the body, whose conversation has *n tokens. False: call->error is set. */
+bool qr_call_count_prompt(struct qr_call *call, int32_t *n);
+
+/* `prepare` of chat calls, whatever their door is, and of completions. */
 void qr_call_prepare_chat(struct qr_call *call);
+void qr_call_prepare_completions(struct qr_call *call);
 
 /* Gives the answers their form (call_form.c): grammar and, in chat, parsers. Pieces have been made, their prompts are not set. False: call->error is set. */
 bool qr_call_form(struct qr_call *call, bool thinks);

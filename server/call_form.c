@@ -28,6 +28,8 @@ bool qr_call_form(struct qr_call *call, bool thinks)
 {
     QR_ASSERT(call != NULL && call->choice != NULL);
     QR_ASSERT(call->grammar == NULL && !call->parses);
+    if (call->kind->renders)
+        return true;
     const struct qr_params *p = &call->params;
     const struct qr_dialect *d = call->kind->api == QR_API_CHAT ? qr_forms_dialect(call->server->forms) : NULL;
     const struct qr_form form = {.demand = &p->demand, .tools = d ? &p->tools : NULL, .thinks = d && thinks, .starts_inside = d && call->thinking.begun};

@@ -8,27 +8,12 @@
 #include "engine/adapters.h"
 #include "server/call.h"
 
-#define MEMBERS_MAX 8
-
 int qr_call_read(struct qr_json **doc, const struct qr_call *call, const struct qr_member *member, int32_t n,
                  struct qr_err *err)
 {
-    const char *wanted[MEMBERS_MAX + 1] = {NULL};
     QR_ASSERT(doc != NULL && call != NULL);
-    QR_ASSERT(member != NULL && n >= 1 && n <= MEMBERS_MAX);
-    for (int32_t i = 0; i < n; i++)
-        wanted[i] = member[i].name;
-    int rc = qr_body_parse(doc, call->body.data, call->body.len, wanted, err);
-    for (int32_t i = 0; i < n && rc == 0; i++) {
-        const struct qr_member *m = &member[i];
-        const struct qr_json *v = qr_json_find(*doc, m->name);
-        *m->value = qr_json_is_null(v) ? NULL : v;
-        if (!*m->value && m->required)
-            rc = qr_err_at(err, QR_E_INVALID, m->name, "%s is required: %s", m->name, m->expected);
-        else if (*m->value && m->type != QR_JSON_T_NULL && qr_json_type(v) != m->type)
-            rc = qr_wrong_type(err, m->name, m->expected, v);
-    }
-    return rc;
+    QR_ASSERT(member != NULL && n >= 1);
+    return qr_members_read(doc, call->body.data, call->body.len, member, n, err);
 }
 
 int qr_call_encode(const struct qr_call *call, struct qr_ids *ids, const struct qr_json *text, bool add_special,
@@ -80,7 +65,8 @@ bool qr_call_parse(struct qr_call *call)
     QR_ASSERT(call != NULL);
     QR_ASSERT(call->kind->api != 0);
     if (qr_engine_model(call->server->model.engine)->headless) { /* before a template is missed */
-        qr_api_error_set(&call->error, 400, "unsupported", "This model has no head: it makes embeddings (/v1/embeddings), no text.");
+        qr_api_error_set(&call->error, 400, "unsupported", "This model has no head: %s, no text.",
+                         qr_headless_does(qr_engine_model(call->server->model.engine)));
         snprintf(call->error.param, sizeof call->error.param, "model");
         return false;
     }

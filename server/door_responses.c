@@ -323,5 +323,15 @@ const struct qr_door qr_door_responses = {
     .n_paths = QR_RESPONSES_PATHS, .begin = begin, .item_begin = item_begin, .item_text = item_text, .item_end = item_end, .end = end, .fail = fail,
     .whole = whole};
 
+/* POST /v1/responses/input_tokens. */
+static void prepare_tokens(struct qr_call *call)
+{
+    int32_t n;
+    if (qr_call_count_prompt(call, &n))
+        qr_buf_printf(&call->reply, "{\"object\":\"response.input_tokens\",\"input_tokens\":%d}", n);
+}
+
 const struct qr_call_kind qr_call_responses = {.api = QR_API_CHAT, .counted = QR_COUNTED_RESPONSES, .door = &qr_door_responses,
-                                               .prepare = qr_call_prepare_chat};
+                                               .prepare = qr_call_prepare_chat},
+                          qr_call_response_tokens = {.api = QR_API_CHAT, .counted = QR_COUNTED_TOKENIZE, .door = &qr_door_responses,
+                                                     .prepare = prepare_tokens};

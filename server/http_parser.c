@@ -119,6 +119,7 @@ static int on_url(llhttp_t *http, const char *at, size_t n)
     const char *question = memchr(at, '?', n);
     size_t n_path = question ? (size_t)(question - at) : n;
     p->head.path = n_path > 0 ? (struct qr_span){at, n_path} : (struct qr_span){"/", 1};
+    p->head.query = question ? (struct qr_span){question + 1, n - n_path - 1} : (struct qr_span){NULL, 0};
     return 0;
 }
 

@@ -32,7 +32,7 @@ struct qr_http_forwarded {
 
 /* A request's head. The spans point into the parser and live until the next request's head is read. */
 struct qr_http_head {
-    struct qr_span method, path; /* path: before '?', as sent */
+    struct qr_span method, path, query; /* path: before '?', query: behind it, as sent; its data is NULL where there is none */
     bool http10, keep_alive, expect_continue, expect_other, chunked;
     int64_t content_length;             /* 0 when there is no body, -1 when chunked */
     /* the fields that the server reads; data NULL when absent */

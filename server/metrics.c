@@ -218,7 +218,8 @@ static void put_keys(struct out *o, const struct qr_keys *keys)
 static void put_server(struct out *o, struct qr_server *s)
 {
     static const char *const route[] = {"", "route=\"chat\"", "route=\"completions\"", "route=\"embeddings\"",
-                                        "route=\"tokenize\"", "route=\"messages\"", "route=\"responses\"", "route=\"ollama\""};
+                                        "route=\"tokenize\"", "route=\"messages\"", "route=\"responses\"", "route=\"ollama\"",
+                                        "route=\"rerank\"", "route=\"score\""};
     const struct qr_conn_env *env = qr_http_env(s->http);
     const struct qr_conn_stats *t = &env->stats;
     put_one(o, "quire_http_connections", "gauge", "Open connections, this one included.", env->n_conns);

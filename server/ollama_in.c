@@ -196,14 +196,14 @@ static int refuse_suffix(struct qr_door_in *in, const struct qr_json *v, struct 
 
 #define BOTH                                                                                                                                                  \
     {"model", "model", NULL}, {"stream", "stream", NULL}, {"options", NULL, put_options}, {"format", NULL, put_format}, {"think", NULL, put_think},       \
-        {"logprobs", "logprobs", NULL}, {"top_logprobs", "top_logprobs", NULL}
+        {"logprobs", "logprobs", NULL}, {"top_logprobs", "top_logprobs", NULL}, /* and chat's: */                                                            \
+        {"cache_salt", "cache_salt", NULL}, {"priority", "priority", NULL}
 
 const struct qr_door_field qr_ollama_chat_field[QR_OLLAMA_CHAT_FIELDS] = {BOTH, {"messages", NULL, put_messages}, {"tools", "tools", NULL}};
 
 const struct qr_door_field qr_ollama_generate_field[QR_OLLAMA_GENERATE_FIELDS] = {
     BOTH, {"prompt", NULL, put_prompt}, {"system", NULL, ignore /* of put_prompt */}, {"images", NULL, refuse_images}, {"raw", NULL, refuse_raw},
     {"template", NULL, refuse_template}, {"suffix", NULL, refuse_suffix},
-    {"cache_salt", "cache_salt", NULL}, {"priority", "priority", NULL}, /* chat's */
 };
 
 const struct qr_door_path qr_ollama_path[QR_OLLAMA_PATHS] = {

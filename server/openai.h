@@ -130,6 +130,18 @@ int qr_read_whole(int64_t *out, const struct qr_json *v, const char *name, int64
  * freed, also after an error. */
 int qr_body_parse(struct qr_json **doc, const char *body, size_t len, const char *const *wanted, struct qr_err *err);
 
+/* A member of a body: null is as if it were not there. */
+struct qr_member {
+    const char *name;
+    enum qr_json_type type;                 /* NULL: the caller looks at it */
+    const char *expected;                   /* "a string" */
+    const struct qr_json **value;           /* becomes NULL where there is none */
+    bool required;
+};
+
+/* The body as a JSON object of these members, to be freed (NULL is fine) also after an error. */
+int qr_members_read(struct qr_json **doc, const char *body, size_t len, const struct qr_member *member, int32_t n, struct qr_err *err);
+
 /* Token ids of an array, errors by their place ("prompt[3]"); ids NULL: only checked. */
 struct qr_ids;
 int qr_read_token_ids(struct qr_ids *ids, const struct qr_json *array, const char *path, int32_t vocab, struct qr_err *err);

@@ -161,9 +161,10 @@ static void put_own_text(struct qr_buf *out, const struct qr_json *content)
     const char *own = qr_json_text(content, &n);
     if (own)
         qr_buf_put(out, own, n);
-    for (const struct qr_json *part = own ? NULL : content ? qr_json_first(content) : NULL; part; part = qr_json_after(part)) {
+    const struct qr_json *first = own || !content ? NULL : qr_json_first(content);
+    for (const struct qr_json *part = first; part; part = qr_json_after(part)) {
         const char *text = qr_json_text(qr_json_find(part, "text"), &n);
-        if (out->len > 0)
+        if (part != first)
             qr_buf_put_byte(out, '\n');
         qr_buf_put(out, text ? text : "", text ? n : 0);
     }

@@ -14,6 +14,7 @@
 #define BOTH (QR_API_CHAT | QR_API_COMPLETIONS)
 #define AT(field) offsetof(struct qr_params, field)
 #define INT_TOP 2147483647.0
+#define MEMBERS_MAX 16
 #define IGNORED(field, apis) {field, apis, QR_FIELD_IGNORED, .offset = 0}
 #define STRING .json = QR_JSON_T_STRING, .expected = "a string"
 #define ARRAY .json = QR_JSON_T_ARRAY, .expected = "an array"
@@ -151,6 +152,26 @@ int qr_body_parse(struct qr_json **doc, const char *body, size_t len, const char
         return qr_err_set(err, QR_E_INVALID, "the request body must be a JSON object, found %s",
                           qr_json_type_name(qr_json_type(*doc)));
     return 0;
+}
+
+int qr_members_read(struct qr_json **doc, const char *body, size_t len, const struct qr_member *member, int32_t n, struct qr_err *err)
+{
+    const char *wanted[MEMBERS_MAX + 1] = {NULL};
+    QR_ASSERT(doc != NULL && err != NULL);
+    QR_ASSERT(member != NULL && n >= 1 && n <= MEMBERS_MAX);
+    for (int32_t i = 0; i < n; i++)
+        wanted[i] = member[i].name;
+    int rc = qr_body_parse(doc, body, len, wanted, err);
+    for (int32_t i = 0; i < n && rc == 0; i++) {
+        const struct qr_member *m = &member[i];
+        const struct qr_json *v = qr_json_find(*doc, m->name);
+        *m->value = qr_json_is_null(v) ? NULL : v;
+        if (!*m->value && m->required)
+            rc = qr_err_at(err, QR_E_INVALID, m->name, "%s is required: %s", m->name, m->expected);
+        else if (*m->value && m->type != QR_JSON_T_NULL && qr_json_type(v) != m->type)
+            rc = qr_wrong_type(err, m->name, m->expected, v);
+    }
+    return rc;
 }
 
 int qr_read_whole(int64_t *out, const struct qr_json *v, const char *name, int64_t min, int64_t max, struct qr_err *err)

@@ -30,9 +30,6 @@ const struct qr_json *qr_responses_text(const struct qr_json *of, const char *na
 /* It is not what was expected, or missing. */
 int qr_responses_wrong(struct qr_err *err, const char *at, const char *name, const char *expected, const struct qr_json *found);
 
-/* For texts of what is stored. */
-extern const struct qr_json_limits qr_responses_limits;
-
 /* A call that is being answered, as the response that it is once it was cancelled; stored, if its body wants that. */
 void qr_responses_cancelled(struct qr_call *call, struct qr_buf *out);
 

@@ -307,7 +307,13 @@ static int read_known(struct reading *r, const struct qr_json *item, const char 
                      qr_json_excerpt(excerpt, qr_json_find(item, "type")));
 }
 
-/* An item as it is kept: with a type, an id, and content that is parts. */
+static void put_new_id(struct reading *r, const char *prefix)
+{
+    const struct qr_call *call = r->in->call;
+    qr_buf_printf(&r->items, "\"%s_%s_i%d\"", prefix, call ? strchr(call->id, '_') + 1 : "", r->n_items);
+}
+
+/* An item as it is kept: a type, an id, then the others; content is parts. */
 static void keep_item(struct reading *r, const struct qr_json *item)
 {
     static const struct {
@@ -315,14 +321,17 @@ static void keep_item(struct reading *r, const struct qr_json *item)
     } prefix[] = {{"message", "msg"}, {"function_call", "fc"}, {"function_call_output", "fco"}, {"reasoning", "rs"}};
     struct qr_buf *out = &r->items;
     const char *kind = kind_of(item);
+    const struct qr_json *id = qr_json_find(item, "id");
     qr_buf_put_comma(out);
-    qr_buf_printf(out, "{\"type\":\"%s\"", kind);
-    for (int i = 0; i < QR_COUNT(prefix) && qr_json_is_null(qr_json_find(item, "id")); i++)
-        if (strcmp(kind, prefix[i].type) == 0 && r->in->call)
-            qr_buf_printf(out, ",\"id\":\"%s_%s_i%d\"", prefix[i].prefix, strchr(r->in->call->id, '_') + 1, r->n_items);
+    qr_buf_printf(out, "{\"type\":\"%s\",\"id\":", kind);
+    if (!qr_json_is_null(id))
+        qr_json_print(out, id);
+    for (int i = 0; i < QR_COUNT(prefix) && qr_json_is_null(id); i++)
+        if (strcmp(kind, prefix[i].type) == 0)
+            put_new_id(r, prefix[i].prefix);
     for (const struct qr_json *v = qr_json_first(item); v; v = qr_json_after(v)) {
         const char *key = qr_json_key(v);
-        if (strcmp(key, "type") == 0 || (strcmp(key, "id") == 0 && qr_json_is_null(v)))
+        if (strcmp(key, "type") == 0 || strcmp(key, "id") == 0)
             continue;
         qr_buf_put_byte(out, ',');
         qr_json_put_str(out, key, strlen(key));
@@ -340,8 +349,11 @@ static void keep_item(struct reading *r, const struct qr_json *item)
 
 static int read_item(struct reading *r, const struct qr_json *item, const char *at, struct qr_err *err)
 {
+    const struct qr_json *id = qr_json_find(item, "id");
     if (qr_json_type(item) != QR_JSON_T_OBJECT)
         return qr_wrong_type(err, at, "an object", item);
+    if (!qr_json_is_null(id) && !qr_json_text(id, NULL))
+        return qr_responses_wrong(err, at, "id", "a string", id);
     const int rc = read_known(r, item, at, err);
     if (rc == 0)
         keep_item(r, item);
@@ -349,7 +361,7 @@ static int read_item(struct reading *r, const struct qr_json *item, const char *
 }
 
 /* The limits of a body are those of what comes from outside: a conversation grows by whole answers. */
-const struct qr_json_limits qr_responses_limits = {.bytes_max = 64 << 20, .values_max = 4 << 20, .depth_max = 40};
+static const struct qr_json_limits stored_limits = {.bytes_max = 64 << 20, .values_max = 4 << 20, .depth_max = 40};
 
 /* Items of a stored response, as JSON. False: there is none. */
 static bool load(struct reading *r, const char *id, struct qr_buf *out)
@@ -378,7 +390,7 @@ static int read_stored(struct reading *r, const char *response, const char *only
     int rc = 0;
     *any = load(r, response, &text);
     if (*any)
-        rc = qr_json_parse(&items, text.data, text.len, &qr_responses_limits, err);
+        rc = qr_json_parse(&items, text.data, text.len, &stored_limits, err);
     *any = *any && !only;
     for (const struct qr_json *item = rc == 0 && items ? qr_json_first(items) : NULL; item && rc == 0; item = qr_json_after(item)) {
         if (only && !qr_json_says(qr_json_find(item, "id"), only))
@@ -442,9 +454,8 @@ static void read_text(struct reading *r, const struct qr_json *text)
     qr_json_print(&r->in->chat, text);
     qr_buf_put_byte(&r->in->chat, '}');
     qr_buf_put_comma(&r->items);
-    qr_buf_put_str(&r->items, "{\"type\":\"message\"");
-    if (r->in->call)
-        qr_buf_printf(&r->items, ",\"id\":\"msg_%s_i%d\"", strchr(r->in->call->id, '_') + 1, r->n_items);
+    qr_buf_put_str(&r->items, "{\"type\":\"message\",\"id\":");
+    put_new_id(r, "msg");
     qr_buf_put_str(&r->items, ",\"role\":\"user\",\"content\":[{\"type\":\"input_text\",\"text\":");
     qr_json_print(&r->items, text);
     qr_buf_put_str(&r->items, "}]}");

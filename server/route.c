@@ -14,14 +14,22 @@
 static const struct qr_route routes[] = {
     {"POST", "/v1/chat/completions", QR_ACCESS_USER, true, .call = &qr_call_chat},
     {"POST", "/v1/responses", QR_ACCESS_USER, true, .call = &qr_call_responses},
+    {"POST", "/v1/responses/input_tokens", QR_ACCESS_USER, true, .call = &qr_call_response_tokens},
     {"POST", "/v1/responses/", QR_ACCESS_USER, false, .handle = qr_api_response_post},
     {"GET", "/v1/responses/", QR_ACCESS_USER, false, .handle = qr_api_response_get},
     {"DELETE", "/v1/responses/", QR_ACCESS_USER, false, .handle = qr_api_response_delete},
     {"POST", "/v1/messages", QR_ACCESS_USER, true, .call = &qr_call_messages},
     {"POST", "/v1/messages/count_tokens", QR_ACCESS_USER, true, .call = &qr_call_count_tokens},
     {"POST", "/v1/completions", QR_ACCESS_USER, true, .call = &qr_call_completions},
+    {"POST", "/v1/chat/completions/render", QR_ACCESS_USER, true, .call = &qr_call_render_chat},
+    {"POST", "/v1/completions/render", QR_ACCESS_USER, true, .call = &qr_call_render_completions},
     {"POST", "/v1/embeddings", QR_ACCESS_USER, true, .call = &qr_call_embeddings},
     {"GET", "/v1/usage", QR_ACCESS_USER, false, .handle = qr_api_usage},
+    {"POST", "/v1/rerank", QR_ACCESS_USER, true, .call = &qr_call_rerank},
+    {"POST", "/v2/rerank", QR_ACCESS_USER, true, .call = &qr_call_rerank},
+    {"POST", "/rerank", QR_ACCESS_USER, true, .call = &qr_call_rerank},
+    {"POST", "/v1/score", QR_ACCESS_USER, true, .call = &qr_call_score},
+    {"POST", "/score", QR_ACCESS_USER, true, .call = &qr_call_score},
     {"GET", "/v1/models", QR_ACCESS_USER, true, .handle = qr_api_models},
     {"GET", "/v1/models/", QR_ACCESS_USER, true, .handle = qr_api_model},
     {"POST", "/v1/load_lora_adapter", QR_ACCESS_ADMIN, true, .call = &qr_call_load_adapter},
@@ -241,6 +249,7 @@ static const char *other_service(struct qr_span path)
         const char *path, *says;
     } table[] = {
         {"/api/", "; of Ollama's API there are chat, generate, embed, show, tags, ps and version"},
+        {"/classify", "; of classifiers there are /v1/rerank and /v1/score, for models of one label"},
         {"/openai/deployments/", "; Azure's paths are not served, use /v1/chat/completions with the name in \"model\""},
     };
     for (int i = 0; i < QR_COUNT(table); i++) {

@@ -16,6 +16,7 @@
 #include "base/err.h"
 #include "base/option.h"
 #include "engine/engine.h"
+#include "loader/config/scorer.h"
 #include "tokenizer/chat.h"
 #include "tokenizer/tokenizer.h"
 
@@ -38,6 +39,7 @@ struct qr_server_config {
     int64_t stream_soft_bytes, stream_hard_bytes, stall_us, ping_us;
     int64_t request_us, queue_us, drain_us, watchdog_us; /* queue_us 0: no limit, as of the next */
     int64_t waiting_tokens_max;
+    int32_t reranker;                       /* of QR_RERANKER_CHOICES */
     int32_t pooling;                        /* enum qr_pooling: how rows become an embedding; NONE: as the model's files say */
     bool trust_special;                     /* special tokens written in user text are taken as such */
     bool ignore_signals;                    /* not an option: for tests that stop the server themselves */
@@ -68,6 +70,11 @@ struct qr_server_config {
               .help = "Which of the model's last rows make an embedding (POST /v1/embeddings): the last one, the "    \
                       "mean of all or the first; auto: as modules.json and its Pooling module say, else the last, "   \
                       "normalised."),                                                                                 \
+    QR_OPTION(T, s.reranker, ENUM, "reranker", .builtin = "auto", .choices = QR_RERANKER_CHOICES,                      \
+              .group = "Embeddings",                                                                                  \
+              .help = "What scores pairs of texts (POST /v1/rerank, /v1/score). yes-no: the model is a "              \
+                      "Qwen3-Reranker and answers yes or no; auto: where its files say so, or are a "                 \
+                      "classifier's of one label."),                                                                  \
     QR_OPTION(T, s.cors_origins, LIST, "cors-origin", .arg = "ORIGIN", .group = "Server",                             \
               .help = "Origin whose web pages may call this server, such as https://example.org, or * for all; "      \
                       "may be repeated."),                                                                            \
@@ -166,6 +173,7 @@ struct qr_server_model {
     const struct qr_tokenizer *tokenizer;
     const struct qr_chat *chat;             /* NULL: /v1/chat/completions answers 400 */
     struct qr_pooling_config pooling;       /* of embeddings; all 0: there are none, /v1/embeddings answers 400 */
+    const struct qr_scorer *scorer;         /* borrowed: of pairs of texts; NULL: none, as one of no kind */
     int64_t requests_bytes;                 /* what all requests may hold, where that is less than the configuration says; 0: it is not */
     int64_t grammars_bytes;                 /* the same of compiled grammars */
     const char *const *names;               /* copied: what clients call the model, when the configuration names none */

@@ -24,6 +24,7 @@ struct settings {
     struct qr_str_list scripts;
     double rate;
     int64_t event_tokens, running, waiting, ctx, events, prefill_us, load_us;
+    int32_t scorer;
     bool fail_load, fields, routes, no_chat, verbose;
 };
 
@@ -44,6 +45,8 @@ static const struct qr_option table[] = {
     ROW("mock-prefill", QR_OPT_TIME, prefill_us, "0", 0, 1e9, "Time before the first token."),
     ROW("mock-load", QR_OPT_TIME, load_us, "0", 0, 1e9, "Time to load."),
     ROW("mock-fail-load", QR_OPT_FLAG, fail_load, "false", 0, 0, "Loading fails."),
+    {.name = "mock-scorer", .type = QR_OPT_ENUM, .offset = AT(scorer), .builtin = "none", .choices = "none|texts|joined|question", .group = "Mock",
+     .help = "What pairs of texts are to it, in number i of its embeddings times (i + 1) / 1024."},
     ROW("no-chat-template", QR_OPT_FLAG, no_chat, "false", 0, 0, "The model has none."),
     ROW("fields", QR_OPT_FLAG, fields, "false", 0, 0, "Print the request fields."),
     ROW("routes", QR_OPT_FLAG, routes, "false", 0, 0, "Print the routes."),
@@ -78,7 +81,18 @@ struct loading {
     struct qr_engine *engine;
     struct qr_tokenizer *tokenizer;
     struct qr_chat *chat;
+    struct qr_scorer scorer;
+    float weight[MOCK_EMBD];
 };
+
+static void make_scorer(struct loading *l)
+{
+    const int32_t kind = l->settings->scorer;
+    for (int i = 0; i < MOCK_EMBD; i++)
+        l->weight[i] = (float)(i + 1) / 1024;
+    l->scorer = (struct qr_scorer){.kind = kind == 0 ? QR_SCORER_NONE : kind == 3 ? QR_SCORER_YES_NO : QR_SCORER_CLASSIFIER, .joined = kind == 2,
+                                   .sigmoid = true, .pad_id = -1, .weight = l->weight, .n_embd = MOCK_EMBD};
+}
 
 static void *load_main(void *arg)
 {
@@ -107,7 +121,9 @@ static void *load_main(void *arg)
         qr_server_set_failed(l->server);
         return NULL;
     }
+    make_scorer(l);
     struct qr_server_model model = {.engine = l->engine, .tokenizer = l->tokenizer, .chat = l->chat, .pooling = {.pooling = QR_POOLING_LAST, .normalize = true},
+                                    .scorer = &l->scorer,
                                     .names = names, .n_names = 2};
     qr_server_set_ready(l->server, &model);
     return NULL;

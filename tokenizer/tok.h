@@ -19,6 +19,13 @@ struct qr_post {
     int32_t n_prefix, n_suffix;
 };
 
+/* And those around two texts: in front of the first, between them, behind the second. */
+#define QR_POST_PAIR 3
+struct qr_post_pair {
+    int32_t id[QR_POST_PAIR][2 * QR_POST_IDS_MAX], n[QR_POST_PAIR];
+    bool other; /* the template is none of this kind */
+};
+
 struct qr_tokenizer {
     struct qr_vocab vocab;
     struct qr_added_set raw;        /* added tokens found in the text as it is */
@@ -27,6 +34,7 @@ struct qr_tokenizer {
     struct qr_pretok pretok;
     struct qr_bpe bpe;
     struct qr_post post;
+    struct qr_post_pair pair;
     struct qr_decoder decoder;
     int32_t bos, eos; /* -1: none */
 };

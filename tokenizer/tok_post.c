@@ -123,6 +123,7 @@ int qr_tok_read_added(struct qr_tokenizer *t, const struct qr_tok_span *text, st
 
 static const char post[] = "post_processor";
 
+/* list: room for QR_POST_IDS_MAX at least. */
 static int push_post(int32_t *list, int32_t *n, int32_t id, struct qr_err *err)
 {
     if (*n == QR_POST_IDS_MAX)
@@ -169,6 +170,27 @@ static int template_piece(struct qr_tokenizer *t, struct qr_post *p, const struc
     return 0;
 }
 
+/* The template of two texts. Few need it, so what is not "A", then "B", among special tokens is no error here. */
+static void read_pair(struct qr_tokenizer *t, const struct qr_json *v)
+{
+    static const char *const text[] = {"A", "B"};
+    const struct qr_json *list = qr_json_find(v, "pair");
+    struct qr_post_pair *p = &t->pair;
+    struct qr_err unread;
+    int at = 0;
+    p->other = p->n[0] + p->n[1] + p->n[2] > 0; /* of an earlier template */
+    for (const struct qr_json *m = qr_json_is_null(list) ? NULL : qr_json_first(list); m && !p->other; m = qr_json_after(m)) {
+        const char *special = qr_json_text(qr_json_find(qr_json_find(m, "SpecialToken"), "id"), NULL);
+        if (special)
+            p->other = push_special(t, qr_json_find(v, "special_tokens"), special, p->id[at], &p->n[at], &unread) != 0;
+        else if (at < 2 && qr_json_says(qr_json_find(qr_json_find(m, "Sequence"), "id"), text[at]))
+            at++;
+        else
+            p->other = true;
+    }
+    p->other |= at != 2;
+}
+
 /* A later template goes around what earlier ones made. */
 static int wrap(struct qr_post *outer, const struct qr_post *inner, struct qr_err *err)
 {
@@ -205,6 +227,7 @@ static int read_template(struct qr_tokenizer *t, const struct qr_json *v, struct
         return qr_tok_unsupported(err, post, "a single template without its text \"A\"");
     rc = wrap(&p, &t->post, err);
     t->post = p;
+    read_pair(t, v);
     return rc;
 }
 
@@ -259,6 +282,16 @@ static void set_outermost(int32_t *list, int32_t *n, int32_t id, bool wanted, bo
     *n += wanted ? 1 : -1;
 }
 
+/* Two texts, each as one alone, as these classes have it. */
+static void pair_of_single(struct qr_post_pair *p, const struct qr_post *one)
+{
+    *p = (struct qr_post_pair){.n = {one->n_prefix, one->n_suffix + one->n_prefix, one->n_suffix}};
+    memcpy(p->id[0], one->prefix, sizeof one->prefix);
+    memcpy(p->id[1], one->suffix, (size_t)one->n_suffix * sizeof *one->suffix);
+    memcpy(p->id[1] + one->n_suffix, one->prefix, (size_t)one->n_prefix * sizeof *one->prefix);
+    memcpy(p->id[2], one->suffix, sizeof one->suffix);
+}
+
 int qr_tok_read_config(struct qr_tokenizer *t, const char *json, size_t len, struct qr_err *err)
 {
     QR_ASSERT(t != NULL);
@@ -280,6 +313,8 @@ int qr_tok_read_config(struct qr_tokenizer *t, const char *json, size_t len, str
         set_outermost(t->post.prefix, &t->post.n_prefix, t->bos, qr_json_bool(bos), false);
     if (obeys && eos && qr_json_type(eos) == QR_JSON_T_BOOL)
         set_outermost(t->post.suffix, &t->post.n_suffix, t->eos, qr_json_bool(eos), true);
+    if (obeys && (!qr_json_is_null(bos) || !qr_json_is_null(eos)))
+        pair_of_single(&t->pair, &t->post);
     qr_json_free(doc);
     return 0;
 }

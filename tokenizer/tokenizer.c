@@ -358,6 +358,25 @@ int qr_tokenizer_encode(const struct qr_tokenizer *t, struct qr_ids *out, const 
     return rc;
 }
 
+int qr_tokenizer_encode_pair(const struct qr_tokenizer *t, struct qr_ids *out, const char *first, size_t n_first, const char *second, size_t n_second,
+                             unsigned flags, struct qr_err *err)
+{
+    QR_ASSERT(t != NULL && out != NULL);
+    QR_ASSERT(err != NULL);
+    const bool special = (flags & QR_ENCODE_ADD_SPECIAL) != 0;
+    const unsigned rest = flags & ~(unsigned)QR_ENCODE_ADD_SPECIAL;
+    const int32_t n_before = out->n;
+    if (special && t->pair.other)
+        return qr_err_set(err, QR_E_UNSUPPORTED, "tokenizer.json: post_processor: a template of two texts that is not \"A\", then \"B\"");
+    put_ids(out, t->pair.id[0], special ? t->pair.n[0] : 0);
+    int rc = qr_tokenizer_encode(t, out, first, n_first, rest, err);
+    put_ids(out, t->pair.id[1], special ? t->pair.n[1] : 0);
+    rc = rc ? rc : qr_tokenizer_encode(t, out, second, n_second, rest, err);
+    put_ids(out, t->pair.id[2], special ? t->pair.n[2] : 0);
+    out->n = rc ? n_before : out->n;
+    return rc;
+}
+
 /* ---- trusted and untrusted text ---- */
 
 /* The text made valid segment by segment, and where it is trusted. */

@@ -59,6 +59,11 @@ enum {
 int qr_tokenizer_encode(const struct qr_tokenizer *t, struct qr_ids *out, const char *text, size_t len, unsigned flags,
                         struct qr_err *err);
 
+/* The same of two texts as one input: encoded apart, with what the post-processor's template for pairs puts around and between them (ADD_SPECIAL); where it has
+ * none, side by side. Errors: QR_E_UNSUPPORTED too, for a template of another order. */
+int qr_tokenizer_encode_pair(const struct qr_tokenizer *t, struct qr_ids *out, const char *first, size_t n_first, const char *second, size_t n_second,
+                             unsigned flags, struct qr_err *err);
+
 /* A piece of a rendered prompt: trusted text (the template's own) may contain special tokens, other text may not. */
 struct qr_segment {
     size_t start, len; /* within the rendered text */

@@ -74,8 +74,9 @@ def check(f):
 
 
 class World:
-    def __init__(self, port):
-        self.url, self.model = f"http://127.0.0.1:{port}/v1", "tiny"
+    def __init__(self, port, name=""):
+        self.root, self.model, self.thinks = f"http://127.0.0.1:{port}", "tiny", name == "thinks"
+        self.url = self.root + "/v1"
 
     def openai(self):
         import openai
@@ -559,10 +560,10 @@ def attempt(f, w):
         return "FAILED", f"{type(e).__name__}: {e}\n{traceback.format_exc()[-1500:]}"
 
 
-def serve(folder, wanted):
+def serve(name, folder, wanted, checks):
     with lib.Server("--served-model-name", "tiny", model=folder) as server:
-        w = World(server.port)
-        for f in CHECKS:
+        w = World(server.port, name)
+        for f in checks:
             if wanted and not f.__name__.startswith(tuple(wanted)):
                 continue
             yield f.__name__, *attempt(f, w)
@@ -570,18 +571,19 @@ def serve(folder, wanted):
                 raise SystemExit(f"the server ended with {server.process.returncode} at {f.__name__}: {server.stderr()[-3000:]}")
 
 
-def with_template(model, folder):
-    """A copy of the model whose template knows tools."""
+def with_template(model, folder, template):
+    """A copy of the model with another template."""
     shutil.copytree(model, folder)
     path = os.path.join(folder, "tokenizer_config.json")
     with open(path, encoding="utf-8") as f:
         config = json.load(f)
     with open(path, "w", encoding="utf-8") as f:
-        json.dump({**config, "chat_template": TEMPLATE}, f)
+        json.dump({**config, "chat_template": template}, f)
 
 
-def main():
-    p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main(doc, checks, templates):
+    """templates: of further worlds, by what these are called."""
+    p = argparse.ArgumentParser(description=doc.splitlines()[0])
     p.add_argument("--model", default=os.path.join(ROOT, "models", "quire-tiny"))
     p.add_argument("--verbose", action="store_true", help="where an error came from")
     p.add_argument("names", nargs="*", help="libraries or checks; without, all")
@@ -590,15 +592,17 @@ def main():
     logging.disable(logging.WARNING)
     table, errors = {}, []
     with tempfile.TemporaryDirectory() as folder:
-        tools = os.path.join(folder, "tools")
-        with_template(args.model, tools)
-        for world, where in (("own template", args.model), ("tools in the template", tools)):
-            for name, end, why in serve(where, args.names):
+        worlds = {"own template": args.model}
+        for world, template in templates.items():
+            worlds[world] = os.path.join(folder, world)
+            with_template(args.model, worlds[world], template)
+        for world, where in worlds.items():
+            for name, end, why in serve(world, where, args.names, checks):
                 table.setdefault(name, []).append(end)
                 if end == "FAILED":
                     errors.append(f"{name}, {world}: {why if args.verbose else why.splitlines()[0][:400]}")
                 print(f"{end:8} {name}, {world}" + (f": {why.splitlines()[0][:100]}" if why else ""), flush=True)
-    print("\n| check | own template | tools in the template |\n|---|---|---|")
+    print(f"\n| check | {' | '.join(worlds)} |\n|---|{'---|' * len(worlds)}")
     for name, ends in table.items():
         print(f"| {name} | {' | '.join(ends)} |")
     print("\n".join(errors))
@@ -608,4 +612,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(__doc__, CHECKS, {"tools in the template": TEMPLATE}))

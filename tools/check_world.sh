@@ -26,8 +26,9 @@ check() {
 }
 
 mkdir -p "$world"
-if environment clients openai openai-agents instructor 'pydantic-ai-slim[openai]' langchain langchain-openai litellm guidance outlines; then
+if environment clients openai openai-agents instructor 'pydantic-ai-slim[openai]' langchain langchain-openai litellm guidance outlines anthropic ollama; then
     check "$world/clients/bin/python" tools/check_clients.py
+    check "$world/clients/bin/python" tools/check_doors.py
 else
     skip clients "pip could install nothing (no network?), see $world/clients.log"
 fi

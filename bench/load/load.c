@@ -46,7 +46,7 @@ static int find_model(struct bench *b, struct qr_err *err)
     if (b->opt.model != NULL)
         qr_buf_put_str(&b->model, b->opt.model);
     else
-        end = qr_ask_first_model(&ask, &b->model, err);
+        end = qr_ask_model(&ask, &b->model, NULL, err);
     int status = end == QR_ASK_DONE                                    ? 0
                  : end == QR_ASK_NO_CONNECT                            ? 3
                  : end == QR_ASK_NO_MODEL                              ? 4

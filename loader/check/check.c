@@ -182,6 +182,7 @@ static void examine(struct qr_check_report *r)
         hash_all(r);
     if (r->has_config && r->files) {
         qr_weights_fit(&r->config, r->files);
+        qr_scorer_find(&r->scorer, r->source, false);
         note(r, qr_weights_check(r->files, &r->config, slot(r)));
         r->n_unused = qr_weights_unused(r->files, &r->config, &r->first_unused);
     }

@@ -91,6 +91,10 @@ void qr_check_json(struct qr_buf *out, const struct qr_check_report *r)
     put_str(out, "path", r->path);
     if (r->has_config)
         put_config(out, &r->config);
+    if (r->has_config) {
+        static const char *const kind[] = {"null", "\"classifier\"", "\"yes-no\""};
+        qr_buf_printf(out, ",\"scorer\":%s", kind[r->scorer.kind]);
+    }
     if (r->adapter)
         put_adapter(out, r->adapter);
     if (r->is_model && t->n_ids > 0)

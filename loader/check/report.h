@@ -6,6 +6,7 @@
 #include "kernels/dtype.h"
 #include "loader/check/check.h"
 #include "loader/adapters/lora.h"
+#include "loader/config/scorer.h"
 #include "loader/model_config.h"
 #include "loader/stores/other_files.h"
 #include "loader/stores/tensor_files.h"
@@ -25,6 +26,7 @@ struct qr_check_report {
     struct qr_lora_file *adapter;          /* owned; not NULL: a GGUF file or a directory that is one and can be read */
     bool is_adapter;                       /* a GGUF file that says so, or a directory with an adapter's settings */
     struct qr_model_config config;
+    struct qr_scorer scorer;               /* of pairs of texts, without its weights */
     struct qr_source *source;              /* owned; NULL when it could not be read */
     struct qr_tensor_files *files;         /* owned; NULL: not read */
     struct qr_other_files other;

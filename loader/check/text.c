@@ -98,7 +98,10 @@ static void put_config(struct qr_buf *out, const struct qr_model_config *c)
     if (c->attn_softcap > 0 || c->logits_softcap > 0)
         put_line(out, "caps", "scores %g, logits %g (0: none)", (double)c->attn_softcap, (double)c->logits_softcap);
     put_context(out, c);
-    put_line(out, "head", "%s", c->headless ? "none: it makes embeddings, no text" : c->tied_head ? "tied to the embedding" : "of its own");
+    if (c->headless)
+        put_line(out, "head", "none: %s, no text", qr_headless_does(c));
+    else
+        put_line(out, "head", "%s", c->tied_head ? "tied to the embedding" : "of its own");
 }
 
 /* ---- tensors ---- */
@@ -391,6 +394,8 @@ void qr_check_text(struct qr_buf *out, const struct qr_check_report *r)
         put_gguf(out, r);
     if (r->has_config)
         put_config(out, &r->config);
+    if (qr_scorer_name(&r->scorer) || r->scorer.note[0])
+        put_words(out, "scores", r->scorer.note[0] ? r->scorer.note : qr_scorer_name(&r->scorer));
     put_adapter(out, r);
     put_tokenizer(out, r);
     if (r->files) {

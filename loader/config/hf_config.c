@@ -39,8 +39,15 @@ static int read_arch(const struct qr_hf_obj *o, struct qr_model_config *c)
     if (!name || qr_json_type(name) != QR_JSON_T_STRING)
         return qr_err_set(o->err, QR_E_DAMAGED, "%s: %s is missing, expected the name of an architecture", o->file, key);
     const char *found = qr_json_str(name, NULL);
-    if (qr_arch_find(&c->arch, found, by_type, &c->headless, type_name)) {
+    enum qr_published as;
+    if (qr_arch_find(&c->arch, found, by_type, &as, type_name)) {
+        if (as == QR_WITH_CLASSIFIER && !qr_json_is_null(qr_json_find(o->v, "classifier_from_token"))) { /* vLLM's name for a model whose head is there */
+            as = QR_WITH_HEAD;
+            qr_arch_name(c->arch, type_name);
+        }
         memcpy(c->arch_name, type_name, sizeof type_name);
+        c->classifier = as == QR_WITH_CLASSIFIER;
+        c->headless = as != QR_WITH_HEAD;
         return 0;
     }
     char where[64];

@@ -69,10 +69,10 @@ void qr_hf_config_write(struct qr_buf *out, const struct qr_model_config *c)
                  {"num_key_value_heads", c->n_kv_heads}, {"head_dim", c->head_dim}, {field.ffn, c->n_ffn},
                  {"vocab_size", c->n_vocab},
                  {field.ctx, c->n_positions > 0 ? c->n_positions : c->ctx_max}};
-    char without[64];
+    const enum qr_published as = c->classifier ? QR_WITH_CLASSIFIER : c->headless ? QR_WITHOUT_HEAD : QR_WITH_HEAD;
+    char name[64];
     qr_buf_printf(out, "{\n  \"architectures\": [\"%s\"],\n  \"model_type\": \"%s\",\n  \"%s\": \"%s\",\n",
-                  c->headless ? qr_family_headless_name(without, f, 0) : f->name[0].architecture,
-                  f->name[0].model_type, field.act, f->activation[0] ? f->activation[0] : "silu");
+                  qr_family_published_name(name, f, 0, as), f->name[0].model_type, field.act, f->activation[0] ? f->activation[0] : "silu");
     for (int i = 0; i < QR_COUNT(sizes); i++)
         qr_buf_printf(out, "  \"%s\": %d,\n", sizes[i].key, sizes[i].value);
     qr_hf_write_f32(out, field.eps, c->norm_eps);

@@ -68,9 +68,10 @@ static int read_mode(enum qr_pooling *out, const struct qr_json *config, const c
     return rc;
 }
 
-/* Clients see no paths. */
-static const char *without_path(const char *msg, const char *dir)
+const char *qr_without_path(const char *msg, const char *dir)
 {
+    QR_ASSERT(msg != NULL);
+    QR_ASSERT(dir != NULL);
     const size_t n = strlen(dir);
     return strncmp(msg, dir, n) == 0 && msg[n] == '/' ? msg + n + 1 : msg;
 }
@@ -235,7 +236,7 @@ static int read_modules(struct qr_pooling_config *out, const struct qr_source *s
         return qr_err_set(err, rc, "%.400s; --pooling last, mean or cls makes embeddings without it", why.msg);
     for (const struct qr_json *m = qr_json_first(modules); m; m = qr_json_after(m))
         out->normalize |= strcmp(class_of(m), "Normalize") == 0;
-    snprintf(out->note, sizeof out->note, "%.300s: this and what is of type Dense is left out of embeddings", without_path(why.msg, dir));
+    snprintf(out->note, sizeof out->note, "%.300s: this and what is of type Dense is left out of embeddings", qr_without_path(why.msg, dir));
     return 0;
 }
 
@@ -281,7 +282,7 @@ void qr_pooling_read(struct qr_pooling_config *out, const struct qr_source *sour
     if ((g ? read_gguf(out, g, wanted, &err) : read_directory(out, source, wanted, &err)) == 0)
         return;
     out->pooling = wanted;
-    snprintf(out->note, sizeof out->note, "%s", without_path(err.msg, qr_source_model(source)));
+    snprintf(out->note, sizeof out->note, "%s", qr_without_path(err.msg, qr_source_model(source)));
 }
 
 int32_t qr_pooling_width(const struct qr_pooling_config *p, int32_t n_embd)
@@ -359,5 +360,24 @@ int qr_pooling_stages(const char *dir, int (*each)(void *user, const char *path,
         rc = rc || stage[0] == 0 || strcmp(stage, ".") == 0 ? rc : each(user, stage, err); /* the first: the model's own */
     }
     qr_json_free(modules);
+    return rc;
+}
+
+int qr_pooling_stage_find(struct qr_json **out, const char *dir, const char *class_name, struct qr_err *err)
+{
+    struct qr_json *modules, *config = NULL;
+    char path[4096];
+    QR_ASSERT(out != NULL && dir != NULL);
+    QR_ASSERT(class_name != NULL && err != NULL);
+    *out = NULL;
+    int rc = open_beside(&modules, path, dir, "modules.json", err);
+    if (rc || !modules)
+        return rc;
+    const struct qr_json *m = qr_json_type(modules) == QR_JSON_T_ARRAY ? qr_json_first(modules) : NULL;
+    while (m && strcmp(class_of(m), class_name) != 0)
+        m = qr_json_after(m);
+    rc = m ? read_config(&config, path, dir, text_of(m, "path"), err) : 0;
+    qr_json_free(modules);
+    *out = rc == 0 ? config : NULL;
     return rc;
 }

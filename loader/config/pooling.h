@@ -42,6 +42,12 @@ int64_t qr_pooling_bytes(const struct qr_pooling_config *p);
  * 1 <= n <= qr_pooling_width. False: they are no numbers. */
 bool qr_pooling_finish(const struct qr_pooling_config *p, float *out, int32_t n, const double *rows, int32_t n_embd);
 
+/* A message without the directory's path that it begins with: clients see no paths. */
+const char *qr_without_path(const char *msg, const char *dir);
+
+/* *out becomes config.json of DIR/modules.json's first stage of this class ("LogitScore"), to be freed; NULL: there is none. */
+int qr_pooling_stage_find(struct qr_json **out, const char *dir, const char *class_name, struct qr_err *err);
+
 /* Calls each(user, path) with the directories of DIR/modules.json's stages, as "1_Pooling"; stops at an error. Nothing is there: nothing is called. Errors:
  * those of reading; QR_E_DAMAGED for a path that leaves the model's directory. */
 int qr_pooling_stages(const char *dir, int (*each)(void *user, const char *path, struct qr_err *err), void *user, struct qr_err *err);

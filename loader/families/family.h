@@ -113,8 +113,8 @@ struct qr_family {
 #define QR_FAMILY_ROW(NUMBER, file) extern const struct qr_family qr_family_##file;
 QR_FAMILIES(QR_FAMILY_ROW)
 
-/* Its name number i without a head: "LlamaModel". */
-const char *qr_family_headless_name(char text[64], const struct qr_family *f, int i);
+/* Its name number i as it is published: "LlamaForCausalLM", "LlamaModel", "LlamaForSequenceClassification". */
+const char *qr_family_published_name(char text[64], const struct qr_family *f, int i, enum qr_published as);
 
 /* The family's names of fields, the usual ones filled in; and the experts' names that one tensor of a GGUF file
  * stands for: "ffn_gate_exps" -> gate, NULL: it is no stack of experts. */

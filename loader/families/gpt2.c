@@ -25,6 +25,7 @@ static const struct qr_weight_row rows[] = {
     WHOLE(T "ln_f.bias", VECTOR, false, EMBD, ZERO, ALWAYS, NONE, TOP(norm_bias)),
     WHOLE("lm_head.weight", MATRIX, false, VOCAB, EMBD, UNTIED, OUT, TOP(head)),
     WHOLE(T "wte.weight", MATRIX, false, VOCAB, EMBD, TIED, OUT, TOP(head)),
+    SCORE_ROW,
     {.name = NULL},
 };
 

@@ -38,7 +38,7 @@ void qr_arch_name(enum qr_arch arch, char text[64])
 /* The family in a name: "Qwen3" of "Qwen3ForCausalLM". */
 static const char *stem_of(char text[64], const char *name)
 {
-    static const char *const tails[] = {"ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "Model"};
+    static const char *const tails[] = {"ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "ForSequenceClassification", "Model"};
     size_t n = strlen(name);
     for (int i = 0; i < QR_COUNT(tails); i++) {
         const char *tail = strstr(name, tails[i]);
@@ -48,31 +48,42 @@ static const char *stem_of(char text[64], const char *name)
     return text;
 }
 
-const char *qr_family_headless_name(char text[64], const struct qr_family *f, int i)
+const char *qr_family_published_name(char text[64], const struct qr_family *f, int i, enum qr_published as)
 {
     QR_ASSERT(text != NULL && f != NULL);
-    QR_ASSERT(i >= 0 && i < N_NAMES);
+    QR_ASSERT(i >= 0 && i < N_NAMES && as < QR_PUBLISHED_COUNT);
     char stem[64];
-    if (f->name[i].headless)
-        snprintf(text, 64, "%s", f->name[i].headless);
+    if (as == QR_WITH_HEAD || (as == QR_WITHOUT_HEAD && f->name[i].headless))
+        snprintf(text, 64, "%s", as == QR_WITH_HEAD ? f->name[i].architecture : f->name[i].headless);
     else
-        snprintf(text, 64, "%.50sModel", stem_of(stem, f->name[i].architecture));
+        snprintf(text, 64, "%.32s%s", stem_of(stem, f->name[i].architecture), as == QR_WITHOUT_HEAD ? "Model" : "ForSequenceClassification");
     return text;
 }
 
-bool qr_arch_find(enum qr_arch *out, const char *name, bool by_type, bool *headless, char model[64])
+/* Whether name number i of a family is meant, and as what it is published. */
+static bool is_called(enum qr_published *as, const struct qr_family *f, int i, const char *name)
+{
+    char text[64];
+    for (int k = 0; k < QR_PUBLISHED_COUNT; k++) {
+        *as = (enum qr_published)k;
+        if (strcmp(name, qr_family_published_name(text, f, i, *as)) == 0)
+            return true;
+    }
+    return false;
+}
+
+bool qr_arch_find(enum qr_arch *out, const char *name, bool by_type, enum qr_published *as, char model[64])
 {
     QR_ASSERT(out != NULL && name != NULL);
-    QR_ASSERT(headless != NULL);
-    char without[64];
+    QR_ASSERT(as != NULL);
     for (int a = 0; a < QR_ARCH_COUNT; a++)
         for (int i = 0; i < N_NAMES && families[a]->name[i].architecture; i++) {
             const struct qr_family *f = families[a];
-            *headless = !by_type && strcmp(name, qr_family_headless_name(without, f, i)) == 0;
-            if (!*headless && strcmp(name, by_type ? f->name[i].model_type : f->name[i].architecture) != 0)
+            *as = QR_WITH_HEAD;
+            if (by_type ? strcmp(name, f->name[i].model_type) != 0 : !is_called(as, f, i, name))
                 continue;
             if (model)
-                snprintf(model, 64, "%s", *headless ? without : f->name[0].architecture);
+                qr_family_published_name(model, f, *as == QR_WITH_HEAD ? 0 : i, *as);
             *out = (enum qr_arch)a;
             return true;
         }
@@ -82,7 +93,8 @@ bool qr_arch_find(enum qr_arch *out, const char *name, bool by_type, bool *headl
 enum qr_arch qr_arch_of_type(const char *model_type)
 {
     enum qr_arch arch = QR_ARCH_COUNT;
-    bool headless, found = qr_arch_find(&arch, model_type, true, &headless, NULL);
+    enum qr_published as;
+    const bool found = qr_arch_find(&arch, model_type, true, &as, NULL);
     QR_ASSERT(found);
     return arch;
 }

@@ -40,10 +40,12 @@ enum qr_arch { QR_FAMILIES(QR_FAMILY_NUMBER) QR_ARCH_COUNT };
 const struct qr_family *qr_family_of(enum qr_arch arch);
 enum qr_arch qr_arch_of_type(const char *model_type);
 
+/* What a model is published with behind its last norm: a head, nothing (embedding models), or a classifier. */
+enum qr_published { QR_WITH_HEAD, QR_WITHOUT_HEAD, QR_WITH_CLASSIFIER, QR_PUBLISHED_COUNT };
+
 /* Finds the family that config.json calls `name` (an entry of architectures, or a model_type where by_type); false:
- * there is none. *model, when not NULL, is what the family calls the model; *headless says that it is published
- * without a head, as embedding models are. */
-bool qr_arch_find(enum qr_arch *out, const char *name, bool by_type, bool *headless, char model[64]);
+ * there is none. *model, when not NULL, is what the family calls the model. */
+bool qr_arch_find(enum qr_arch *out, const char *name, bool by_type, enum qr_published *as, char model[64]);
 
 /* Finds the family of a GGUF file's general.architecture; false: there is none. Several families share one name:
  * files of Mistral and Mixtral are called llama, and `experts` chooses between them where it can. */

@@ -66,13 +66,15 @@
     WHOLE(P "post_attention_layernorm.weight", VECTOR, true, EMBD, ZERO, POST_NORMS, NONE, LAYER(out_norm))
 #define DOWN_NORM_ROW \
     WHOLE(P "post_feedforward_layernorm.weight", VECTOR, true, EMBD, ZERO, POST_NORMS, NONE, LAYER(down_norm))
+/* A classifier of one label, in place of a head. */
+#define SCORE_ROW WHOLE("score.weight", ROWS, false, ONE, EMBD, CLASSIFIER, NONE, TOP(score))
 /* What is behind the layers, and the end of the rows. */
 #define HEAD_ROWS \
     WHOLE("model.norm.weight", VECTOR, false, EMBD, ZERO, ALWAYS, NONE, TOP(norm)), \
     WHOLE("model.norm.bias", VECTOR, false, EMBD, ZERO, LAYER_NORM, NONE, TOP(norm_bias)), \
     WHOLE("lm_head.weight", MATRIX, false, VOCAB, EMBD, UNTIED, OUT, TOP(head)), \
     WHOLE("model.embed_tokens.weight", MATRIX, false, VOCAB, EMBD, TIED, OUT, TOP(head)), \
-    {.name = NULL}
+    SCORE_ROW, {.name = NULL}
 
 /* Of families that differ from Llama in numbers and flags only, from Qwen2-MoE in how many experts there are, from
  * Gemma 2 and OLMo 2 in windows. */

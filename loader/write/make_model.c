@@ -32,6 +32,7 @@ struct maker {
     const struct qr_model_config *c;
     struct qr_make_options o;
     struct qr_err *err;
+    uint64_t done, total; /* bytes of weights, for progress */
 };
 
 /* ---- numbers ---- */
@@ -117,6 +118,8 @@ static int write_tensor(struct maker *m, struct qr_st_out *out, const struct qr_
         const size_t count = n - at < CHUNK ? (size_t)(n - at) : CHUNK;
         uint8_t bytes[CHUNK * sizeof(float)];
         float x[CHUNK], pair[2];
+        if (m->o.progress)
+            qr_progress_show_bytes(m->o.progress, m->done, m->total);
         if (m->o.stopped && m->o.stopped())
             return qr_err_set(m->err, QR_E_CLOSED, "interrupted");
         for (size_t i = 0; i < count; i += 2) {
@@ -125,6 +128,7 @@ static int write_tensor(struct maker *m, struct qr_st_out *out, const struct qr_
             x[i + 1] = mean + std * pair[1];
         }
         rc = qr_st_out_put(out, bytes, encode(bytes, x, count, m->o.store), m->err);
+        m->done += count * qr_dtype_bytes(m->o.store);
     }
     return rc;
 }
@@ -217,7 +221,7 @@ int qr_model_make(const char *dir, const struct qr_model_config *config, const s
         m.o.n_shards = 1;
     if (mkdir(dir, 0777) != 0 && errno != EEXIST)
         return qr_err_set(err, QR_E_IO, "%s: %s", dir, strerror(errno));
-    uint64_t total = total_bytes(&m);
+    const uint64_t total = m.total = total_bytes(&m);
     int rc = write_config(&m);
     for (int32_t shard = 0; !rc && shard < m.o.n_shards; shard++)
         rc = write_shard(&m, shard, total);

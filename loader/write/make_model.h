@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/progress.h"
 #include "loader/model_config.h"
 
 struct qr_make_options {
@@ -18,6 +19,7 @@ struct qr_make_options {
     uint64_t seed;
     int32_t n_shards;    /* 0 or 1: model.safetensors; more: shards and an index */
     double std;          /* 0: 0.02 */
+    struct qr_progress *progress; /* borrowed; NULL: none */
     bool (*stopped)(void); /* asked now and then: true gives up with QR_E_CLOSED, and leaves what is written; NULL: never */
 };
 

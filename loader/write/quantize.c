@@ -302,7 +302,8 @@ static void add_copy(struct writer *w, const struct item *item, const struct qr_
     else if (item->offset != 0 || (e->dtype == QR_F16 && (item->m.factor || !qr_stored_is_plain(t)))) /* what is divided may leave its range */
         e->dtype = QR_F32; /* put_numbers has no f16 */
     if (t->n_dims == 2) {
-        w->report->n_kept[row->kind == QR_KIND_TABLE || row->kind == QR_KIND_ROWS ? QR_KEPT_EMBEDDING : row->per_layer ? QR_KEPT_ROUTER : QR_KEPT_HEAD]++;
+        const bool table = row->kind == QR_KIND_TABLE || (row->kind == QR_KIND_ROWS && row->when != QR_WHEN_CLASSIFIER);
+        w->report->n_kept[table ? QR_KEPT_EMBEDDING : row->per_layer ? QR_KEPT_ROUTER : QR_KEPT_HEAD]++;
         w->report->kept_bytes += qr_st_entry_bytes(e);
     }
 }

@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "tests/full.h"
 
 static const struct qr_json_limits loose = {.bytes_max = 1 << 20, .values_max = 1 << 20, .depth_max = 64, .nul_ok = true};
 static const struct qr_json_limits strict = {.bytes_max = 1 << 20, .values_max = 1 << 20, .depth_max = 64, .nul_ok = false};
@@ -336,7 +337,8 @@ Test(json_scan, reads_integers_exactly_or_not_at_all)
 Test(json_scan, reads_the_nearest_double)
 {
     char text[64];
-    for (uint64_t i = 0; i < 300000; i++) {
+    const uint64_t n = (uint64_t)test_cases(300000);
+    for (uint64_t i = 0; i < n; i++) {
         uint32_t w[4];
         qr_rng_words(w, 20, 0, i);
         int style = (int)(w[3] % 4);

@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "base/rng.h"
+#include "tests/full.h"
 
 static const char *f32(struct qr_buf *b, float v)
 {
@@ -80,7 +81,8 @@ static void is_shortest(const char *text, double v, bool is_f32)
 Test(json_write, reads_back_as_the_same_number_in_the_fewest_digits)
 {
     struct qr_buf b = {0};
-    for (uint64_t i = 0; i < 200000; i++) {
+    const uint64_t n = (uint64_t)test_cases(200000);
+    for (uint64_t i = 0; i < n; i++) {
         uint32_t w[4];
         qr_rng_words(w, 21, 0, i);
         float f;

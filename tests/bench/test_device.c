@@ -98,7 +98,8 @@ Test(device, a_shape_that_is_not_known_or_not_trained_is_refused)
 static void shares_are_right(const struct qr_json *row, const char *text)
 {
     cr_expect(number(row, "steps") >= 1 && number(row, "step_us") > 0, "%s", text);
-    cr_expect(number(row, "host_us_per_step") > 0 && number(row, "host_us_per_step") < 2 * number(row, "step_us"), "%s", text); /* a mean, and a median */
+    /* A mean, into which every stop of the machine goes, and a median. */
+    cr_expect(number(row, "host_us_per_step") > 0 && number(row, "host_us_per_step") < 100 * number(row, "step_us"), "%s", text);
     cr_expect(number(row, "device_idle_share") >= 0 && number(row, "device_idle_share") <= 1, "%s", text);
 }
 

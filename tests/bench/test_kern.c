@@ -127,7 +127,7 @@ Test(kern, only_what_moved_by_more_than_the_threshold_counts)
 
 /* ---- the program ---- */
 
-#if defined(__SANITIZE_ADDRESS__) /* runs take seconds, and read and write the same each time: one for each exit code */
+#if defined(__SANITIZE_ADDRESS__) /* runs take seconds, and read and write the same each time: one that writes and one that compares */
 #define SANITIZED true
 #else
 #define SANITIZED false
@@ -183,7 +183,8 @@ Test(kern, a_slower_kernel_sets_the_exit_code)
     for (int32_t i = 0; i < rows.n; i++)
         rows.row[i].n_threads = 77;
     put_file(path, &rows);
-    cr_expect_eq(run(flags), 4, "nothing in common");
+    if (!SANITIZED)
+        cr_expect_eq(run(flags), 4, "nothing in common");
     qr_kern_rows_release(&rows);
     unlink(path);
 }

@@ -13,8 +13,7 @@
 static int32_t scaled(int32_t usual, int32_t whole)
 {
     const int32_t n = full_size() ? whole : usual;
-    const char *text = getenv("QUIRE_TEST_SCALE");
-    double scale = text != NULL && atof(text) > 0 ? atof(text) : 1;
+    double scale = test_scale();
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     scale = scale < 0.1 ? scale : 0.1;
 #endif

@@ -34,15 +34,23 @@ static int large(struct qr_buf *text, const char *more)
     return run_main(&device_check_command, words, text);
 }
 
+#if defined(__SANITIZE_ADDRESS__) /* what is looked for there, a small part has as well */
+#define SANITIZED true
+#define SCALE "--scale 4000"
+#else
+#define SANITIZED false
+#define SCALE "--scale 1000"
+#endif
+
 Test(check, a_gpus_own_ways_give_what_the_plain_ones_give)
 {
     struct qr_buf text = {0};
     pretend(1, (size_t)4 << 30, QR_EMU_RIGHT);
-    cr_assert_eq(large(&text, "--scale 1000 --only attention"), 0, "%s", text.data);
+    cr_assert_eq(large(&text, SCALE " --only attention"), 0, "%s", text.data);
     cr_assert(strstr(text.data, "48 cases, 0 wrong, 0 with nothing to compare, 0 skipped"), "%s", text.data);
     cr_assert(strstr(text.data, "layer 2") && strstr(text.data, "x 256") && strstr(text.data, "window 1"), "%s", text.data);
     qr_buf_release(&text);
-    cr_assert_eq(large(&text, "--scale 1000 --only linear"), 0, "%s", text.data);
+    cr_assert_eq(large(&text, SCALE " --only linear"), 0, "%s", text.data);
     cr_assert(strstr(text.data, "27 cases, 0 wrong, 0 with nothing to compare, 0 skipped"), "%s", text.data);
     qr_buf_release(&text);
 }
@@ -50,10 +58,12 @@ Test(check, a_gpus_own_ways_give_what_the_plain_ones_give)
 Test(check, a_wrong_result_of_a_gpus_own_ways_is_found_and_placed)
 {
     struct qr_buf text = {0};
-    pretend(1, (size_t)4 << 30, QR_EMU_WRONG_BOXES);
-    cr_assert_eq(large(&text, "--scale 4000 --only attention"), 7, "%s", text.data);
-    cr_assert(strstr(text.data, "WRONG    attention") && strstr(text.data, "wgmma: ") && strstr(text.data, ", row 0 head "), "%s", text.data);
-    qr_buf_release(&text);
+    if (!SANITIZED) {
+        pretend(1, (size_t)4 << 30, QR_EMU_WRONG_BOXES);
+        cr_assert_eq(large(&text, "--scale 4000 --only attention"), 7, "%s", text.data);
+        cr_assert(strstr(text.data, "WRONG    attention") && strstr(text.data, "wgmma: ") && strstr(text.data, ", row 0 head "), "%s", text.data);
+        qr_buf_release(&text);
+    }
     pretend(1, (size_t)4 << 30, QR_EMU_WRONG_PRODUCTS);
     cr_assert_eq(large(&text, "--scale 4000 --only linear --json -"), 7, "%s", text.data);
     int n = 0;
@@ -92,12 +102,6 @@ Test(check, a_gpu_that_computes_nothing_is_not_right)
     cr_assert(!strstr(text.data, "\nok ") && !strstr(text.data, "\nalone "), "%s", text.data);
     qr_buf_release(&text);
 }
-
-#if defined(__SANITIZE_ADDRESS__)
-#define SANITIZED true
-#else
-#define SANITIZED false
-#endif
 
 Test(check, every_kernel_of_a_device_is_compared_with_the_reference)
 {

@@ -4,6 +4,7 @@ Standard library only. A test is a function whose name begins with test_; its na
 prints a closing line that tools/count_tests.awk adds up.
 """
 import concurrent.futures
+import functools
 import http.client
 import json
 import math
@@ -31,6 +32,16 @@ signal.signal(signal.SIGHUP, lambda *_: None)  # not ignored by what is started 
 
 class Skip(Exception):
     """Raised by a test that cannot run here; the reason is printed."""
+
+
+def release_only(test):
+    """Of a test whose code smaller tests run under the sanitizers: there it costs several times as much and finds nothing more."""
+    @functools.wraps(test)
+    def run_or_skip():
+        if SLOW > 1:
+            raise Skip('smaller tests run this sanitized')
+        test()
+    return run_or_skip
 
 
 def need_data(path=STORIES):

@@ -14,7 +14,7 @@ import tempfile
 import termios
 import time
 
-from lib import DATA, QUIRE, ROOT, SLOW, STORIES, Skip, environment, jsonl, levels, main, need_data, run, run_lines
+from lib import DATA, QUIRE, ROOT, SLOW, STORIES, Skip, environment, jsonl, levels, main, need_data, release_only, run, run_lines
 
 
 def test_tokenize_and_detokenize_answer_every_vector_of_every_tokenizer():
@@ -38,6 +38,7 @@ def test_tokenize_and_detokenize_answer_every_vector_of_every_tokenizer():
             assert not wrong, f'{name} {key}: {len(wrong)} of {len(these)} differ: {wrong[:3]}'
 
 
+@release_only
 def test_template_answers_every_case():
     base = os.path.join(DATA, 'chat-templates')
     need_data(base)
@@ -198,6 +199,7 @@ def test_a_benchmark_behind_the_end_of_the_context_says_where_it_is_measured():
     assert [json.loads(line)['depth'] for line in out.splitlines() if '"batch"' in line] == [504, 510], out
 
 
+@release_only
 def test_tuning_at_start_is_kept_and_changes_no_answer():
     need_data()
     ask = ['generate', '--model', STORIES, '--prompt', 'Once upon a time', '--max-tokens', '40', '--temperature', '0', '--json',
@@ -287,7 +289,7 @@ def test_output_that_cannot_be_written_is_an_error():
     answers = subprocess.Popen([QUIRE, 'generate', '--model', STORIES, '--prompts', '-'], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                env=environment(None))
     answers.stdout.close()  # as head does: nobody computes what nobody reads
-    _, err = answers.communicate(b'"a"\n' * 20000)
+    _, err = answers.communicate(b'"a"\n' * (20000 // SLOW))
     assert answers.returncode == 4 and b'Broken pipe' in err, (answers.returncode, err)
     p = subprocess.run([QUIRE, 'tokenize', '--model', STORIES], stdin=os.open('/', os.O_RDONLY), capture_output=True, env=environment(None), check=False)
     assert p.returncode == 4 and b'cannot read the input' in p.stderr, (p.returncode, p.stderr)
@@ -443,6 +445,7 @@ def test_help_of_every_command_fits_into_80_columns():
         assert len(lines) > 1 and not wide, (command, wide)
 
 
+@release_only
 def test_short_help_of_every_command_has_25_lines_at_most():
     for command in COMMANDS:
         lines = said_in_a_terminal(80, *command.split(), '-h').splitlines()

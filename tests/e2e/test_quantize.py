@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 
-from lib import DATA, QUIRE, ROOT, SLOW, STORIES, environment, levels, main, need_data, run, run_lines
+from lib import DATA, QUIRE, ROOT, SLOW, STORIES, environment, levels, main, need_data, release_only, run, run_lines
 from test_quantized_files import read_tensors, write_tensors
 
 sys.path.insert(0, os.path.join(ROOT, 'tools'))
@@ -76,6 +76,7 @@ def test_a_quantized_model_is_checked_served_and_as_good_as_its_report_says():
             assert len(os.listdir(d)) == len([k for k in ('text', 'int8', 'int4', 'fp8') if os.path.exists(f'{d}/{k}')])
 
 
+@release_only
 def test_a_perplexity_above_that_of_guessing_is_said_to_say_nothing():
     need_data()
     with tempfile.TemporaryDirectory() as d:
@@ -169,6 +170,7 @@ def test_a_gemma_file_gets_back_the_norms_that_its_converter_changed():
         assert max(abs(x - y) for x, y in zip(a, b)) < 0.2 * (max(a) - min(a)), (a, b)
 
 
+@release_only
 def test_smoothing_takes_back_outliers_that_cost_a_rounded_model_its_precision():
     """The same function, but that some channels are 64 times smaller behind their norm and have columns 64 times larger."""
     t = read_tensors(os.path.join(MODEL, 'model.safetensors'))
@@ -181,20 +183,18 @@ def test_smoothing_takes_back_outliers_that_cost_a_rounded_model_its_precision()
                 x = [v * (factor if i % 256 % 50 == 3 else 1) for i, v in enumerate(numbers(dtype, data))]
                 t[key] = (dtype, shape, b''.join(struct.pack('<f', v)[0 if dtype == 'F32' else 2:] for v in x))
     with tempfile.TemporaryDirectory() as d:
-        make_text(f'{d}/text', 40 if SLOW == 1 else 20)
+        make_text(f'{d}/text', 40)
         os.mkdir(f'{d}/in')
         for name in ('config.json', 'tokenizer.json', 'tokenizer_config.json'):
             shutil.copy(f'{MODEL}/{name}', f'{d}/in')
         write_tensors(f'{d}/in/model.safetensors', t)
         said = {}
-        for flag in ('--smooth', '--no-smooth')[:1 if SLOW > 1 else 2]:
+        for flag in ('--smooth', '--no-smooth'):
             rc, out, err = run('quantize', f'{d}/in', f'{d}/{flag}', '--type', 'int4', '--text', f'{d}/text', '--json', flag)
             assert rc == 0, err
             said[flag] = json.loads(out)
         before = said['--smooth']['perplexity']['before']
         assert said['--smooth']['norms_smoothed'] == 10, said
-        if SLOW > 1:
-            return
         assert before == said['--no-smooth']['perplexity']['before'], said
         off = {k: abs(math.log(v['perplexity']['after'] / before)) for k, v in said.items()}
         assert off['--smooth'] < 0.5 * off['--no-smooth'], (off, said)
@@ -309,6 +309,7 @@ def test_what_a_killed_run_has_left_goes_with_the_next_one_and_nothing_else_does
         assert f'{kept[3]}: a run that was killed has left it; it stays, as it holds own' in err and os.listdir(f'{d}/{kept[3]}') and os.listdir(f'{d}/{kept[1]}'), err
 
 
+@release_only
 def test_a_signal_that_comes_twice_at_once_is_one():
     """As timeout sends it, to the process and to its group. Two of six may be spoilt by a machine that stops a thread for a second."""
     with tempfile.TemporaryDirectory() as d:

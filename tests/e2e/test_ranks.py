@@ -80,7 +80,7 @@ def test_each_process_takes_what_the_plan_says_within_one_percent_and_less_of_wh
         raise Skip('a sanitizer keeps memory of its own')
     with World() as w:
         with open(w.path('config.json'), 'w', encoding='utf-8') as f:
-            json.dump({**CONFIG, 'vocab_size': 4096, 'hidden_size': 256, 'intermediate_size': 1024, 'num_hidden_layers': 8}, f)
+            json.dump({**CONFIG, 'vocab_size': 4096, 'hidden_size': 256, 'intermediate_size': 1024, 'num_hidden_layers': 4}, f)
         w.prepare('long', ' '.join(f'The cat number {i} sat on the mat.' for i in range(200)))
         settings = [f'data.train={w.path("long")}', 'data.sequence=256', 'batch.tokens=256', 'batch.sequences=2', 'steps=2', 'eval.every=0', 'batch.micro=2']
         before = float('inf')

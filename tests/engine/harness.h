@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "engine/follow.h"
 #include "tests/comm/threads.h"
+#include "tests/full.h"
 
 /* The path of shared data, or NULL when it is not there. Lives until the next call. */
 static inline const char *data_path(const char *name)
@@ -22,13 +23,6 @@ static inline const char *data_path(const char *name)
     const char *root = getenv("QUIRE_DATA");
     snprintf(path, sizeof path, "%s/%s", root ? root : "../shared/data", name);
     return access(path, R_OK) == 0 ? path : NULL;
-}
-
-/* How much of a randomised test to run: 1 in a normal build, less where a sanitizer makes everything slow. */
-static inline double test_scale(void)
-{
-    const char *s = getenv("QUIRE_TEST_SCALE");
-    return s ? atof(s) : 1.0;
 }
 
 #define RANKS_MAX 4

@@ -145,11 +145,11 @@ def test_bombs_end_soon_and_hurt_nobody():
             at_work = pool.submit(ask, s, seed=SHORTEST, **bomb)
             r = ask(s, max_tokens=3)
             between = time.monotonic() - begun
-            assert r.status == 200 and between < 5, (str(bomb)[:80], between)
+            assert r.status == 200 and between < 20, (str(bomb)[:80], between)
             r = at_work.result()
             took = time.monotonic() - begun
             assert r.status in (200, 400), (str(bomb)[:80], r.body)
-            assert took < 20, (str(bomb)[:80], took)
+            assert took < 60, (str(bomb)[:80], took)
             print("%6.3f s  %d  %s" % (took, r.status, str(bomb)[:70]))
 
 
@@ -300,6 +300,9 @@ def test_a_model_without_a_format_is_told_of_tools_and_writes_json():
             call = {"id": "1", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Rome"}'}}
             turns = [{"role": "user", "content": "x"}, {"role": "assistant", "content": None, "tool_calls": [call, call]}, {"role": "tool", "tool_call_id": "1", "content": "Sun."}]
             text = post(s.port, "/detokenize", {"tokens": post(s.port, "/tokenize", {"messages": turns}).json()["tokens"]}).json()["prompt"]
+            parts = [{**m, "content": m["content"] and [{"type": "text", "text": m["content"]}]} for m in turns]
+            same = [post(s.port, "/tokenize", {"messages": m, "tools": [WEATHER]}).json()["tokens"] for m in (turns, parts)]
+            assert same[0] == same[1], "a text and its only part are the same"
             line = '{"name": "get_weather", "arguments": {"city":"Rome"}}'
             assert "assistant\n%s\n%s<|im_end|>" % (line, line) in text and "user\nResult of get_weather: Sun.<|im_end|>" in text, text
             for choice in ("auto", "required"):

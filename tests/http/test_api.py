@@ -209,7 +209,7 @@ def test_http_1_0_clients_get_streams_that_end_with_the_connection():
 def test_models_and_version_and_health():
     with Server("--served-model-name", "one", "--served-model-name", "org/two") as s:
         r = get(s.port, "/v1/models").json()
-        assert r["object"] == "list" and [m["id"] for m in r["data"]] == ["one", "org/two"] and r["data"][0]["object"] == "model"
+        assert r["object"] == "list" and [m["id"] for m in r["data"]] == ["one", "org/two"] and r["data"][0]["object"] == "model" and r["models"] == []
         assert r["data"][0]["max_model_len"] == 4096
         assert "version" in get(s.port, "/version").json()
         for path, word in (("/health", "ok"), ("/livez", "ok"), ("/readyz", "ready")):
@@ -248,6 +248,32 @@ def test_tokenize_gives_a_conversation_the_ids_that_chat_computes():
         assert "arguments" not in post(s.port, "/detokenize", {"tokens": told}).json()["prompt"]
         r = post(s.port, "/tokenize", {"messages": called[:1], "chat_template_kwargs": {"messages": 1}})
         assert r.status == 400 and r.error()["param"].startswith("chat_template_kwargs"), r.body
+
+
+def test_render_tells_what_a_call_would_compute():
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}}}}
+    asked = [{}, {"tools": [tool]}, {"tools": [tool], "tool_choice": "required"}, {"response_format": {"type": "json_object"}}, {"max_tokens": 7}, {"n": 3, "seed": 1}, {"stream": True, "stream_options": {"include_usage": True}},
+             {"truncate_prompt_tokens": 5}, {"add_generation_prompt": False}, {"chat_template_kwargs": {"enable_thinking": False}}]
+    with Server("--mock-rate", "0") as s:
+        before = metrics(s.port)
+        for fields in asked:
+            r = post(s.port, CHAT + "/render", chat("hi there", **fields)).json()
+            assert set(r) == {"request_id", "model", "token_ids", "features", "sampling_params"} and r["request_id"].startswith("chatcmpl-") and r["model"] == "mock" and r["features"] is None, r
+            assert r["sampling_params"]["max_tokens"] == fields.get("max_tokens", 4096 - len(r["token_ids"])), r
+            if "tool_choice" not in fields and "response_format" not in fields:
+                computed = post(s.port, CHAT, {**chat("hi there"), **fields, "max_tokens": 1, "return_token_ids": True, "stream": False, "stream_options": None}).json()["prompt_token_ids"]
+                assert r["token_ids"] == computed, (fields, r, computed)
+        for prompt, n in (("hi", 1), (["hi", "you"], 2), ([1, 2, 3], 1), ([[1, 2], [3]], 2)):
+            r = post(s.port, COMPLETIONS + "/render", {"prompt": prompt}).json()
+            assert isinstance(r, list) and len(r) == n and all(one["sampling_params"]["max_tokens"] == 16 for one in r), r
+            computed = post(s.port, COMPLETIONS, {"prompt": prompt, "max_tokens": 1, "return_token_ids": True}).json()["choices"]
+            assert [one["token_ids"] for one in r] == [c["prompt_token_ids"] for c in computed], (r, computed)
+        after = metrics(s.port)
+        name = "quire_submitted_requests_total"
+        assert after[name] - before[name] == sum("tool_choice" not in f and "response_format" not in f for f in asked) + 6, "what is rendered is not computed"
+        for path, bad in ((CHAT, {}), (CHAT, chat(temperature=3)), (CHAT, chat(model="x")), (CHAT, chat("x" * 6000)), (CHAT, chat(tools=1)), (COMPLETIONS, {}), (COMPLETIONS, {"prompt": [10 ** 6]})):
+            a, b = post(s.port, path + "/render", bad), post(s.port, path, bad)
+            assert a.status == b.status >= 400 and a.error() == b.error(), (a.body, b.body)
 
 
 def test_tokenize_and_detokenize_are_inverse():

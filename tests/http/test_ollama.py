@@ -65,6 +65,22 @@ def test_a_stream_joined_is_the_whole_answer():
             assert same_in_a_stream(s, path, seed=SAY, options={"num_predict": -1, "num_ctx": 8192, "stop": ["text"], "unheard_of": 1}, keep_alive="5m", format="")["reason"] == "stop"
 
 
+def test_lines_have_the_order_that_clients_wait_for():
+    def kind(path, line):
+        m = said(path, line)
+        assert set(line) - {"logprobs"} == {"model", "created_at", "done", "message" if path == CHAT else "response"} | (END if line["done"] else set()), line
+        assert path != CHAT or (m["role"] == "assistant" and isinstance(m["content"], str)), line
+        kinds = [k for k in ("thinking", "tool_calls", "content") if m.get(k)]
+        assert len(kinds) == (0 if line["done"] else 1), line
+        return "end" if line["done"] else kinds[0]
+    with Server("--mock-rate", "0", *HERMES, *scripts("Hello", "<think>\nhm\n</think>\n\nI look.\n" + PARIS + "\n" + NOW)) as s:
+        for i, order in enumerate((["content", "end"], ["thinking", "content", "tool_calls", "tool_calls", "end"])):
+            found = [kind(CHAT, line) for line in lines(ask(s, seed=SAY + i, tools=TOOLS))]
+            assert [k for n, k in enumerate(found) if n == 0 or k != found[n - 1] or k == "tool_calls"] == order, found
+        found = [kind(GENERATE, line) for line in lines(ask(s, GENERATE, seed=SAY))]
+        assert found[-1] == "end" and set(found[:-1]) == {"content"}, found
+
+
 def test_an_answer_is_chats_under_other_names():
     with Server("--mock-rate", "0", *HERMES, *scripts("<think>\nhm\n</think>\n\nYes.\n" + PARIS)) as s:
         call_ = {"function": {"name": "get_weather", "arguments": {"city": "Paris"}}}

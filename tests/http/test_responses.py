@@ -318,7 +318,7 @@ def test_responses_are_stored_whole_and_streamed():
                 r = joined(named_events(r.body)) if stream else r.json()
                 path = RESPONSES + "/" + r["id"]
                 same_stored(get(s.port, path), r)
-                items = get(s.port, path + "/input_items").json()
+                items = get(s.port, path + "/input_items?order=asc").json()
                 assert [(x["role"], x["content"][0]["type"], x["content"][0]["text"]) for x in items["data"]] == [
                     ("user", "input_text", "hi"), ("assistant", "output_text", "yes"), ("user", "input_text", "go")], items
                 ids = [x["id"] for x in items["data"]]
@@ -336,6 +336,68 @@ def test_responses_are_stored_whole_and_streamed():
             assert get(s.port, RESPONSES + path).status == 404, path
         wrong = post(s.port, RESPONSES + "/x", {})
         assert wrong.status == 404 and wrong.error()["code"] == "unknown_route", wrong.body
+
+
+def test_input_items_come_in_pages():
+    with Server("--mock-rate", "0", *HERMES) as s:
+        tricky = ['a"b', "c\\", "}{][", '","id":"x"', "\n", "\u00e9", "{"]
+        given = [{"role": "user", "content": tricky[i % len(tricky)] + str(i), "metadata": {"}": ["{", {"id": "no"}]}} for i in range(25)]
+        given[7] = {"type": "message", "role": "user", "content": "own", "id": 'own "id"'}
+        path = RESPONSES + "/" + answer(s, input=given)["id"] + "/input_items"
+        every = get(s.port, path + "?order=asc&limit=100").json()
+        ids = [x["id"] for x in every["data"]]
+        assert [x["content"][0]["text"] for x in every["data"]] == [x["content"] for x in given] and len(set(ids)) == 25 and ids[7] == 'own "id"' and every["has_more"] is False, every
+        assert every["data"][3]["metadata"] == given[3]["metadata"]
+
+        def walk(order, limit):
+            seen, after = [], ""
+            while True:
+                page = get(s.port, path + "?include[]=x&limit=%d%s%s" % (limit, order and "&order=" + order, after and "&after=" + after)).json()
+                seen += [x["id"] for x in page["data"]]
+                assert len(page["data"]) <= limit and (page["first_id"], page["last_id"]) == (page["data"][0]["id"], page["data"][-1]["id"]), page
+                if not page["has_more"]:
+                    return seen
+                assert len(page["data"]) == limit
+                after = page["last_id"]
+        for limit in (1, 6, 24, 25, 26, 100):
+            if limit not in (1, 6):  # one of the ids would have to be percent-encoded
+                assert walk("asc", limit) == ids and walk("desc", limit) == walk("", limit) == ids[::-1], limit
+        path = RESPONSES + "/" + answer(s, input=[{"role": "user", "content": str(i)} for i in range(25)])["id"] + "/input_items"
+        ids = [x["id"] for x in get(s.port, path + "?order=asc&limit=100").json()["data"]]
+        for limit in (1, 6, 24, 25, 26):
+            assert walk("asc", limit) == ids and walk("desc", limit) == walk("", limit) == ids[::-1], limit
+        page = get(s.port, path).json()
+        assert [x["id"] for x in page["data"]] == ids[:4:-1] and page["has_more"] is True, "twenty, from the newest on"
+        page = get(s.port, path + "?order=asc&after=" + ids[-1]).json()
+        assert page == {"object": "list", "data": [], "first_id": None, "last_id": None, "has_more": False}, page
+        for query, name in (("limit=0", "limit"), ("limit=101", "limit"), ("limit=x", "limit"), ("limit=-1", "limit"), ("limit=1e1", "limit"), ("limit=99999999999", "limit"), ("order=up", "order"), ("order=ascending", "order")):
+            r = get(s.port, path + "?" + query)
+            assert r.status == 400 and r.error()["param"] == name and r.error()["message"].startswith(name + " must be "), r.body
+        for after in ("nonsense", "x" * 3000, ids[0] + "0"):
+            r = get(s.port, path + "?after=" + after)
+            assert r.status == 404 and r.error()["param"] == "after", r.body
+        for query in ("?", "?&", "?limit=", "?=&order", "?order=desc&limit=20&after="):
+            assert get(s.port, path + query).json() == get(s.port, path).json(), query
+        empty = RESPONSES + "/" + answer(s, input=[])["id"] + "/input_items"
+        assert get(s.port, empty).json()["data"] == []
+
+
+def test_a_stored_response_is_not_streamed_again():
+    with Server("--mock-rate", "0") as s:
+        path = RESPONSES + "/" + answer(s)["id"]
+        r = get(s.port, path + "?stream=true&starting_after=1")
+        assert r.status == 400 and r.error()["param"] == "stream" and r.error()["code"] == "unsupported", r.body
+        assert get(s.port, path + "?stream=false&include[]=x&include_obfuscation=true").status == 200
+
+
+def test_input_tokens_are_counted():
+    with Server("--mock-rate", "0", *HERMES) as s:
+        first = answer(s, input="hi", max_output_tokens=5)["id"]
+        for fields in ({}, {"instructions": "Be kind."}, {"tools": [WEATHER]}, {"previous_response_id": first}, {"input": []}):
+            r = post(s.port, RESPONSES + "/input_tokens", {"input": "hi", **fields})
+            assert r.status == 200 and r.json() == {"object": "response.input_tokens", "input_tokens": answer(s, max_output_tokens=1, **fields)["usage"]["input_tokens"]}, r.body
+        r = post(s.port, RESPONSES + "/input_tokens", {"input": 1})
+        assert r.status == 400 and r.error()["param"] == "input", r.body
 
 
 def test_a_conversation_goes_on_from_a_stored_response():
@@ -358,7 +420,7 @@ def test_a_conversation_goes_on_from_a_stored_response():
             assert second["usage"]["input_tokens"] == flat["usage"]["input_tokens"], (second["usage"], flat["usage"])
             flat = turn(seed=SAY + 1, input=[*whole, *second["output"], {"role": "user", "content": "sure?"}], instructions="Be brief.")
             assert third["usage"]["input_tokens"] == flat["usage"]["input_tokens"], (third["usage"], flat["usage"])
-            items = get(s.port, RESPONSES + "/" + third["id"] + "/input_items").json()["data"]
+            items = get(s.port, RESPONSES + "/" + third["id"] + "/input_items?order=asc").json()["data"]
             assert [x["type"] for x in items] == ["message", "reasoning", "message", "function_call", "function_call_output", "message", "message"], items
             refs = [asked, *({"type": "item_reference", "id": x["id"]} for x in first["output"]), result]
             again = turn(seed=SAY + 1, input=refs)
@@ -389,6 +451,38 @@ def test_a_stored_response_is_its_keys_alone():
         assert delete(s, path, "two").status == 404 and get(s.port, path).status == 401
         same_stored(get(s.port, path, one), r)
         assert ask(s, one, previous_response_id=r["id"]).status == 200 and delete(s, path, "one").status == 200
+
+
+def test_many_keys_at_once_see_their_own_alone_and_the_store_stays_within_its_bounds():
+    keys = ["key-%d" % i for i in range(32)]
+    made, seen = [], []
+    with Server("--mock-rate", "0", "--responses-max", "20", "--responses-size", "64KiB", "--admin-key", "boss", *(x for k in keys for x in ("--api-key", k)), *HERMES) as s:
+        def client(key):
+            headers, last = {"Authorization": "Bearer " + key}, None
+            for turn in range(6):
+                stream = bool(turn % 2)
+                r = ask(s, headers, input=[{"role": "user", "content": "I am %s. " % key * (1 + turn * 9)}], max_output_tokens=3, stream=stream, previous_response_id=last)
+                if r.status == 404:  # others have taken its place
+                    last = None
+                    continue
+                assert r.status == 200, r.body
+                last = (joined(named_events(r.body)) if stream else r.json())["id"]
+                made.append((key, last))
+                for owner, other in made[-3:]:
+                    for path in ("", "/input_items?order=asc&limit=100"):
+                        r = get(s.port, RESPONSES + "/" + other + path, headers)
+                        assert r.status == 404 or (r.status == 200 and owner == key), (owner, key, r.body)
+                        if r.status == 200 and path:
+                            texts = {x["content"][0]["text"].split(".")[0] for x in r.json()["data"] if x["role"] == "user"}
+                            assert texts == {"I am " + key}, texts
+                            seen.append(other)
+                if turn == 3:
+                    call(s.port, "DELETE", RESPONSES + "/" + made[-1][1], None, headers)
+                m = metrics(s.port, {"Authorization": "Bearer boss"})
+                assert m["quire_stored_responses"] <= 20 and m["quire_stored_responses_bytes"] <= 65536, m
+        with ThreadPoolExecutor(32) as pool:
+            list(pool.map(client, keys))
+        assert len(made) >= 32 and seen, (len(made), len(seen))
 
 
 def test_one_that_runs_can_be_cancelled():

@@ -163,7 +163,7 @@ static inline bool gaps_untouched(const float *x, int32_t n_rows, int32_t n_cols
 
 /* Of what is tried in many sizes the sanitizers, ten times slower, get every UTIL_STEPth: they look for bad accesses, not for bad numbers. */
 #if defined(__SANITIZE_ADDRESS__)
-#define UTIL_STEP 3
+#define UTIL_STEP 5
 #else
 #define UTIL_STEP 1
 #endif

@@ -24,12 +24,12 @@ static float *logits_of(const char *dir, const char *isa, const struct format *f
     return out;
 }
 
-/* Later families differ from the others in few places: two formats each, and of levels the sanitizers see one, as they see half of all others. */
+/* Later families differ from the others in few places: two formats each, and of levels the sanitizers see one, in one format; of all others a quarter. */
 static bool is_skipped(const struct qr_model_config *c, int32_t level, int format)
 {
     const bool later = c->arch >= QR_ARCH_GEMMA2;
 #if defined(__SANITIZE_ADDRESS__)
-    if (later ? level != 1 : (format + (int)c->arch + level) % 4 != 0)
+    if ((later && level != 1) || (format + (int)c->arch + level) % 4 != 0)
         return true;
 #endif
     return later && (format + (int)c->arch + level) % 2 != 0;

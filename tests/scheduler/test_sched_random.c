@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/rng.h"
+#include "tests/full.h"
 #include "tests/scheduler/sched_world.h"
 #include "tests/seed.h"
 
@@ -11,19 +12,10 @@ static uint32_t draw_rng(void *source, uint32_t n)
     return qr_rng_below(source, n);
 }
 
-/* QUIRE_TEST_SCALE multiplies the number of operations. */
-static double scale(void)
-{
-    const char *text = getenv("QUIRE_TEST_SCALE");
-    if (text != NULL && atof(text) > 0)
-        return atof(text);
-    return 1;
-}
-
 Test(sched, keeps_every_invariant_under_a_million_random_operations)
 {
     const uint64_t seed = test_seed();
-    int64_t n_ops = (int64_t)(1.05e6 * scale()), began_us = qr_clock_us();
+    int64_t n_ops = (int64_t)(1.05e6 * test_scale()), began_us = qr_clock_us();
     static struct world w;
     int64_t ops = 0, steps = 0, rows = 0, copies = 0, preemptions = 0, finished = 0, cancelled = 0, hits = 0, refused = 0, in = 0;
     int64_t n_worlds = 0, n_colliding = 0;
@@ -46,6 +38,6 @@ Test(sched, keeps_every_invariant_under_a_million_random_operations)
             (unsigned long long)seed, (long long)n_worlds, (long long)n_colliding, (long long)ops, (long long)steps,
             (long long)rows, (long long)finished, (long long)cancelled, (long long)refused, (long long)preemptions,
             (long long)copies, (long long)hits, (long long)in, (double)(qr_clock_us() - began_us) / 1e6);
-    cr_assert(scale() < 0.5 || (preemptions > 1000 && copies > 1000 && hits > 10000 && in > 1000 && n_colliding > 0),
+    cr_assert(test_scale() < 0.5 || (preemptions > 1000 && copies > 1000 && hits > 10000 && in > 1000 && n_colliding > 0),
               "the random worlds do not reach the cases they are for");
 }

@@ -1,5 +1,6 @@
 /* stress_missing_memory - the n-th allocation of each kind of request fails, for each n: the request hears 503, or is answered as ever where the server could
- * wait. Everything else goes on, and nothing is left of it. A real server over the bundled model, in this process; all n, under a sanitizer every 7th.
+ * wait. Everything else goes on, and nothing is left of it. A real server over the bundled model, in this process; all n, under asan every 7th, under tsan,
+ * which looks for what threads do at the same time, every 37th.
  *
  * The hook lies under base/mem: our own memory, cJSON's, PCRE2's and libuv's. Memory that other libraries take for themselves does not fail here: the C
  * library's (files, threads, numbers as text) and libcrypto's, which is asked for digests that need none.
@@ -74,6 +75,8 @@ static const struct kind kinds[] = {
     {"responses, streamed", "POST", "/v1/responses", "{\"input\":\"Once\",\"temperature\":0,\"max_output_tokens\":6,\"stream\":true}", NULL},
     {"responses, wrong", "POST", "/v1/responses", "{\"input\":[{\"type\":\"item_reference\",\"id\":\"msg_1_0\"}]}", NULL},
     {"no response", "GET", "/v1/responses/resp_1", NULL, NULL},
+    {"a response's tokens", "POST", "/v1/responses/input_tokens", "{\"instructions\":\"a\",\"input\":[{\"role\":\"user\",\"content\":\"b\"}]}", NULL},
+    {"a page of no response", "GET", "/v1/responses/resp_1/input_items?limit=3&order=asc", NULL, NULL},
     {"messages", "POST", "/v1/messages",
      "{\"system\":[{\"type\":\"text\",\"text\":\"Be brief.\"}],\"temperature\":0,\"max_tokens\":40,\"tool_choice\":{\"type\":\"any\"},\"messages\":["
      "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"}]},{\"role\":\"assistant\",\"content\":["
@@ -88,6 +91,8 @@ static const struct kind kinds[] = {
      "{" CHAT ",\"options\":{\"temperature\":0,\"num_predict\":40},\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]}", NULL},
     {"ollama's model", "POST", "/api/show", "{\"model\":\"tiny\"}", NULL},
     {"ollama's models", "GET", "/api/tags", NULL, NULL},
+    {"rendered chat", "POST", "/v1/chat/completions/render", "{" CHAT ",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]}", NULL},
+    {"rendered completions", "POST", "/v1/completions/render", "{\"prompt\":[\"Once\",\"upon a\"],\"echo\":true}", NULL},
     {"embeddings", "POST", "/v1/embeddings", "{\"input\":[\"one\",\"two\",[3,4]],\"dimensions\":4}", NULL},
     {"embeddings as base64", "POST", "/v1/embeddings", "{\"input\":\"one\",\"encoding_format\":\"base64\"}", NULL},
     {"tokenize", "POST", "/tokenize", "{\"prompt\":\"Na\\u00efve caf\\u00e9 12 + 30\",\"return_token_strs\":true}", NULL},
@@ -340,8 +345,10 @@ static void torture(struct world *w, const struct kind *k, int32_t step)
 int main(void)
 {
     struct world w = {.n_passed = 0};
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_ADDRESS__)
     const int32_t step = full_size() ? 1 : 7;
+#elif defined(__SANITIZE_THREAD__)
+    const int32_t step = full_size() ? 1 : 37;
 #else
     const int32_t step = 1;
 #endif

@@ -197,10 +197,11 @@ Test(http_parser, reads_pipelined_requests_with_bodies_of_both_framings)
 {
     static const struct qr_http_limits http = {.head = {.head_bytes_max = 16384, .fields_max = 100}, .body_bytes_max = 1000};
     static const char text[] = "POST HTTP://h:1/a HTTP/1.1\r\nHost: other\r\nContent-Length: 3\r\nX-Request-Id: r1\r\n\r\nabc"
-                               "POST /b?q HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nde\r\n1;x=y\r\nf\r\n"
+                               "POST /b?q=1&r?s HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nde\r\n1;x=y\r\nf\r\n"
                                "0\r\nHost: t\r\nContent-Length: 9\r\n\r\n"
                                "GET http://h:1?q HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer  k \r\n\r\n";
     static const char *const body[] = {"abc", "def", ""}, *const path[] = {"/a", "/b", "/"}, *const host[] = {"h:1", "h", "h:1"};
+    static const char *const query[] = {NULL, "q=1&r?s", "q"};
     for (size_t step = 1; step < sizeof text; step++) {
         struct qr_http_parser *p = qr_http_parser_new(&http);
         struct qr_buf in = {0};
@@ -210,8 +211,10 @@ Test(http_parser, reads_pipelined_requests_with_bodies_of_both_framings)
             enum qr_http_step s;
             while ((s = qr_http_parser_feed(p, &in)) != QR_HTTP_MORE) {
                 cr_assert_neq(s, QR_HTTP_BAD);
-                if (s == QR_HTTP_HEAD)
+                if (s == QR_HTTP_HEAD) {
                     cr_assert(qr_span_is(qr_http_parser_head(p)->path, path[n]));
+                    cr_assert(query[n] ? qr_span_is(qr_http_parser_head(p)->query, query[n]) : qr_http_parser_head(p)->query.data == NULL);
+                }
                 if (s == QR_HTTP_DONE) {
                     cr_assert(qr_span_is(qr_http_parser_head(p)->host, host[n]));
                     cr_assert_eq(qr_http_parser_body(p)->len, strlen(body[n]));

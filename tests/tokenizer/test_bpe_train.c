@@ -3,6 +3,7 @@
 
 #include "base/assert.h"
 #include "base/rng.h"
+#include "tests/full.h"
 #include "tokenizer/train/bpe_trainer.h"
 
 #define SEED 4711
@@ -183,7 +184,7 @@ Test(bpe_train, merges_are_those_of_the_plain_algorithm)
     struct qr_buf text = {0};
     printf("seed %d\n", SEED);
     for (int i = 0; i < QR_COUNT(cases); i++)
-        for (int round = 0; round < 3; round++) {
+        for (int round = 0; round < test_cases(3); round++) {
             random_text(&text, &rng, cases[i].n_words, cases[i].n_letters, cases[i].len_max);
             check_against_naive(&text, cases[i].vocab_size, cases[i].min_count);
         }

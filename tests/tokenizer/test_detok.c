@@ -4,6 +4,7 @@
 #include "base/assert.h"
 #include "base/rng.h"
 #include "base/utf8.h"
+#include "tests/full.h"
 
 struct stream {
     struct qr_buf text;
@@ -106,7 +107,7 @@ Test(detok, streams_random_ids_to_the_decoded_text, .timeout = 200)
     TOK_NEED_DATA();
     for (int i = 0; i < TOK_NAMES; i++) {
         struct qr_tokenizer *t = tok_open_name(tok_names[i]);
-        check_random(t, tok_names[i], 1000, 7 + (uint64_t)i);
+        check_random(t, tok_names[i], test_cases(1000), 7 + (uint64_t)i);
         qr_tokenizer_close(t);
     }
 }

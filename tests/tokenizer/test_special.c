@@ -3,6 +3,7 @@
 
 #include "base/assert.h"
 #include "base/rng.h"
+#include "tests/full.h"
 
 static bool has_special(const struct qr_tokenizer *t, const struct qr_ids *ids)
 {
@@ -85,7 +86,7 @@ Test(special, segments_without_untrusted_specials_give_the_ids_of_the_whole)
     for (int i = 0; i < TOK_NAMES; i++) {
         struct qr_tokenizer *t = tok_open_name(tok_names[i]);
         const char *special = i == 1 || i == 2 ? "</s>" : i == 3 ? "<|im_end|>" : i == 4 ? "<|eot_id|>" : "<|endoftext|>";
-        for (int round = 0; round < 2000; round++) {
+        for (int round = 0; round < test_cases(2000); round++) {
             struct qr_buf text = {0};
             struct qr_segment s[40];
             int32_t n = 0, parts = (int32_t)qr_rng_below(&rng, 20);

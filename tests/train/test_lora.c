@@ -157,7 +157,7 @@ Test(lora, the_loss_falls_the_model_stays_and_the_merged_directory_is_what_was_t
             cr_assert_eq(qr_trainer_finish(g.s.t, final, &err), 0, "%s", err.msg);
         cr_assert_eq(hash_file(g.base, "model.safetensors"), base);
         check_adapter_files(adapter);
-        cr_assert_eq(qr_lora_merge(g.base, adapter, merged, &err), 0, "%s", err.msg);
+        cr_assert_eq(qr_lora_merge(g.base, adapter, merged, NULL, &err), 0, "%s", err.msg);
         cr_assert_eq(hash_file(merged, "model.safetensors"), hash_file(final, "model.safetensors"));
         struct session again = session_new(&g.w, false, WITH(dtypes[i], from, "model.config=", g.data_eval, "eval.every=1"), NULL);
         cr_assert_eq(held_out_loss(&again), last, "%s", dtypes[i]);
@@ -219,7 +219,7 @@ Test(lora, adapters_of_another_model_or_kind_are_refused_by_name)
         const struct qr_checkpoint_source src = {.params = p};
         cr_assert_eq(qr_model_export(other, &src, true, &err), 0, "%s", err.msg);
         qr_params_close(p);
-        cr_assert_eq(qr_lora_merge(other, adapter, out, &err), QR_E_DAMAGED);
+        cr_assert_eq(qr_lora_merge(other, adapter, out, NULL, &err), QR_E_DAMAGED);
         cr_assert_not_null(strstr(err.msg, "/adapter_model.safetensors: tensor base_model.model.model.layers."), "%s", err.msg);
         cr_assert_not_null(strstr(err.msg, fewer_layers ? "belongs to no matrix of " : "lora_A.weight is [4, 112], expected [4, 128] by "), "%s", err.msg);
     }
@@ -237,7 +237,7 @@ Test(lora, adapters_of_another_model_or_kind_are_refused_by_name)
         char text[200];
         snprintf(text, sizeof text, "{\"peft_type\": \"LORA\", \"r\": 4, \"lora_alpha\": 8, %s}", bad[i][0]);
         put_file(adapter, QR_LORA_CONFIG, text);
-        cr_assert_eq(qr_lora_merge(g.base, adapter, out, &err), bad[i][1] ? QR_E_UNSUPPORTED : QR_E_DAMAGED);
+        cr_assert_eq(qr_lora_merge(g.base, adapter, out, NULL, &err), bad[i][1] ? QR_E_UNSUPPORTED : QR_E_DAMAGED);
         cr_assert_not_null(strstr(err.msg, bad[i][1] ? bad[i][1] : "/adapter_config.json: "), "%s", err.msg);
     }
     cr_assert_neq(access(out, F_OK), 0);

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/assert.h"
@@ -138,4 +139,18 @@ int qr_doc_reader_next(struct qr_doc_reader *r, struct qr_doc_text *out, struct 
     }
     out->text = r->doc.data;
     return 0;
+}
+
+int64_t qr_data_files_bytes(const char *const *files, int32_t n)
+{
+    QR_ASSERT(files != NULL);
+    QR_ASSERT(n >= 0);
+    int64_t sum = 0;
+    for (int32_t i = 0; i < n; i++) {
+        struct stat st;
+        if (stat(files[i], &st) != 0 || !S_ISREG(st.st_mode))
+            return 0;
+        sum += st.st_size;
+    }
+    return sum;
 }

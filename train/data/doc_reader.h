@@ -18,6 +18,9 @@ enum qr_data_kind { QR_DATA_AUTO, QR_DATA_TEXT, QR_DATA_JSONL }; /* auto: JSON L
 /* Whether a file is read as JSON Lines. */
 bool qr_data_is_lines(enum qr_data_kind kind, const char *path);
 
+/* Bytes of all files together; 0 where one of them does not say its size. */
+int64_t qr_data_files_bytes(const char *const *files, int32_t n);
+
 struct qr_doc_reader {
     int fd;
     const char *path;      /* borrowed */

@@ -322,18 +322,6 @@ static int make_directory(struct maker *m, const char *out)
 
 /* ---- the call ---- */
 
-static int64_t total_bytes(const struct qr_data_prepare *p)
-{
-    int64_t n = 0;
-    for (int32_t i = 0; i < p->n_files; i++) {
-        struct stat st;
-        if (stat(p->files[i], &st) != 0 || !S_ISREG(st.st_mode))
-            return 0;
-        n += st.st_size;
-    }
-    return n;
-}
-
 static int open_tokenizer(struct maker *m)
 {
     int rc = qr_tokenizer_open(&m->tokenizer, m->p->tokenizer_dir, m->err);
@@ -354,7 +342,7 @@ int qr_data_prepare(const struct qr_data_prepare *p, struct qr_data_summary *out
     QR_ASSERT(p != NULL && p->tokenizer_dir != NULL && p->out != NULL && out != NULL);
     QR_ASSERT(p->n_files > 0 && p->eval_fraction >= 0 && p->eval_fraction < 1);
     *out = (struct qr_data_summary){0};
-    struct maker m = {.p = p, .sum = out, .err = err, .n_bytes_total = total_bytes(p)};
+    struct maker m = {.p = p, .sum = out, .err = err, .n_bytes_total = qr_data_files_bytes(p->files, p->n_files)};
     char dir[QR_PATH_MAX];
     size_t n = strlen(p->out);
     while (n > 1 && p->out[n - 1] == '/')

@@ -14,6 +14,7 @@ struct learner {
     const struct qr_tokenizer_train *p;
     struct qr_tokenizer_train_summary *sum;
     struct qr_bpe_trainer *bpe; /* owned */
+    int64_t n_bytes_before, n_bytes_total; /* of the files before, and of all */
     struct qr_err *err;
 };
 
@@ -78,7 +79,7 @@ static int add_document(struct learner *l, const struct qr_doc_reader *r, struct
 static bool go_on(void *user, int32_t n_tokens)
 {
     const struct learner *l = user;
-    const struct qr_tokenizer_train_progress now = {.n_bytes = l->sum->n_bytes, .n_tokens = n_tokens};
+    const struct qr_tokenizer_train_progress now = {.n_tokens = n_tokens};
     return !l->p->progress || l->p->progress(l->p->user, &now);
 }
 
@@ -93,12 +94,13 @@ static int read_file(struct learner *l, const char *path)
     while ((rc = qr_doc_reader_next(&r, &d, l->err)) == 0 && d.len > 0) {
         if ((rc = add_document(l, &r, &d)) != 0)
             break;
-        const struct qr_tokenizer_train_progress now = {.n_bytes = l->sum->n_bytes, .file = path};
+        const struct qr_tokenizer_train_progress now = {.n_bytes = l->n_bytes_before + r.n_bytes, .n_bytes_total = l->n_bytes_total, .file = path};
         if (l->p->progress && !l->p->progress(l->p->user, &now)) {
             rc = qr_err_set(l->err, QR_E_CLOSED, "stopped; nothing was written");
             break;
         }
     }
+    l->n_bytes_before += r.n_bytes;
     qr_doc_reader_close(&r);
     return rc;
 }
@@ -133,7 +135,7 @@ int qr_tokenizer_train(const struct qr_tokenizer_train *p, struct qr_tokenizer_t
     QR_ASSERT(p != NULL && p->out != NULL && out != NULL);
     QR_ASSERT(p->n_files > 0 && p->files != NULL);
     *out = (struct qr_tokenizer_train_summary){0};
-    struct learner l = {.p = p, .sum = out, .err = err};
+    struct learner l = {.p = p, .sum = out, .n_bytes_total = qr_data_files_bytes(p->files, p->n_files), .err = err};
     if (access(p->out, F_OK) == 0)
         return qr_err_set(err, QR_E_USAGE, "'%s' already exists; name another directory", p->out);
     int rc = qr_bpe_trainer_new(&l.bpe, &p->bpe, err);

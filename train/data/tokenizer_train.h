@@ -12,7 +12,7 @@
 #include "train/data/doc_reader.h"
 
 struct qr_tokenizer_train_progress {
-    int64_t n_bytes;   /* of text read */
+    int64_t n_bytes, n_bytes_total; /* read of the files; the total is 0 when one of them does not say its size */
     int32_t n_tokens;  /* learnt; 0 while reading */
     const char *file;  /* being read; NULL while learning */
 };

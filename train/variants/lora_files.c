@@ -120,26 +120,32 @@ static int merge_matrix(struct qr_lora_file *f, struct qr_params *p, const struc
     return 0;
 }
 
-static int merge_into(struct qr_params *p, struct qr_lora_file *f, const char *base, struct qr_err *err)
+static int merge_into(struct qr_params *p, struct qr_lora_file *f, const char *base, struct qr_progress *progress, struct qr_err *err)
 {
+    const struct qr_param *last = &p->param[p->n_params - 1];
     int rc = qr_lora_file_fit(f, &p->config, false, err);
-    for (int32_t k = 0; rc == 0 && k < p->n_params; k++)
+    for (int32_t k = 0; rc == 0 && k < p->n_params; k++) {
         if (p->param[k].n_dims == 2)
             rc = merge_matrix(f, p, &p->param[k], base, err);
+        if (progress)
+            qr_progress_show(progress, (uint64_t)(p->param[k].first + p->param[k].n), (uint64_t)(last->first + last->n));
+    }
     rc = rc ? rc : qr_lora_file_check_used(f, base, err);
     if (rc == 0)
         qr_params_round(p);
     return rc;
 }
 
-static int merge_on(struct qr_backend *be, const char *base, struct qr_lora_file *f, const char *out, struct qr_err *err)
+static int merge_on(struct qr_backend *be, const char *base, struct qr_lora_file *f, const char *out, struct qr_progress *progress, struct qr_err *err)
 {
     struct qr_model_config c;
     struct qr_params *p = NULL;
     struct qr_buf text = {0};
     int rc = qr_model_config_read_text(&c, &text, base, err);
     rc = rc ? rc : qr_params_open(&p, base, be, QR_F32, c.stored == QR_BF16 ? QR_BF16 : QR_F32, err);
-    rc = rc ? rc : merge_into(p, f, base, err);
+    rc = rc ? rc : merge_into(p, f, base, progress, err);
+    if (rc == 0 && progress && qr_progress_due(progress))
+        qr_progress_say(progress, "writing %s", out);
     if (rc == 0) {
         const struct qr_checkpoint_source src = {.params = p, .tokenizer_dir = base, .model_config = text.data};
         rc = qr_model_export(out, &src, false, err);
@@ -149,7 +155,7 @@ static int merge_on(struct qr_backend *be, const char *base, struct qr_lora_file
     return rc;
 }
 
-int qr_lora_merge(const char *base, const char *adapter, const char *out, struct qr_err *err)
+int qr_lora_merge(const char *base, const char *adapter, const char *out, struct qr_progress *progress, struct qr_err *err)
 {
     QR_ASSERT(base != NULL && adapter != NULL);
     QR_ASSERT(out != NULL && err != NULL);
@@ -158,7 +164,7 @@ int qr_lora_merge(const char *base, const char *adapter, const char *out, struct
     struct qr_backend *be = NULL;
     int rc = qr_lora_file_open(&f, adapter, NULL, SIZE_MAX, err);
     rc = rc ? rc : qr_backend_open(&be, &o, err);
-    rc = rc ? rc : merge_on(be, base, f, out, err);
+    rc = rc ? rc : merge_on(be, base, f, out, progress, err);
     qr_lora_file_close(f);
     qr_backend_close(be);
     return rc;

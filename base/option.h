@@ -111,6 +111,12 @@ void qr_options_help_brief(struct qr_buf *out, const struct qr_option *table, in
 /* The same for a table that is read by qr_options_read_settings: names as in the file. */
 void qr_options_help_settings(struct qr_buf *out, const struct qr_option *table, int32_t n, int32_t columns);
 
+/* Of one row, for pages that are made from tables: what its value is called ("DIR"; NULL: it has none), its heading, and what help says behind its text
+ * ("default 8000, 1 to 65535, QUIRE_PORT"; without a variable where that is NULL). */
+const char *qr_option_arg(const struct qr_option *o);
+const char *qr_option_group(const struct qr_option *o);
+void qr_option_facts(struct qr_buf *out, const struct qr_option *o, const char *variable);
+
 /* Appends valid YAML, fit for --config: every value with a comment that names its source. What is set under a name that
  * ends in "key" or "keys" is masked, and its line commented out. */
 void qr_options_print(struct qr_buf *out, const struct qr_option_set *s);

@@ -98,11 +98,11 @@ static const char *default_arg(enum qr_option_type type)
     return (int)type < QR_COUNT(arg) ? arg[type] : NULL;
 }
 
-/* "[default 8000, 1 to 65535, QUIRE_PORT]"; the last one where it has a variable. */
-static void put_facts(struct qr_buf *out, const struct qr_option *o, const char *variable)
+void qr_option_facts(struct qr_buf *out, const struct qr_option *o, const char *variable)
 {
-    size_t start = out->len;
-    qr_buf_put_str(out, " [");
+    QR_ASSERT(out != NULL);
+    QR_ASSERT(o != NULL);
+    const size_t start = out->len;
     if (o->builtin)
         qr_buf_printf(out, "default %s, ", *o->builtin ? o->builtin : "empty");
     if (o->type == QR_OPT_ENUM)
@@ -115,12 +115,19 @@ static void put_facts(struct qr_buf *out, const struct qr_option *o, const char 
         qr_option_format_bound(out, o, o->max);
         qr_buf_put_str(out, ", ");
     }
-    if (variable)
-        qr_buf_printf(out, "%s]", variable);
-    else if (out->len == start + 2)
-        out->data[out->len = start] = 0; /* no fact */
-    else
-        out->data[out->len -= 2] = 0, qr_buf_put_byte(out, ']');
+    qr_buf_put_str(out, variable ? variable : "");
+    if (!variable && out->len > start)
+        out->data[out->len -= 2] = 0; /* the last comma */
+}
+
+/* " [default 8000, 1 to 65535, QUIRE_PORT]"; nothing where there is no fact. */
+static void put_facts(struct qr_buf *out, const struct qr_option *o, const char *variable)
+{
+    struct qr_buf facts = {0};
+    qr_option_facts(&facts, o, variable);
+    if (facts.len > 0)
+        qr_buf_printf(out, " [%s]", facts.data);
+    qr_buf_release(&facts);
 }
 
 static void put_setting_row(struct qr_buf *out, const struct qr_option *o, const char *command, int32_t columns)
@@ -136,8 +143,9 @@ static void put_setting_row(struct qr_buf *out, const struct qr_option *o, const
     qr_buf_release(&text);
 }
 
-static const char *arg_of(const struct qr_option *o)
+const char *qr_option_arg(const struct qr_option *o)
 {
+    QR_ASSERT(o != NULL);
     return o->type == QR_OPT_FLAG ? NULL : o->arg ? o->arg : default_arg(o->type);
 }
 
@@ -149,7 +157,7 @@ static void put_row(struct qr_buf *out, const struct qr_option *o, const char *c
     qr_buf_put_str(&text, o->help ? o->help : "");
     put_facts(&text, o, variable);
     snprintf(spelling, sizeof spelling, "%s%s", o->type == QR_OPT_FLAG ? "[no-]" : "", o->name);
-    put_entry(out, o->letter, spelling, arg_of(o), text.data, columns);
+    put_entry(out, o->letter, spelling, qr_option_arg(o), text.data, columns);
     qr_buf_release(&text);
 }
 
@@ -163,19 +171,20 @@ static void put_brief_row(struct qr_buf *out, const struct qr_option *o, int32_t
     qr_buf_put(&text, o->help, n);
     if (o->builtin && *o->builtin && o->type != QR_OPT_FLAG)
         qr_buf_printf(&text, " [default %s]", o->builtin);
-    put_entry(out, o->letter, o->name, arg_of(o), text.data, columns);
+    put_entry(out, o->letter, o->name, qr_option_arg(o), text.data, columns);
     qr_buf_release(&text);
 }
 
-static const char *group_of(const struct qr_option *o)
+const char *qr_option_group(const struct qr_option *o)
 {
+    QR_ASSERT(o != NULL);
     return o->group ? o->group : "Options";
 }
 
 static bool is_first_of_group(const struct qr_option *table, int32_t row)
 {
     for (int32_t i = 0; i < row; i++)
-        if (strcmp(group_of(&table[i]), group_of(&table[row])) == 0)
+        if (strcmp(qr_option_group(&table[i]), qr_option_group(&table[row])) == 0)
             return false;
     return true;
 }
@@ -187,9 +196,9 @@ static void put_rows(struct qr_buf *out, const struct qr_option *table, int32_t 
     for (int32_t g = 0; g < n; g++) {
         if (!is_first_of_group(table, g))
             continue;
-        qr_buf_printf(out, "%s:\n", group_of(&table[g]));
+        qr_buf_printf(out, "%s:\n", qr_option_group(&table[g]));
         for (int32_t i = g; i < n; i++)
-            if (strcmp(group_of(&table[i]), group_of(&table[g])) == 0)
+            if (strcmp(qr_option_group(&table[i]), qr_option_group(&table[g])) == 0)
                 put(out, &table[i], command, columns);
         qr_buf_put_byte(out, '\n');
     }
@@ -404,10 +413,10 @@ void qr_options_print(struct qr_buf *out, const struct qr_option_set *s)
     for (int32_t g = 0; g < s->n; g++) {
         if (!is_first_of_group(s->table, g))
             continue;
-        qr_buf_printf(out, "%s# %s\n", g ? "\n" : "", group_of(&s->table[g]));
+        qr_buf_printf(out, "%s# %s\n", g ? "\n" : "", qr_option_group(&s->table[g]));
         for (int32_t i = g; i < s->n; i++) {
             const struct qr_option *o = &s->table[i];
-            if (strcmp(group_of(o), group_of(&s->table[g])) != 0)
+            if (strcmp(qr_option_group(o), qr_option_group(&s->table[g])) != 0)
                 continue;
             put_setting(out, o, (const char *)s->target + o->offset);
             qr_buf_put_str(out, "  # ");

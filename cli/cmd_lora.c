@@ -17,13 +17,12 @@ static int merge(const char *base, const char *adapter, const char *out, struct 
 {
     const struct qr_cli_model model = {.model = base};
     struct stat st;
-    struct qr_progress progress;
+    struct qr_progress progress = {0};
     int rc = qr_cli_need_model(&model, err);
     if (rc == 0 && stat(adapter, &st) != 0)
         rc = qr_err_set(err, QR_E_NOT_FOUND, "adapter not found: '%s' (%s)", adapter, strerror(errno));
     if (rc)
         return rc;
-    qr_progress_open(&progress, "merging");
     rc = qr_lora_merge(base, adapter, out, &progress, err);
     qr_progress_end(&progress);
     return rc;

@@ -19,6 +19,7 @@
 #include "base/thread.h"
 #include "cli/cli.h"
 #include "engine/adapters.h"
+#include "server/sandbox.h"
 #include "server/server.h"
 #include "tokenizer/chat.h"
 
@@ -30,7 +31,7 @@ struct serve_options {
     struct qr_cli_engine e;
     struct qr_cli_lora l;
     struct qr_server_config s;
-    bool verbose;
+    bool verbose, sandbox;
 };
 
 /* Owned by the main thread; the loader fills tokenizer, chat and engine before it says ready, and is joined before they are used again. */
@@ -107,13 +108,16 @@ static void print_addresses(const struct serve *s, const char *name, bool headle
                   {"embeddings", "\"input\": \"Once upon a time\""},
                   {"rerank", "\"query\": \"What do cats do?\", \"documents\": [\"Cats sleep.\", \"Once upon a time\"]"}};
     const int trial = s->scorer.kind != QR_SCORER_NONE ? 2 : headless;
-    const char *to = qr_server_reachable(s->server);
-    fprintf(stderr, "ready   http://%s   api /v1   metrics /metrics   (%.2f s)\n", qr_server_address(s->server),
+    const char *to = qr_server_reachable(s->server), *scheme = qr_server_scheme(s->server);
+    const bool in_files = strcmp(scheme, "unix") == 0, chat = trial == 0 && strcmp(scheme, "http") == 0;
+    fprintf(stderr, "ready   %s:%s%s   api /v1   metrics /metrics   (%.2f s)\n", scheme, in_files ? "" : "//", qr_server_address(s->server),
             (double)(qr_clock_us() - s->started_us) * 1e-6);
-    if (trial == 0)
-        fprintf(stderr, "try     %s chat --url http://%s\n", program_invocation_name, to);
-    fprintf(stderr, "%s     curl http://%s/v1/%s -H 'Content-Type: application/json' -d '{\"model\": \"%s\", %s}'\n", trial == 0 ? "   " : "try", to,
-            trials[trial].route, name, trials[trial].body);
+    if (!in_files)
+        fprintf(stderr, "try     %s://%s/ in a browser\n", scheme, to);
+    if (chat)
+        fprintf(stderr, "        %s chat --url http://%s\n", program_invocation_name, to);
+    fprintf(stderr, "%s     curl %s%s%s/v1/%s -H 'Content-Type: application/json' -d '{\"model\": \"%s\", %s}'\n", in_files ? "try" : "   ",
+            in_files ? "--unix-socket " : scheme, in_files ? to : "://", in_files ? " http://localhost" : to, trials[trial].route, name, trials[trial].body);
 }
 
 static void banner(const struct serve *s, int64_t opened_us)
@@ -211,8 +215,6 @@ static void load_scorer(struct serve *s, struct qr_source *source)
         id[i] = qr_tokenizer_token_id(s->tokenizer, qr_scorer_word[i], strlen(qr_scorer_word[i]));
     if (s->scorer.kind != QR_SCORER_NONE)
         qr_scorer_load(&s->scorer, source, id);
-    if (s->scorer.note[0])
-        qr_log(QR_LOG_WARN, "loader", "no scores of pairs: %s", s->scorer.note);
 }
 
 static int load(struct serve *s, struct qr_err *err)
@@ -251,6 +253,8 @@ static int load(struct serve *s, struct qr_err *err)
     qr_progress_end(&progress);
     if (finished == 0)
         s->engine = e;
+    if (finished == 0 && s->scorer.note[0])
+        qr_log(QR_LOG_WARN, "loader", "no scores of pairs: %s", s->scorer.note);
     qr_source_unref(source);
     rc = rc != 0 ? rc : finished;
     return rc != 0 ? rc : load_adapters(s, err);
@@ -272,6 +276,11 @@ static void *loader(void *arg)
     s->requests_bytes = qr_cli_requests_bytes(s->o->s.bodies_bytes, left_bytes(s));
     s->grammars_bytes = qr_cli_grammars_bytes(s->o->s.grammars_bytes, left_bytes(s));
     banner(s, qr_clock_us() - t0);
+    if (s->o->sandbox && qr_sandbox_enter(&err) != 0) {
+        s->status = qr_command_fail("serve", &err);
+        qr_server_set_failed(s->server);
+        return NULL;
+    }
     const char *const names[] = {s->name};
     qr_server_set_ready(s->server, &(struct qr_server_model){.engine = s->engine, .tokenizer = s->tokenizer, .chat = s->chat,
                                                              .pooling = s->pooling, .scorer = &s->scorer, .requests_bytes = s->requests_bytes,
@@ -352,6 +361,9 @@ static const struct qr_option table[] = {
     QR_CLI_LORA_ROWS(struct serve_options, l),
     QR_OPTION(struct serve_options, verbose, FLAG, "verbose", .brief = true, .letter = 'v', .builtin = "false",
               .group = "Output", .help = "Log what happens, request by request."),
+    QR_OPTION(struct serve_options, sandbox, FLAG, "sandbox", .builtin = "false", .group = "Server",
+              .help = "Once the model is open, have the kernel refuse system calls that serving does not need: starting "
+                      "programs, other processes, mounts, identities (seccomp)."),
     QR_SERVER_ROWS(struct serve_options, s)};
 
 /* --check-config: what a start would refuse. A file of settings may leave the model to a flag. */
@@ -386,8 +398,8 @@ const struct qr_command qr_cmd_serve = {
                 "quire serve model.gguf --host 0.0.0.0 --api-key secret",
     .text = "Serves a model over HTTP: /v1/completions, /v1/chat/completions, /v1/embeddings, /v1/models, /tokenize, /health,\n"
             "/metrics and more.\n"
-            "SIGTERM finishes what is running, refuses what is new and exits 0; a second one stops at once. SIGHUP reads key files, and opens the\n"
-            "access log, again.",
+            "SIGTERM finishes what is running, refuses what is new and exits 0; a second one stops at once. SIGHUP reads key files and certificates,\n"
+            "and opens the access log, again.",
     .args = "model", .checks = true,
     .table = table, .n_options = QR_COUNT(table), .options_bytes = sizeof(struct serve_options), .run = run,
 };

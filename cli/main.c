@@ -14,16 +14,17 @@
 #ifdef QUIRE_SERVER
 #include "bench/load/load.h"
 #include "client/chat.h"
+#include "client/profile.h"
 #endif
 #include "cli/cli.h"
 #include "kernels/backend.h"
 
 const struct qr_command *const qr_cli_commands[] = {
 #ifdef QUIRE_SERVER
-    &qr_cmd_serve, &qr_chat_command,
+    &qr_cmd_serve, &qr_chat_command, &qr_profile_command,
 #endif
     &qr_cmd_generate, &qr_cmd_score, &qr_cmd_tokenize, &qr_cmd_detokenize, &qr_cmd_template, &qr_cmd_grammar, &qr_cmd_parse, &qr_cmd_check, &qr_cmd_plan,
-    &qr_cmd_data, &qr_cmd_train, &qr_cmd_lora, &qr_cmd_quantize, &qr_cmd_bench,
+    &qr_cmd_data, &qr_cmd_train, &qr_cmd_lora, &qr_cmd_quantize, &qr_cmd_bench, &qr_cmd_reference,
 };
 const int32_t qr_cli_n_commands = QR_COUNT(qr_cli_commands);
 

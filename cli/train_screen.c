@@ -73,7 +73,8 @@ void qr_train_screen_step(struct qr_train_screen *s, const struct qr_train_row *
             printf("  %.1f %% of peak", 100 * row->peak_share);
         if (isfinite(row->waited))
             printf("  waited %.1f %%", 100 * row->waited / row->seconds);
-        printf("  eta %s", qr_duration_text(text, left_s(s, row->step)));
+        if (!s->bar) /* which says it */
+            printf("  eta %s", qr_duration_text(text, left_s(s, row->step)));
         if (isfinite(row->eval_loss))
             printf("  held-out loss %.4f", row->eval_loss);
         putchar('\n');

@@ -315,20 +315,14 @@ static int apply_params(struct qr_talk *c, struct qr_err *err)
     return rc;
 }
 
-static const char *from_env(const char *value, bool given, const char *name)
-{
-    const char *env = getenv(name);
-    return !given && env != NULL && env[0] != '\0' ? env : value;
-}
-
 /* Everything between reading flags and the first request. */
 static int set_up(struct qr_talk *c, const struct qr_option_set *set, struct qr_err *err)
 {
     struct qr_http_url url;
     struct qr_http_limits limits = qr_http_limits_default;
     limits.idle_timeout_us = c->opt.timeout_us;
-    c->opt.url = from_env(c->opt.url, qr_options_source(set, "url") != QR_FROM_BUILTIN, "OPENAI_BASE_URL");
-    c->opt.api_key = from_env(c->opt.api_key, c->opt.api_key != NULL, "OPENAI_API_KEY");
+    c->opt.url = qr_http_from_env(c->opt.url, qr_options_source(set, "url") != QR_FROM_BUILTIN, "OPENAI_BASE_URL");
+    c->opt.api_key = qr_http_from_env(c->opt.api_key, c->opt.api_key != NULL, "OPENAI_API_KEY");
     int rc = apply_params(c, err);
     if (rc == 0)
         rc = qr_http_url_parse(&url, c->opt.url, err);
@@ -425,7 +419,8 @@ static int run_filter(struct qr_talk *c, const struct qr_buf *prompt)
     struct qr_err err;
     if (c->opt.resume && qr_talk_load_kept(c, 1, &err) != 0) {
         qr_talk_complain(c, &err);
-        return qr_err_exit_status(err.code);
+        if (err.code != QR_E_NOT_FOUND) /* the first one begins here */
+            return qr_err_exit_status(err.code);
     }
     qr_session_add(&c->session, QR_ROLE_USER, prompt->data, prompt->len, false);
     enum qr_ask_end end = qr_talk_answer(c, &err);

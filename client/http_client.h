@@ -24,6 +24,9 @@ struct qr_http_url {
  * name, because this client speaks plain HTTP only. */
 int qr_http_url_parse(struct qr_http_url *u, const char *text, struct qr_err *err);
 
+/* value, or where it was not given the environment's, if that has a variable of this name that is not empty. */
+const char *qr_http_from_env(const char *value, bool given, const char *variable);
+
 /* A key goes into a request head. QR_E_USAGE when it has characters that no header may have (a line end above all). */
 int qr_http_key_check(const char *key, struct qr_err *err);
 

@@ -1,5 +1,6 @@
 /* http_url.c - what comes from outside into a request head: the base URL and the key (see http_client.h). */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -104,4 +105,11 @@ int qr_http_key_check(const char *key, struct qr_err *err)
     if (n > 4096)
         return qr_err_set(err, QR_E_USAGE, "the API key has %zu characters; at most 4096 are sent", n);
     return 0;
+}
+
+const char *qr_http_from_env(const char *value, bool given, const char *variable)
+{
+    QR_ASSERT(variable != NULL);
+    const char *env = getenv(variable);
+    return !given && env != NULL && env[0] != '\0' ? env : value;
 }

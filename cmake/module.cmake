@@ -157,51 +157,17 @@ endfunction()
 
 # The longest first, so that no core is idle at the end: seconds that a test alone takes in release or under asan, whichever is more. e2e/test_ranks takes two places, and so
 # begins before one is taken. Tests that run alone have none: they come last, when nothing has to end first for them.
-set(QUIRE_TEST_COST_e2e/test_ranks 60)
-set(QUIRE_TEST_COST_e2e/test_gpu_script 45)
-set(QUIRE_TEST_COST_e2e/test_train 23)
-set(QUIRE_TEST_COST_kernels/test_attention 18)
-set(QUIRE_TEST_COST_http/test_life 22)
-set(QUIRE_TEST_COST_kernels/test_backward_levels 17)
-set(QUIRE_TEST_COST_engine/test_engine 16)
-set(QUIRE_TEST_COST_model/test_gguf 14)
-set(QUIRE_TEST_COST_train/test_parallel 14)
-set(QUIRE_TEST_COST_bench/test_sim 9)
-set(QUIRE_TEST_COST_model/test_quantize 9)
-set(QUIRE_TEST_COST_device/test_cuda_model 11)
-set(QUIRE_TEST_COST_kernels/test_experts 11)
-set(QUIRE_TEST_COST_train/test_trainer 11)
-set(QUIRE_TEST_COST_device/test_cuda_ranks 10)
-set(QUIRE_TEST_COST_kernels/test_quant 10)
-set(QUIRE_TEST_COST_model/test_damage 10)
-set(QUIRE_TEST_COST_e2e/test_lora 10)
-set(QUIRE_TEST_COST_tokenizer/test_cost 10)
-set(QUIRE_TEST_COST_tokenizer/test_vectors 9)
-set(QUIRE_TEST_COST_bench/test_kern 8)
-set(QUIRE_TEST_COST_device/test_check 9)
-set(QUIRE_TEST_COST_kernels/test_cuda_few 8)
-set(QUIRE_TEST_COST_kernels/test_rows 8)
-set(QUIRE_TEST_COST_bench/test_load_sweep 7)
-set(QUIRE_TEST_COST_e2e/test_cli 17)
-set(QUIRE_TEST_COST_engine/test_embeddings 7)
-set(QUIRE_TEST_COST_model/test_bf16 7)
-set(QUIRE_TEST_COST_train/test_crash 7)
-set(QUIRE_TEST_COST_base/test_json_scan 6)
-set(QUIRE_TEST_COST_client/test_repl 6)
-set(QUIRE_TEST_COST_engine/test_adapters 6)
-set(QUIRE_TEST_COST_kernels/test_coded 6)
-set(QUIRE_TEST_COST_model/test_model 6)
-set(QUIRE_TEST_COST_scheduler/test_sched_random 6)
-set(QUIRE_TEST_COST_bench/test_load 5)
-set(QUIRE_TEST_COST_device/test_cuda_engine 5)
-set(QUIRE_TEST_COST_e2e/test_quantize 18)
-set(QUIRE_TEST_COST_http/test_load 5)
-set(QUIRE_TEST_COST_kernels/test_backward 5)
-set(QUIRE_TEST_COST_kernels/test_fused 5)
-set(QUIRE_TEST_COST_e2e/test_model_files 5)
-set(QUIRE_TEST_COST_model/test_equal 5)
-set(QUIRE_TEST_COST_train/test_chat_ids 5)
-set(QUIRE_TEST_COST_train/test_tape 5)
+set(QUIRE_TEST_COSTS
+    e2e/test_ranks 60 e2e/test_gpu_script 35 e2e/test_cli 25 e2e/test_train 25 kernels/test_attention 25 e2e/test_budget 23 http/test_life 22
+    e2e/test_quantize 21 e2e/test_quantized_files 21 e2e/test_grammar 18 kernels/test_backward_levels 17 engine/test_engine 15 tokenizer/test_cost 15
+    model/test_gguf 13 train/test_parallel 12 train/test_trainer 12 http/test_ops 12 e2e/test_tensor_parallel 11 device/test_check 11 tokenizer/test_vectors 10
+    e2e/test_serve 10 device/test_cuda_model 10 model/test_fused 9 model/test_quantize 9 model/test_ranks 9 device/test_cuda_ranks 9
+    server/stress_missing_memory 9 engine/test_bad_files 8 bench/test_sim 8 e2e/test_parse 8 bench/test_device 8 kernels/test_experts 8
+    kernels/test_cuda_few 8 kernels/test_rows 7 e2e/test_walks 7 train/test_crash 7 e2e/test_lora 7 engine/test_adapters 7 bench/test_load 7
+    kernels/test_linear 7 model/test_damage 6 scheduler/test_sched 6 bench/test_load_sweep 6 e2e/test_embeddings 6 tokenizer/test_bpe 6
+    bench/test_kern 6 model/test_model 6 loader/test_quantized 6 model/test_bf16 6 model/test_equal 5 kernels/test_coded 5 train/test_chat_ids 5
+    engine/test_embeddings 5 client/test_repl 5 device/test_train 5 kernels/test_backward 5 scheduler/test_sched_random 5 train/test_tape 5
+    device/test_cuda_engine 5 kernels/test_quant 5 kernels/test_fused 5 e2e/test_model_files 5)
 
 # What every test has in common: a sanitizer's word is a failure, whatever the exit code says. One job a program: ctest runs
 # the programs side by side already, and Criterion's own parallel runner leaks 48 bytes, which the leak checker would report. Below level 1 Criterion is silent
@@ -211,7 +177,10 @@ function(quire_test_properties test)
         FAIL_REGULAR_EXPRESSION "Sanitizer:|runtime error:"
         ENVIRONMENT "QUIRE_DATA=${QUIRE_DATA};QUIRE_BIN=$<TARGET_FILE_DIR:quire_flags_anchor>/quire;QUIRE_DISCRETE_LIB=$<TARGET_FILE_DIR:quire_flags_anchor>/tests/libquire_discrete.so;QUIRE_CUDA_EMU_LIB=$<TARGET_FILE_DIR:quire_flags_anchor>/tests/libquire_cuda_emu.so;CRITERION_JOBS=1;CRITERION_VERBOSITY_LEVEL=1;QUIRE_CUDA_HOPPER=0;XDG_CACHE_HOME=${CMAKE_BINARY_DIR}/cache"
         TIMEOUT 1200)
-    if(DEFINED QUIRE_TEST_COST_${test})
-        set_tests_properties(${test} PROPERTIES COST ${QUIRE_TEST_COST_${test}})
+    list(FIND QUIRE_TEST_COSTS ${test} at)
+    if(at GREATER_EQUAL 0)
+        math(EXPR at "${at} + 1")
+        list(GET QUIRE_TEST_COSTS ${at} cost)
+        set_tests_properties(${test} PROPERTIES COST ${cost})
     endif()
 endfunction()

@@ -3,6 +3,8 @@
 #include "base/clock.h"
 #include "engine/internal.h"
 
+#define BACKLOG_NS 100000000
+
 void qr_count_end(struct qr_engine *e, const struct qr_slot *s, int64_t now)
 {
     struct qr_stats *st = &e->stats;
@@ -12,7 +14,12 @@ void qr_count_end(struct qr_engine *e, const struct qr_slot *s, int64_t now)
                                                     : finish == QR_FINISH_STOP ? &st->n_done_stop : &st->n_done_length;
     ++*ended;
     st->n_inside--;
+    if (finish == QR_FINISH_STOP || finish == QR_FINISH_LENGTH)
+        qr_backlog_answer(&e->backlog, r->n_output_most);
     qr_hist_add(&st->e2e, (double)(now - r->arrived_us) * 1e-6);
+    qr_hist_add(&st->output_most, r->n_output_most);
+    if (r->admitted_us > 0)
+        qr_hist_add(&st->inference_time, (double)(now - r->admitted_us) * 1e-6);
     if (r->first_token_us > 0)
         qr_hist_add(&st->decode_time, (double)(now - r->first_token_us) * 1e-6);
     if (r->first_token_us > 0 && s->out.n_output > 1)
@@ -44,6 +51,8 @@ void qr_count_prompt(struct qr_engine *e, struct qr_slot *s, const struct qr_seq
     st->prompt_tokens += (uint64_t)seq->n_prompt;
     st->cached_tokens += (uint64_t)seq->n_cached;
     r->n_cached = seq->n_cached;
+    r->admitted_us = seq->admitted_us;
+    qr_hist_add(&st->computed_len, seq->n_prompt - seq->n_cached);
     qr_hist_add(&st->queue, (double)(seq->admitted_us - r->arrived_us) * 1e-6);
     qr_hist_add(&st->prefill_time, (double)(now - seq->admitted_us) * 1e-6);
 }
@@ -56,13 +65,27 @@ void qr_count_step(struct qr_engine *e, int32_t n_tokens, int32_t n_decode, int6
     qr_hist_add(&st->step_fine, (double)(now - started) * 1e-6);
     qr_hist_add(&st->step_tokens, n_tokens);
     atomic_store(&e->progress_us, now);
+    e->told_prompt = n_tokens - n_decode;
+    e->told_decode = n_decode;
+    qr_backlog_step(&e->backlog, n_tokens - n_decode, n_decode, (double)(now - started), e->pace.decode_us);
     qr_pace_note(&e->pace, n_tokens - n_decode, n_decode, (double)(now - started));
+}
+
+/* A walk over all sequences: ten times a second at most. */
+static void estimate_backlog(struct qr_engine *e)
+{
+    if (e->stats.n_inside > 0 && e->marked_ns - e->backlog_ns < BACKLOG_NS)
+        return;
+    e->backlog_ns = e->marked_ns;
+    qr_backlog_cache(&e->backlog, &e->stats.kv);
+    e->stats.backlog_s = qr_backlog_seconds(&e->backlog, e->sched);
 }
 
 void qr_publish_stats(struct qr_engine *e)
 {
     qr_sched_stats(e->sched, &e->stats.sched);
     qr_kv_pool_stats(e->pool, &e->stats.kv);
+    estimate_backlog(e);
     pthread_mutex_lock(&e->stats_lock);
     e->stats_out = e->stats;
     pthread_mutex_unlock(&e->stats_lock);

@@ -46,6 +46,7 @@ struct qr_engine *qr_engine_begin(const char *dir, const struct qr_engine_config
     qr_mailbox_init(&e->recycled, INT32_MAX, NULL, NULL);
     qr_stats_init(&e->stats);
     qr_stats_init(&e->stats_out);
+    e->view = qr_view_new();
     qr_thread_start(&e->thread, qr_engine_thread, e, "the engine");
     return e;
 }
@@ -106,6 +107,7 @@ void qr_engine_close(struct qr_engine *e)
     pthread_join(e->thread, NULL);
     free_untaken(e);
     qr_free(e->event);
+    qr_view_free(e->view);
     qr_mailbox_release(&e->inbox);
     qr_mailbox_release(&e->outbox);
     qr_mailbox_release(&e->recycled);
@@ -253,6 +255,19 @@ void qr_engine_stats(const struct qr_engine *e, struct qr_stats *out)
     pthread_mutex_lock(&own->stats_lock);
     *out = own->stats_out;
     pthread_mutex_unlock(&own->stats_lock);
+}
+
+struct qr_view *qr_engine_view(const struct qr_engine *e)
+{
+    QR_ASSERT(e != NULL);
+    return e->view;
+}
+
+void qr_engine_look(struct qr_engine *e)
+{
+    QR_ASSERT(e != NULL);
+    qr_view_ask(e->view);
+    qr_mailbox_poke(&e->inbox);
 }
 
 int64_t qr_engine_progress_us(const struct qr_engine *e, bool *has_work)

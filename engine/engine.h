@@ -51,6 +51,17 @@ struct qr_thinking {
 
 struct qr_grammar; /* answers/grammar/matcher.h */
 
+/* Where a request stood at the last look (view.h) that met it: of all its choices. Written by the engine while a look is being made, and read by the thread
+ * that had it made until that is done with it. */
+enum qr_request_state { QR_REQUEST_WAITING, QR_REQUEST_PREFILL, QR_REQUEST_DECODE };
+struct qr_request_look {
+    uint64_t number;              /* of that look */
+    enum qr_request_state state;  /* of the choice that has come farthest */
+    int32_t n_done, n_cached, n_output, n_blocks; /* prompt tokens computed, or found; tokens drawn; cache blocks held */
+    uint32_t owner;               /* as of its blocks */
+    int64_t admitted_us, first_token_us; /* 0: not yet */
+};
+
 struct qr_request {
     struct qr_node link;          /* inbox, then the engine's; not the receiver's business */
     uint64_t id;                  /* set by the maker, unique in this process */
@@ -80,6 +91,7 @@ struct qr_request {
     int32_t n_pooled;
     int32_t n_reasoning[QR_CHOICES_MAX]; /* generated tokens of thinking, markers included: with the last event of that choice */
     int32_t n_cached;             /* prompt tokens found in the prefix cache (choice 0) */
+    int64_t admitted_us;          /* when it left the queue; 0: before its first token */
     struct qr_err err;            /* when finish is QR_FINISH_ERROR */
     bool late;                    /* and why: start_by_us came first */
     /* private to the engine */
@@ -89,6 +101,8 @@ struct qr_request {
     int32_t adapter_slot;         /* -1: none */
     struct qr_hash128 adapter_hash; /* of its files */
     uint64_t n_output_all;        /* tokens of all choices that have finished */
+    int32_t n_output_most;        /* of the longest of them */
+    struct qr_request_look look;
     void *memory;                 /* owned: everything the pointers above point to */
 };
 
@@ -170,6 +184,7 @@ struct qr_engine_limits {
 };
 
 struct qr_engine; /* opaque */
+struct qr_view;
 
 struct qr_backend;
 
@@ -243,6 +258,10 @@ void qr_engine_drain(struct qr_engine *e);
 
 /* Counters and gauges, consistent within one step. */
 void qr_engine_stats(const struct qr_engine *e, struct qr_stats *out);
+
+/* For onlookers: what is recorded of its steps, and looks at what it holds (view.h). look: any one thread asks for one; `wake` is called when it is there. */
+struct qr_view *qr_engine_view(const struct qr_engine *e);
+void qr_engine_look(struct qr_engine *e);
 
 /* Microseconds (qr_clock_us) of the last finished step, and whether there is work: for watchdogs and /readyz. */
 int64_t qr_engine_progress_us(const struct qr_engine *e, bool *has_work);

@@ -10,6 +10,7 @@
 #include "base/mailbox.h"
 #include "engine/adapters.h"
 #include "engine/ahead.h"
+#include "engine/backlog.h"
 #include "engine/engine.h"
 #include "engine/follow.h"
 #include "engine/guide.h"
@@ -19,6 +20,7 @@
 #include "engine/pace.h"
 #include "engine/pages.h"
 #include "engine/rows.h"
+#include "engine/view.h"
 #include "model/lora.h"
 
 /* What clients hear when a rank is lost. Which one, and how, is for the log. */
@@ -98,6 +100,7 @@ struct qr_engine {
     struct qr_adapters adapters;
     pthread_mutex_t stats_lock;
     struct qr_stats stats_out;            /* under stats_lock */
+    struct qr_view *view;                 /* owned */
 
     /* the engine thread's */
     pthread_t thread;
@@ -114,6 +117,9 @@ struct qr_engine {
     struct qr_sched *sched;               /* owned */
     struct qr_plan plan;
     struct qr_pace pace;
+    struct qr_backlog backlog;
+    int64_t backlog_ns;                   /* when it was estimated */
+    int32_t told_prompt, told_decode;     /* tokens of the step that was counted in this turn */
     struct qr_lower lower;
     struct qr_rows rows;
     struct qr_masks masks;
@@ -171,6 +177,9 @@ void qr_count_prompt(struct qr_engine *e, struct qr_slot *s, const struct qr_seq
 void qr_count_step(struct qr_engine *e, int32_t n_tokens, int32_t n_decode, int64_t started, int64_t now);
 void qr_publish_stats(struct qr_engine *e);
 
+/* look.c: answers a look, between two steps. */
+void qr_look_if_asked(struct qr_engine *e);
+
 /* Ranks that the memory of kernels is shared with, this one counted. Of an open model. */
 int32_t qr_engine_sharing(const struct qr_engine *e);
 
@@ -179,5 +188,10 @@ void *qr_engine_thread(void *arg);
 
 /* One step: plan, lower, forward, sample, commit, output. Returns false when there was nothing to run. */
 bool qr_engine_step(struct qr_engine *e);
+
+/* wait.c: notes which requests have begun, as a choice of them was admitted or has finished; whether r's time in the queue is over, which is true of all its
+ * choices once it was of one. */
+void qr_wait_find_begun(struct qr_engine *e);
+bool qr_wait_is_over(struct qr_request *r, int64_t now);
 
 #endif

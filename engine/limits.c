@@ -266,6 +266,6 @@ int64_t qr_engine_table_bytes(const struct qr_engine_limits *l, const struct qr_
     n += (int64_t)l->n_blocks * (int64_t)sizeof(int32_t);                                         /* the scheduler counts each block's readers */
     n += 2 * (int64_t)l->running_max * stride * (int64_t)sizeof(int32_t);                         /* block tables: the scheduler's, the batch's */
     n += n_threads * (int64_t)qr_sampler_bytes(l->vocab) + qr_masks_bytes(l->vocab, l->running_max, n_threads);
-    n += n_slots * ((int64_t)sizeof(struct qr_slot) + qr_output_text_cap(tokenizer));
+    n += n_slots * ((int64_t)sizeof(struct qr_slot) + qr_output_text_cap(tokenizer)) + (int64_t)qr_view_bytes();
     return n + (int64_t)qr_engine_n_events(l->running_max, qr_output_text_cap(tokenizer)) * (int64_t)sizeof(struct qr_event);
 }

@@ -31,6 +31,11 @@ void qr_hist_add(struct qr_hist *h, double v);
     ROW(decode_time, latency, "vllm:request_decode_time_seconds", "From the first token to the end.")                  \
     ROW(prompt_len, tokens, "vllm:request_prompt_tokens", "Prompt length.")                                            \
     ROW(output_len, tokens, "vllm:request_generation_tokens", "Output length.")                                        \
+    ROW(output_most, tokens, "vllm:request_max_num_generation_tokens", "Output length of a request's longest choice.")  \
+    ROW(asked_len, tokens, "vllm:request_params_max_tokens", "max_tokens of a request.")                               \
+    ROW(choices, choices, "vllm:request_params_n", "Choices of a request.")                                            \
+    ROW(computed_len, tokens, "vllm:request_prefill_kv_computed_tokens", "Prompt tokens that the cache did not have.") \
+    ROW(inference_time, latency, "vllm:request_inference_time_seconds", "From admission to the end.")                  \
     ROW(step_tokens, step_tokens, "vllm:iteration_tokens_total", "Tokens computed in one step.")                       \
     ROW(ttft_fine, fine, "quire_time_to_first_token_seconds", "From arrival to the first token, finer.")               \
     ROW(itl_fine, fine, "quire_inter_token_latency_seconds", "Between tokens of one sequence, finer.")                 \
@@ -57,6 +62,7 @@ struct qr_stats {
     /* The ledger: accepted = done_stop + done_length + cancelled + failed + inside, at every step. Requests, not choices. */
     uint64_t n_accepted, n_done_stop, n_done_length, n_cancelled, n_failed, n_inside;
     uint64_t prompt_tokens, cached_tokens, output_tokens, n_steps, step_us_total;
+    double backlog_s;            /* how long what is inside would take (backlog.h) */
     int64_t part_ns[QR_PARTS];
     /* Of a device that draws: time from the end of a wait to the end of the next one, where that found the device done (QR_WAITED_NS) though the next step was
      * launched before it. The device had nothing to do for some part of that time: an upper bound, and 0 where the device always had work. */

@@ -234,6 +234,7 @@ static void release_slot(struct qr_engine *e, int32_t index, struct qr_event *ev
     qr_ahead_drop(&e->ahead, index);
     qr_hist_add(&e->stats.output_len, s->out.n_output);
     r->n_output_all += (uint64_t)s->out.n_output;
+    r->n_output_most = s->out.n_output > r->n_output_most ? s->out.n_output : r->n_output_most;
     r->n_reasoning[s->choice] = s->guide.n_thought;
     qr_guide_release(&s->guide);
     if (--r->n_open == 0) {
@@ -335,6 +336,8 @@ static void admit(struct qr_engine *e, struct qr_request *r, int64_t now)
     e->stats.n_accepted++;
     e->stats.n_inside++;
     qr_hist_add(&e->stats.prompt_len, r->n_prompt);
+    qr_hist_add(&e->stats.choices, r->n_choices);
+    qr_hist_add(&e->stats.asked_len, r->sampling.max_tokens);
     for (int32_t c = 0; c < r->n_choices; c++)
         admit_choice(e, r, c, group, now);
 }
@@ -352,27 +355,6 @@ static void receive(struct qr_engine *e, int64_t wait_us)
         admit(e, QR_CONTAINER(node, struct qr_request, link), now);
 }
 
-/* Whether requests have begun: a choice of them was admitted, or has finished already. */
-static void find_begun(struct qr_engine *e)
-{
-    for (int32_t i = 0; i < e->n_slots; i++) {
-        struct qr_request *r = e->slot[i].req;
-        if (r && r->start_by_us != 0 && !r->late)
-            r->begun |= r->n_open < r->n_choices || qr_sched_seq(e->sched, i)->admitted_us >= 0;
-    }
-}
-
-/* Whether its time in the queue is over, which is true of all its choices once it was of one. */
-static bool waited_too_long(struct qr_request *r, int64_t now)
-{
-    if (r->late || r->start_by_us == 0 || r->begun || now <= r->start_by_us)
-        return r->late;
-    r->late = true;
-    if (r->err.code == QR_OK)
-        qr_err_set(&r->err, QR_E_BUSY, "the request waited for %.1f s and was not begun", (double)(now - r->arrived_us) * 1e-6);
-    return true;
-}
-
 /* Ends choices whose request was cancelled or is past its deadline, and all when a rank is lost, as far as there are events to say so. Requests are
  * checked only when one of these may be. */
 static void reap(struct qr_engine *e, int64_t now)
@@ -382,7 +364,7 @@ static void reap(struct qr_engine *e, int64_t now)
         return;
     atomic_store(&e->to_reap, false);
     e->reap_us = INT64_MAX;
-    find_begun(e);
+    qr_wait_find_begun(e);
     for (; i < e->n_slots && e->n_free_events >= e->events_per_choice; i++) {
         struct qr_request *r = e->slot[i].req;
         if (!r)
@@ -398,7 +380,7 @@ static void reap(struct qr_engine *e, int64_t now)
                 qr_err_set(&r->err, QR_E_BUSY, "the request was not finished within its time limit of %.1f s",
                            (double)(r->deadline_us - r->arrived_us) * 1e-6);
             end_slot(e, i, QR_FINISH_ERROR, now);
-        } else if (waited_too_long(r, now))
+        } else if (qr_wait_is_over(r, now))
             end_slot(e, i, QR_FINISH_ERROR, now);
         else
             note_deadline(e, r);
@@ -696,10 +678,28 @@ static bool step_ahead(struct qr_engine *e)
     return any || landing;
 }
 
+/* For onlookers: what this turn did, which began when `before` was all that had been done. */
+static void record(struct qr_engine *e, int64_t begun_ns, const int64_t before[QR_STEP_PARTS])
+{
+    struct qr_step_record r = {.begun_us = begun_ns / 1000, .us = (int32_t)((e->marked_ns - begun_ns) / 1000), .n_prompt = e->told_prompt,
+                               .n_decode = e->told_decode};
+    qr_sched_list(e->sched, QR_SEQ_WAITING, &r.n_waiting);
+    for (int i = 0; i < QR_STEP_PARTS; i++)
+        r.part_us[i] = (int32_t)((e->stats.part_ns[i] - before[i]) / 1000);
+    qr_view_note(e->view, &r);
+}
+
 bool qr_engine_step(struct qr_engine *e)
 {
     QR_ASSERT(e != NULL);
-    return e->ahead.be ? step_ahead(e) : step_at_once(e);
+    const int64_t begun_ns = e->marked_ns;
+    int64_t before[QR_STEP_PARTS];
+    memcpy(before, e->stats.part_ns, sizeof before);
+    e->told_prompt = e->told_decode = 0;
+    const bool ran = e->ahead.be ? step_ahead(e) : step_at_once(e);
+    if (ran)
+        record(e, begun_ns, before);
+    return ran;
 }
 
 /* Waits for requests while there is nothing to run; wait_us 0: only looks. */
@@ -722,6 +722,7 @@ static void run(struct qr_engine *e)
     e->marked_ns = qr_clock_ns();
     while (!atomic_load(&e->closing)) {
         look_around(e, wait_us);
+        qr_look_if_asked(e);
         wait_us = 0;
         const bool sent = qr_adapters_send(e);
         if (e->n_free_events < (e->limits.running_max + 1) * e->events_per_choice) {

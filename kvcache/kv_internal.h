@@ -44,6 +44,9 @@ struct qr_kv_pool {
     int64_t n_evicted, n_out, n_in, query_tokens, hit_tokens;
     char *record;               /* owned [n_blocks + n_host + 4][record_bytes]: a qr_kv_block and its tokens; the last four head the lists */
     size_t record_bytes;
+    uint8_t *use;               /* owned [n_blocks]: enum qr_kv_use of each, so that a look at all of them is cheap */
+    uint32_t *owner;            /* owned [n_blocks + n_host]: of its content (qr_kv_owner); it has a meaning while the block is not free */
+    int32_t n_shared;           /* blocks of the first tier with several owners */
     struct qr_kv_move *move;    /* owned [2 * n_blocks], with a second tier */
     int32_t n_moves;
     struct qr_kv_slot *slot;    /* owned [slot_mask + 1] */
@@ -98,15 +101,31 @@ static inline void qr_kv_unlink(struct qr_kv_pool *p, int32_t b)
     qr_kv_at(p, x->next)->prev = x->prev;
 }
 
+static inline enum qr_kv_use qr_kv_use_of(const struct qr_kv_block *x)
+{
+    return x->refs > 1 ? QR_KV_SHARED : x->refs == 1 ? QR_KV_USED : x->indexed ? QR_KV_CACHED : QR_KV_FREE;
+}
+
+/* Behind every change of a block's references, or of what an unreferenced one holds. */
+static inline void qr_kv_note_use(struct qr_kv_pool *p, int32_t b)
+{
+    if (b >= p->n_blocks)
+        return;
+    const enum qr_kv_use use = qr_kv_use_of(qr_kv_at(p, b));
+    p->n_shared += (use == QR_KV_SHARED) - (p->use[b] == QR_KV_SHARED);
+    p->use[b] = (uint8_t)use;
+}
+
 /* One more owner of a block of either tier, which is owned or cached. */
 static inline void qr_kv_hold(struct qr_kv_pool *p, int32_t b)
 {
     struct qr_kv_block *x = qr_kv_at(p, b);
-    if (x->refs++ > 0)
-        return;
-    QR_ASSERT(x->indexed); /* a free block is not anybody's to share */
-    qr_kv_unlink(p, b);
-    --*qr_kv_n_cached(p, b);
+    if (x->refs++ == 0) {
+        QR_ASSERT(x->indexed); /* a free block is not anybody's to share */
+        qr_kv_unlink(p, b);
+        --*qr_kv_n_cached(p, b);
+    }
+    qr_kv_note_use(p, b);
 }
 
 /* Takes an indexed block out of the table and makes its content unknown. It stays on whatever list it is on. */

@@ -27,6 +27,7 @@ size_t qr_kv_pool_bytes(int32_t n_blocks, int32_t n_host, int32_t block_tokens, 
     QR_ASSERT(block_tokens >= 1 && block_tokens <= QR_KV_BLOCK_TOKENS_MAX);
     const int32_t n_all = n_blocks + n_host;
     return ((size_t)n_all + 4) * record_bytes_of(block_tokens, prefix_cache) + slots_for(n_all, prefix_cache) * sizeof(struct qr_kv_slot) +
+           (size_t)n_blocks * sizeof(uint8_t) + (size_t)n_all * sizeof(uint32_t) +
            (n_host > 0 ? 2 * (size_t)n_blocks * sizeof(struct qr_kv_move) : 0);
 }
 
@@ -61,6 +62,8 @@ struct qr_kv_pool *qr_kv_pool_new_tiers(int32_t n_blocks, int32_t n_host, int32_
     p->secret = *secret;
     p->record_bytes = record_bytes_of(block_tokens, prefix_cache);
     p->record = qr_alloc_aligned(((size_t)n_all + 4) * p->record_bytes, 128);
+    p->use = qr_alloc((size_t)n_blocks, sizeof *p->use);
+    p->owner = qr_alloc((size_t)n_all, sizeof *p->owner);
     make_lists(p, 0, n_blocks);
     make_lists(p, n_blocks, n_host);
     uint32_t n_slots = slots_for(n_all, prefix_cache);
@@ -78,6 +81,8 @@ void qr_kv_pool_free(struct qr_kv_pool *p)
     if (p == NULL)
         return;
     qr_free(p->move);
+    qr_free(p->owner);
+    qr_free(p->use);
     qr_free_aligned(p->slot);
     qr_free_aligned(p->record);
     qr_free(p);
@@ -111,6 +116,7 @@ void qr_kv_pool_stats(const struct qr_kv_pool *p, struct qr_kv_stats *out)
         .n_free = p->n_free,
         .n_cached = p->n_cached,
         .n_owned = p->n_blocks - p->n_free - p->n_cached,
+        .n_shared = p->n_shared,
         .n_host = p->n_host,
         .n_host_cached = p->n_host_cached,
         .n_evicted = p->n_evicted,
@@ -179,6 +185,7 @@ int32_t qr_kv_alloc(struct qr_kv_pool *p)
     qr_kv_unlink(p, b);
     QR_ASSERT(qr_kv_at(p, b)->refs == 0 && qr_kv_at(p, b)->uid == 0);
     qr_kv_at(p, b)->refs = 1;
+    qr_kv_note_use(p, b);
     if (b >= p->n_ever_used)
         p->n_ever_used = b + 1;
     return b;
@@ -197,7 +204,9 @@ void qr_kv_unref(struct qr_kv_pool *p, int32_t block)
     QR_ASSERT(block >= 0 && block < qr_kv_n_all(p));
     struct qr_kv_block *x = qr_kv_at(p, block);
     QR_ASSERT(x->refs > 0);
-    if (--x->refs > 0)
+    x->refs--;
+    qr_kv_note_use(p, block);
+    if (x->refs > 0)
         return;
     if (x->indexed) {
         qr_kv_link_before(p, qr_kv_cached_head(p, block), block); /* the end is the most recent */
@@ -207,6 +216,33 @@ void qr_kv_unref(struct qr_kv_pool *p, int32_t block)
         qr_kv_link_before(p, qr_kv_at(p, qr_kv_free_head(p, block))->next, block); /* the front: its memory is warm */
         ++*qr_kv_n_free(p, block);
     }
+}
+
+const uint8_t *qr_kv_uses(const struct qr_kv_pool *p)
+{
+    QR_ASSERT(p != NULL);
+    QR_ASSERT(p->use != NULL);
+    return p->use;
+}
+
+uint32_t qr_kv_owner(const struct qr_kv_pool *p, struct qr_hash128 salt)
+{
+    QR_ASSERT(p != NULL);
+    return (uint32_t)qr_hash128_keyed(&salt, sizeof salt, &p->secret).lo;
+}
+
+void qr_kv_set_owner(struct qr_kv_pool *p, int32_t block, uint32_t owner)
+{
+    QR_ASSERT(p != NULL);
+    QR_ASSERT(block >= 0 && block < p->n_blocks);
+    p->owner[block] = owner;
+}
+
+const uint32_t *qr_kv_owners(const struct qr_kv_pool *p)
+{
+    QR_ASSERT(p != NULL);
+    QR_ASSERT(p->owner != NULL);
+    return p->owner;
 }
 
 bool qr_kv_is_host(const struct qr_kv_pool *p, int32_t block)
@@ -293,12 +329,17 @@ const char *qr_kv_pool_check(const struct qr_kv_pool *p)
         broken = check_list(p, qr_kv_cached_head(p, p->n_blocks), p->n_host_cached, true);
     if (broken != NULL)
         return broken;
-    int32_t n_owned = 0, n_held = 0;
+    int32_t n_owned = 0, n_held = 0, n_shared = 0;
     for (int32_t b = 0; b < qr_kv_n_all(p); b++) {
         if (qr_kv_at(p, b)->refs < 0)
             return "a block has a negative reference count";
         *(b < p->n_blocks ? &n_owned : &n_held) += qr_kv_at(p, b)->refs > 0;
+        n_shared += b < p->n_blocks && qr_kv_at(p, b)->refs > 1;
+        if (b < p->n_blocks && p->use[b] != qr_kv_use_of(qr_kv_at(p, b)))
+            return "a block's use is noted wrong";
     }
+    if (n_shared != p->n_shared)
+        return "shared blocks are counted wrong";
     if (p->n_free + p->n_cached + n_owned != p->n_blocks)
         return "free + cached + owned blocks are not all blocks";
     if (p->n_host_free + p->n_host_cached + n_held != p->n_host)

@@ -22,6 +22,7 @@ struct qr_kv_pool; /* opaque */
 
 struct qr_kv_stats {
     int32_t n_blocks, n_free, n_cached, n_owned;
+    int32_t n_shared;                     /* of those that are owned: by several */
     int32_t n_host, n_host_cached;        /* blocks of the second tier, and those with content */
     int64_t n_evicted;                    /* cached blocks whose content was given up, ever */
     int64_t n_out, n_in;                  /* blocks that went to the second tier and came back, ever */
@@ -49,6 +50,19 @@ int32_t qr_kv_alloc(struct qr_kv_pool *p);              /* a block with refcount
 void qr_kv_ref(struct qr_kv_pool *p, int32_t block);    /* one more owner; a cached block becomes owned again */
 void qr_kv_unref(struct qr_kv_pool *p, int32_t block);  /* one owner less; at zero: cached when indexed, free otherwise */
 int32_t qr_kv_refs(const struct qr_kv_pool *p, int32_t block);
+
+/* ---- for onlookers ---- */
+
+enum qr_kv_use { QR_KV_FREE, QR_KV_CACHED, QR_KV_USED, QR_KV_SHARED }; /* SHARED: it has several owners. In order of importance */
+
+/* What each block of the first tier is [n_blocks], as enum qr_kv_use. */
+const uint8_t *qr_kv_uses(const struct qr_kv_pool *p);
+
+/* Whose content a salt's blocks are: a digest under the pool's secret, from which the salt cannot be known. Blocks are told theirs when they are given out, and
+ * keep it while they are cached; it moves with the content. qr_kv_owners has them all; a free block's says nothing. */
+uint32_t qr_kv_owner(const struct qr_kv_pool *p, struct qr_hash128 salt);
+void qr_kv_set_owner(struct qr_kv_pool *p, int32_t block, uint32_t owner);
+const uint32_t *qr_kv_owners(const struct qr_kv_pool *p);
 
 /* ---- the second tier ---- */
 

@@ -157,6 +157,7 @@ void qr_kv_index_move(struct qr_kv_pool *p, int32_t from, int32_t to)
     x->parent_uid = old->parent_uid;
     x->hash = old->hash;
     x->parent = old->parent;
+    p->owner[to] = p->owner[from];
     x->indexed = true;
     old->indexed = false;
     old->uid = 0;
@@ -169,6 +170,7 @@ static void clear_cached(struct qr_kv_pool *p, int32_t tier)
         qr_kv_unlink(p, b);
         --*qr_kv_n_cached(p, tier);
         qr_kv_index_drop(p, b);
+        qr_kv_note_use(p, b);
         qr_kv_link_before(p, qr_kv_free_head(p, tier), b);
         ++*qr_kv_n_free(p, tier);
     }

@@ -134,6 +134,7 @@ int32_t qr_sched_add(struct qr_sched *s, const struct qr_sched_add *add, struct 
         .salt = add->salt,
         .adapter = add->adapter,
         .hidden = add->hidden,
+        .owner = qr_kv_owner(s->pool, add->salt),
     };
     int rc = check_add(s, &q, err);
     if (rc < 0)
@@ -315,5 +316,39 @@ void qr_sched_stats(const struct qr_sched *s, struct qr_sched_stats *out)
         out->waiting_tokens += q->n_prompt;
         if (out->oldest_arrival_us < 0 || q->arrived_us < out->oldest_arrival_us)
             out->oldest_arrival_us = q->arrived_us;
+    }
+}
+
+const int32_t *qr_sched_list(const struct qr_sched *s, enum qr_seq_state state, int32_t *n)
+{
+    QR_ASSERT(s != NULL && n != NULL);
+    QR_ASSERT(state != QR_SEQ_FREE);
+    const struct qr_sched_queue *q = state == QR_SEQ_WAITING ? &s->waiting : state == QR_SEQ_PREFILL ? &s->prefill : &s->decode;
+    *n = q->n;
+    return q->seq;
+}
+
+static int64_t output_left(const struct qr_seq *q, double answer_tokens)
+{
+    const int32_t made = q->n_ids - q->n_prompt, most = q->new_max < answer_tokens ? q->new_max : (int32_t)answer_tokens;
+    return most > made ? most - made : made < q->new_max;
+}
+
+void qr_sched_left(const struct qr_sched *s, double answer_tokens, struct qr_sched_left *out)
+{
+    QR_ASSERT(s != NULL && out != NULL);
+    QR_ASSERT(answer_tokens >= 0 && answer_tokens <= INT32_MAX);
+    *out = (struct qr_sched_left){0};
+    for (enum qr_seq_state state = QR_SEQ_WAITING; state <= QR_SEQ_DECODE; state++) {
+        int32_t n;
+        const int32_t *seq = qr_sched_list(s, state, &n);
+        for (int32_t i = 0; i < n; i++) {
+            const struct qr_seq *q = &s->slot[seq[i]].seq;
+            out->output_tokens += output_left(q, answer_tokens);
+            if (state == QR_SEQ_PREFILL)
+                out->begun_tokens += q->n_ids - q->n_computed;
+            else if (state == QR_SEQ_WAITING && (q->group < 0 || q->leader || q->n_preempted > 0))
+                out->waiting_tokens += q->n_ids;
+        }
     }
 }

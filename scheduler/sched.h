@@ -63,6 +63,7 @@ struct qr_seq {
     int32_t priority;          /* smaller runs first */
     int64_t arrived_us, admitted_us; /* admitted_us: first admission, or -1 */
     struct qr_hash128 salt;
+    uint32_t owner;            /* qr_kv_owner of it */
 };
 _Static_assert(offsetof(struct qr_seq, id) == 64, "what steps read is a line");
 
@@ -145,6 +146,16 @@ struct qr_sched_stats {
     int64_t oldest_arrival_us; /* of those waiting, or -1 */
 };
 void qr_sched_stats(const struct qr_sched *s, struct qr_sched_stats *out);
+
+/* Indexes of the sequences in this state (none in FREE), in order of rank: [n], until the next call. */
+const int32_t *qr_sched_list(const struct qr_sched *s, enum qr_seq_state state, int32_t *n);
+
+/* Work that is left: prompt tokens of sequences that wait, but for siblings that will share a leader's prompt; those of prompts that have begun; and tokens
+ * still to be drawn, where each sequence draws answer_tokens or its new_max, whichever is less, and at least one more. */
+struct qr_sched_left {
+    int64_t waiting_tokens, begun_tokens, output_tokens;
+};
+void qr_sched_left(const struct qr_sched *s, double answer_tokens, struct qr_sched_left *out);
 
 /* Checks every invariant of scheduler and pool, O(everything): NULL, or a sentence that says what is broken. */
 const char *qr_sched_check(const struct qr_sched *s);

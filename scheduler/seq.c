@@ -91,6 +91,7 @@ int32_t qr_seq_take_block(struct qr_sched *s, struct qr_sched_slot *x)
     }
     int32_t b = qr_kv_alloc(s->pool);
     QR_ASSERT(b >= 0);
+    qr_kv_set_owner(s->pool, b, x->seq.owner);
     x->seq.blocks[x->seq.n_blocks++] = b;
     return b;
 }

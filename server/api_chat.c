@@ -106,7 +106,7 @@ void qr_call_prepare_chat(struct qr_call *call)
     QR_ASSERT(call != NULL);
     struct qr_err err = {0};
     struct qr_ids ids = {0};
-    if (!call->server->model.chat) {
+    if (!call->server->model.chat && !qr_engine_model(call->server->model.engine)->headless) { /* which is said of such a model */
         qr_api_error_set(&call->error, 400, "no_chat_template", "This model has no chat template; use /v1/completions.");
         return;
     }

@@ -188,6 +188,8 @@ static void put_error(struct qr_buf *out, const struct qr_api_error *e, bool str
     qr_buf_put_str(&message, e->message);
     qr_buf_printf(out, "%s{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":", stream ? "event: error\ndata: " : "", type);
     put_str(out, &message);
+    if (strcmp(e->param, QR_MESSAGES_THREAD) == 0) /* by this the client knows that it may go on without */
+        qr_buf_put_str(out, ",\"details\":{\"error_code\":\"thread_unsupported_request\",\"unsupported\":[\"thread\"]}");
     qr_buf_put_str(out, stream ? "}}\n\n" : "}}");
     qr_buf_release(&message);
 }

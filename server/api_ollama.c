@@ -358,15 +358,6 @@ void qr_api_ollama_version(struct qr_server *s, struct qr_conn *c)
     qr_conn_reply(c, &reply);
 }
 
-void qr_api_root(struct qr_server *s, struct qr_conn *c)
-{
-    static const char body[] = "quire is running; the API is below /v1, as /v1/models and /v1/chat/completions\n";
-    struct qr_reply reply = {.status = 200, .content_type = "text/plain; charset=utf-8", .body = body, .len = sizeof body - 1};
-    QR_ASSERT(s != NULL && c != NULL);
-    QR_ASSERT(sizeof body > 1);
-    qr_conn_reply(c, &reply);
-}
-
 const struct qr_call_kind qr_call_ollama_chat = {.api = QR_API_CHAT, .counted = QR_COUNTED_OLLAMA, .door = &qr_door_ollama_chat, .prepare = prepare},
                           qr_call_ollama_generate = {.api = QR_API_CHAT, .counted = QR_COUNTED_OLLAMA, .door = &qr_door_ollama_generate, .prepare = prepare},
                           qr_call_ollama_show = {.api = QR_API_CHAT, .counted = QR_COUNTED_NOT, .door = &qr_door_ollama, .prepare = prepare_show};

@@ -39,6 +39,7 @@ static void prepare_completions(struct qr_call *call)
     qr_buf_put_byte(&call->reply, ']');
 }
 
-const struct qr_call_kind qr_call_render_chat = {.api = QR_API_CHAT, .counted = QR_COUNTED_TOKENIZE, .id_prefix = "chatcmpl-", .renders = true, .prepare = prepare_chat},
+const struct qr_call_kind qr_call_render_chat = {.api = QR_API_CHAT, .counted = QR_COUNTED_TOKENIZE, .id_prefix = "chatcmpl-", .renders = true,
+                                                 .prepare = prepare_chat},
                           qr_call_render_completions = {.api = QR_API_COMPLETIONS, .counted = QR_COUNTED_TOKENIZE, .id_prefix = "cmpl-", .renders = true,
                                                         .prepare = prepare_completions};

@@ -15,6 +15,7 @@
 #include "server/keys.h"
 #include "server/limits.h"
 #include "server/openai_write.h"
+#include "server/console.h"
 #include "server/route.h"
 
 /* ---- life ---- */
@@ -622,6 +623,7 @@ static void take_event(struct qr_call *call, struct qr_piece *piece, struct qr_e
         deliver(call, piece, ev);
     if (!ev->last)
         return;
+    qr_console_ended(call->server, piece, ev->finish);
     piece->submitted = false;
     qr_request_free(piece->req);
     piece->req = NULL;
@@ -699,10 +701,11 @@ void qr_calls_tick(struct qr_server *s, int64_t now_us)
 struct qr_call *qr_calls_find(struct qr_server *s, const char *id, const struct qr_key_digest *owner)
 {
     QR_ASSERT(s != NULL);
-    QR_ASSERT(id != NULL && owner != NULL);
+    QR_ASSERT(id != NULL);
     for (struct qr_node *at = s->calls.next; at != &s->calls; at = at->next) {
         struct qr_call *call = QR_CONTAINER(at, struct qr_call, link);
-        if (call->conn && !call->preparing && call->n_open > 0 && strcmp(call->id, id) == 0 && memcmp(&call->digest, owner, sizeof *owner) == 0)
+        const bool may = !owner || memcmp(&call->digest, owner, sizeof *owner) == 0;
+        if (may && call->conn && !call->preparing && call->n_open > 0 && strcmp(call->id, id) == 0)
             return call;
     }
     return NULL;
@@ -713,6 +716,7 @@ void qr_call_cancel(struct qr_call *call, const char *why)
     QR_ASSERT(call != NULL && why != NULL);
     QR_ASSERT(call->conn != NULL && call->n_open > 0); /* its last event frees it */
     qr_api_error_set(&call->error, 409, QR_CANCELLED, "%s", why);
+    call->error.extra = "x-should-retry: false\r\n"; /* clients try again after 409 */
     answer_error(call);
 }
 

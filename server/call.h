@@ -46,6 +46,7 @@ struct qr_piece {
     struct qr_request *req;                 /* owned until submitted and again with its last event; NULL when ended, and before kind->make */
     struct qr_ids ids;                      /* owned: what kind->make makes it of */
     bool submitted;
+    struct qr_request_look look;            /* as the last look found it (console.h) */
     int32_t first_choice, n_prompt, n_cached;
     struct qr_buf prompt_text;              /* owned: for echo */
     struct qr_buf prompt_ids;               /* owned: "[1,2,3]", for return_token_ids */
@@ -129,7 +130,7 @@ void qr_calls_take(struct qr_server *s);            /* all events that wait in t
 void qr_calls_tick(struct qr_server *s, int64_t now_us);
 #define QR_CANCELLED "response_cancelled" /* code of its error */
 
-/* The call of that id and key that is being answered. NULL: there is none. */
+/* The call of that id and key (NULL: any) that is being answered. NULL: there is none. */
 struct qr_call *qr_calls_find(struct qr_server *s, const char *id, const struct qr_key_digest *owner);
 void qr_call_cancel(struct qr_call *call, const char *why); /* one that was found; its client hears why */
 

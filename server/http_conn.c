@@ -6,58 +6,15 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <uv.h>
 
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/mem.h"
-#include "server/http_head.h"
-#include "server/http_peer.h"
+#include "server/http_conn_parts.h"
+#include "server/tls.h"
 
 #define PIPELINE_BYTES_MAX (256 << 10) /* read ahead while a request is being answered */
-#define LINGER_US 2000000              /* reading on after a final reply, so that a reset does not overtake it */
-#define TRIM_US 1000000                /* idle connections give their buffers back after this */
-#define KEEP_BYTES 16384               /* buffers larger than this are not kept for the next request */
 #define FRESH_US 1000000               /* a client that has just connected is about to ask */
-
-enum phase {
-    PHASE_READ,   /* between requests, or reading one */
-    PHASE_WORK,   /* a request is with the handler */
-    PHASE_STREAM, /* the handler writes a stream */
-    PHASE_FLUSH,  /* the answer is complete, bytes are being written */
-    PHASE_LINGER, /* answered and shut down; what still comes is dropped */
-    PHASE_CLOSED, /* waiting for libuv's close callback */
-};
-
-struct qr_conn {
-    uv_tcp_t tcp;
-    uv_write_t write;
-    uv_shutdown_t shutdown;
-    struct qr_node link, dirty;        /* env->conns, env->dirty */
-    struct qr_conn_env *env;           /* borrowed */
-    struct qr_account account;         /* of all that is owned here */
-    struct qr_http_parser *parser;     /* owned */
-    struct qr_buf in, out, writing;    /* owned; `writing` belongs to libuv while write_busy */
-    struct qr_buf tail;                /* owned: goes out behind `out` */
-    size_t write_left;                 /* libuv's queue at the last tick */
-    size_t put_max;                    /* the largest piece of the stream: an echoed prompt may be larger than what is left to slow readers */
-    enum phase phase;
-    bool write_busy, close_after, linger_after, chunked, no_body, trimmed, read_stopped, overflow, pings;
-    bool asked;                        /* it has had an answer */
-    bool refused;                      /* of env->n_refused_open */
-    bool sent;                         /* of this answer */
-    bool answered_early;               /* in `head`: the parser's DONE is not a request any more */
-    struct qr_address peer, client;    /* the other end's; whose request it is, while there is one */
-    int32_t status;                    /* of this answer; 0: it has not begun */
-    const char *code;                  /* borrowed, static: of the error that the answer is, or NULL */
-    int64_t answer_bytes;              /* put for it */
-    void *call;                        /* borrowed: the handler's */
-    int64_t since_us;                  /* phase READ: of the last byte or reply; LINGER: its start */
-    int64_t head_us, body_us;          /* first byte of the head; start of the body; 0: not yet */
-    int64_t written_us, progress_us;   /* the last put; the last time the peer took bytes (or nothing waited) */
-    char request_id[QR_REQUEST_ID_MAX + 1];
-    char cors[256];
-};
 
 void qr_conn_env_init(struct qr_conn_env *env, const struct qr_conn_limits *limits, struct qr_budget *budget, const struct qr_conn_handler *handler,
                       void *user)
@@ -87,6 +44,8 @@ static void on_closed(uv_handle_t *handle)
     qr_buf_release(&c->out);
     qr_buf_release(&c->writing);
     qr_buf_release(&c->tail);
+    qr_buf_release(&c->wire);
+    qr_tls_end(c->tls);
     qr_account_close(&c->account);
     qr_free(c);
 }
@@ -99,10 +58,23 @@ static void tell_answered(struct qr_conn *c, bool whole)
     c->env->handler->answered(c->env->user, c, &a);
 }
 
-static void close_now(struct qr_conn *c)
+/* A peer of TLS hears that this is the end, where its socket takes more bytes. */
+static void say_end(struct qr_conn *c)
+{
+    if (!c->tls || c->write_busy)
+        return;
+    qr_tls_shut(c->tls, &c->wire);
+    uv_buf_t words = uv_buf_init(c->wire.data, (unsigned)c->wire.len);
+    if (words.len > 0)
+        uv_try_write(&c->stream, &words, 1);
+    c->wire.len = 0;
+}
+
+void qr_conn_close_now(struct qr_conn *c)
 {
     if (c->phase == PHASE_CLOSED)
         return;
+    say_end(c);
     bool owed = c->phase == PHASE_WORK || c->phase == PHASE_STREAM;
     c->phase = PHASE_CLOSED;
     qr_list_remove(&c->link);
@@ -113,7 +85,7 @@ static void close_now(struct qr_conn *c)
         tell_answered(c, false);
         c->env->handler->gone(c->env->user, c);
     }
-    uv_close((uv_handle_t *)&c->tcp, on_closed);
+    uv_close(&c->handle, on_closed);
 }
 
 /* The linger time ends the connection either way. */
@@ -128,8 +100,9 @@ static void begin_linger(struct qr_conn *c)
     qr_buf_release(&c->in);
     if (c->read_stopped) /* a client that sends to the end before it reads would wait, and then be reset */
         start_reading(c);
-    if (uv_shutdown(&c->shutdown, (uv_stream_t *)&c->tcp, on_shutdown) != 0)
-        close_now(c);
+    say_end(c);
+    if (uv_shutdown(&c->shutdown, &c->stream, on_shutdown) != 0)
+        qr_conn_close_now(c);
 }
 
 /* ---- writing ---- */
@@ -152,7 +125,7 @@ static void after_flush(struct qr_conn *c)
         return;
     }
     if (c->close_after) {
-        close_now(c);
+        qr_conn_close_now(c);
         return;
     }
     c->phase = PHASE_READ;
@@ -161,8 +134,10 @@ static void after_flush(struct qr_conn *c)
     c->head_us = c->body_us = 0;
     c->client = c->peer;
     c->trimmed = false;
-    if (c->out.cap > KEEP_BYTES)
+    if (c->out.cap > QR_CONN_KEEP_BYTES)
         qr_buf_release(&c->out);
+    if (c->wire.cap > QR_CONN_KEEP_BYTES)
+        qr_buf_release(&c->wire);
     advance(c);
 }
 
@@ -174,13 +149,13 @@ static void written(struct qr_conn *c, int status)
     if (c->phase == PHASE_CLOSED)
         return;
     if (status != 0) {
-        close_now(c);
+        qr_conn_close_now(c);
         return;
     }
     c->writing.len = 0;
-    if (c->writing.cap > KEEP_BYTES)
+    if (c->writing.cap > QR_CONN_KEEP_BYTES)
         qr_buf_release(&c->writing);
-    if (c->out.len > 0 || c->tail.len > 0)
+    if (c->out.len > 0 || c->tail.len > 0 || c->wire.len > 0)
         flush(c);
     else
         after_flush(c);
@@ -199,8 +174,8 @@ static void give_up(struct qr_conn *c)
 {
     const bool owed = c->phase == PHASE_WORK || c->phase == PHASE_STREAM;
     uv_buf_t words = uv_buf_init(c->env->last_words, (unsigned)strlen(c->env->last_words));
-    if (c->sent || c->phase == PHASE_LINGER || uv_try_write((uv_stream_t *)&c->tcp, &words, 1) != (int)words.len) {
-        close_now(c);
+    if (c->sent || c->tls || c->phase == PHASE_LINGER || uv_try_write(&c->stream, &words, 1) != (int)words.len) {
+        qr_conn_close_now(c);
         return;
     }
     c->env->stats.n_replies[5]++;
@@ -214,15 +189,27 @@ static void give_up(struct qr_conn *c)
     begin_linger(c);
 }
 
+/* Before the handshake is over there is only what that says. */
+static bool seal(struct qr_conn *c)
+{
+    if (c->out.len == 0 || !qr_tls_ready(c->tls))
+        return true;
+    if (!qr_tls_write(c->tls, &c->wire, c->out.data, c->out.len))
+        return false;
+    c->out.len = 0;
+    return true;
+}
+
 static void flush(struct qr_conn *c)
 {
+    struct qr_buf *from = c->tls ? &c->wire : &c->out;
     if (c->account.failure != QR_ACCOUNT_OK) {
         give_up(c);
         return;
     }
     if (c->overflow) {
         c->env->stats.n_slow++;
-        close_now(c);
+        qr_conn_close_now(c);
         return;
     }
     if (c->write_busy)
@@ -232,37 +219,41 @@ static void flush(struct qr_conn *c)
         c->out = c->tail;
         c->tail = (struct qr_buf){0};
     }
-    if (c->out.len == 0)
+    if (c->tls && !seal(c)) {
+        qr_conn_close_now(c);
         return;
-    uv_buf_t buf = uv_buf_init(c->out.data, (unsigned)c->out.len);
-    int n = uv_try_write((uv_stream_t *)&c->tcp, &buf, 1);
+    }
+    if (from->len == 0)
+        return;
+    uv_buf_t buf = uv_buf_init(from->data, (unsigned)from->len);
+    int n = uv_try_write(&c->stream, &buf, 1);
     if (n < 0 && n != UV_EAGAIN) {
-        close_now(c);
+        qr_conn_close_now(c);
         return;
     }
     size_t done = n > 0 ? (size_t)n : 0;
     c->sent = c->phase == PHASE_FLUSH || c->phase == PHASE_STREAM;
-    c->env->stats.bytes_out += (int64_t)c->out.len;
-    if (done == c->out.len) {
-        c->out.len = 0;
+    c->env->stats.bytes_out += (int64_t)from->len;
+    if (done == from->len) {
+        from->len = 0;
         if (c->tail.len > 0)
             flush(c);
-        else
+        else if (c->out.len == 0)
             after_flush(c);
         return;
     }
-    struct qr_buf full = c->out;
-    c->out = c->writing;
-    c->out.len = 0;
+    struct qr_buf full = *from;
+    *from = c->writing;
+    from->len = 0;
     c->writing = full;
     buf = uv_buf_init(c->writing.data + done, (unsigned)(c->writing.len - done));
     c->write.data = c;
     c->write_busy = true;
     c->write_left = buf.len;
     c->progress_us = qr_clock_us();
-    if (uv_write(&c->write, (uv_stream_t *)&c->tcp, &buf, 1, on_written) != 0) {
+    if (uv_write(&c->write, &c->stream, &buf, 1, on_written) != 0) {
         c->write_busy = false;
-        close_now(c);
+        qr_conn_close_now(c);
     }
 }
 
@@ -291,7 +282,7 @@ static void take_bytes(struct qr_conn *c, ssize_t n, const char *bytes)
 {
     if (n < 0) { /* the end, or an error: a half-closed client counts as gone, as it does for nginx */
         if (c->phase != PHASE_FLUSH)
-            close_now(c);
+            qr_conn_close_now(c);
         else
             c->close_after = true;
         return;
@@ -304,9 +295,30 @@ static void take_bytes(struct qr_conn *c, ssize_t n, const char *bytes)
         c->since_us = qr_clock_us();
         advance(c);
     } else if (c->in.len > PIPELINE_BYTES_MAX) {
-        uv_read_stop((uv_stream_t *)&c->tcp);
+        uv_read_stop(&c->stream);
         c->read_stopped = true;
     }
+}
+
+/* Bytes of TLS. A client that speaks plain HTTP is answered in kind. */
+static void take_wire(struct qr_conn *c, size_t n, const char *bytes)
+{
+    struct qr_buf plain = {0};
+    mark_dirty(c);
+    if (!c->heard && !qr_tls_begins(bytes[0])) {
+        qr_tls_end(c->tls);
+        c->tls = NULL;
+        if (c->phase == PHASE_READ)
+            qr_conn_answer_bad(c, 400, "This port speaks TLS: use https://.");
+        return;
+    }
+    c->heard = true;
+    const bool open = qr_tls_read(c->tls, &plain, &c->wire, bytes, n);
+    if (plain.len > 0)
+        take_bytes(c, (ssize_t)plain.len, plain.data);
+    qr_buf_release(&plain);
+    if (!open && c->phase != PHASE_CLOSED)
+        take_bytes(c, UV_EOF, NULL);
 }
 
 static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
@@ -315,7 +327,10 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
     if (c->phase == PHASE_CLOSED || n == 0)
         return;
     struct qr_account *before = qr_account_enter(&c->account);
-    take_bytes(c, n, buf->base);
+    if (c->tls && n > 0)
+        take_wire(c, (size_t)n, buf->base);
+    else
+        take_bytes(c, n, buf->base);
     qr_account_leave(before);
     if (c->account.failure != QR_ACCOUNT_OK && c->phase != PHASE_CLOSED)
         mark_dirty(c);
@@ -324,7 +339,7 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 static void start_reading(struct qr_conn *c)
 {
     c->read_stopped = false;
-    uv_read_start((uv_stream_t *)&c->tcp, on_alloc, on_read);
+    uv_read_start(&c->stream, on_alloc, on_read);
 }
 
 static void begin_request(struct qr_conn *c)
@@ -339,6 +354,7 @@ static void begin_request(struct qr_conn *c)
     c->status = 0;
     c->answer_bytes = 0;
     c->client = qr_client_address(&c->peer, &h->said, c->env->trusted);
+    c->route = 0;
     c->body_us = qr_clock_us();
 }
 
@@ -355,9 +371,10 @@ static void on_head(struct qr_conn *c)
 }
 
 /* Refuses what has arrived, of which there may be no head: then nothing of the request before it is said. */
-static void answer_bad(struct qr_conn *c, int32_t status, const char *why)
+void qr_conn_answer_bad(struct qr_conn *c, int32_t status, const char *why)
 {
     if (c->body_us == 0) {
+        c->route = 0;
         c->request_id[0] = 0;
         c->cors[0] = 0;
         c->no_body = false;
@@ -369,7 +386,7 @@ static void answer_bad(struct qr_conn *c, int32_t status, const char *why)
 
 static void on_bad(struct qr_conn *c)
 {
-    answer_bad(c, qr_http_parser_status(c->parser), qr_http_parser_why(c->parser));
+    qr_conn_answer_bad(c, qr_http_parser_status(c->parser), qr_http_parser_why(c->parser));
 }
 
 /* Takes requests out of `in` until one is with the handler, bytes run out, or memory does. */
@@ -381,7 +398,7 @@ static void advance(struct qr_conn *c)
         const enum qr_http_step step = qr_http_parser_feed(c->parser, &c->in);
         if (c->account.failure != QR_ACCOUNT_OK)
             return;
-        if (c->in.len == 0 && c->in.cap > KEEP_BYTES)
+        if (c->in.len == 0 && c->in.cap > QR_CONN_KEEP_BYTES)
             qr_buf_release(&c->in);
         switch (step) {
         case QR_HTTP_MORE:
@@ -409,7 +426,7 @@ int32_t qr_conn_count_client(const struct qr_conn *c)
 {
     const struct qr_node *conns = &c->env->conns;
     int32_t n = 0;
-    if (qr_address_is_loopback(&c->client) || qr_networks_have(c->env->trusted, &c->client))
+    if (c->client.n_bytes == 0 || qr_address_is_loopback(&c->client) || qr_networks_have(c->env->trusted, &c->client))
         return 0;
     for (struct qr_node *at = conns->next; at != conns; at = at->next)
         n += qr_address_equal(&QR_CONTAINER(at, struct qr_conn, link)->client, &c->client);
@@ -436,6 +453,14 @@ static struct qr_conn *conn_new(struct qr_conn_env *env)
     return c;
 }
 
+static bool begin_tls(struct qr_conn *c)
+{
+    struct qr_account *before = qr_account_enter(&c->account);
+    c->tls = qr_tls_begin(c->env->tls);
+    qr_account_leave(before);
+    return c->tls != NULL;
+}
+
 /* *missing: there is no memory for it, it waits. NULL without: it has gone. */
 static struct qr_conn *take(struct qr_conn_env *env, uv_stream_t *listener, bool *missing)
 {
@@ -444,17 +469,24 @@ static struct qr_conn *take(struct qr_conn_env *env, uv_stream_t *listener, bool
     if (!c)
         return NULL;
     c->env = env;
-    c->tcp.data = c;
-    uv_tcp_init(listener->loop, &c->tcp);
+    c->handle.data = c;
+    if (listener->type == UV_TCP)
+        uv_tcp_init(listener->loop, &c->tcp);
+    else
+        uv_pipe_init(listener->loop, &c->pipe, 0);
     qr_list_init(&c->dirty);
     qr_list_push_back(&env->conns, &c->link);
     env->n_conns++;
     c->since_us = c->progress_us = qr_clock_us();
-    if (uv_accept(listener, (uv_stream_t *)&c->tcp) != 0) {
-        close_now(c);
+    if (uv_accept(listener, &c->stream) != 0) {
+        qr_conn_close_now(c);
         return NULL;
     }
-    c->peer = c->client = qr_peer_open(&c->tcp);
+    c->peer = c->client = qr_peer_open(&c->stream);
+    if (env->tls && !begin_tls(c)) {
+        qr_conn_close_now(c);
+        return NULL;
+    }
     return c;
 }
 
@@ -477,14 +509,14 @@ bool qr_conn_accept(struct qr_conn_env *env, void *listener, int32_t per_address
     c->refused = full;
     env->n_refused_open += full;
     env->stats.n_accepted += !full;
-    if (uv_read_start((uv_stream_t *)&c->tcp, on_alloc, on_read) != 0)
-        close_now(c);
+    if (uv_read_start(&c->stream, on_alloc, on_read) != 0)
+        qr_conn_close_now(c);
     else if (full || qr_conn_count_client(c) > per_address_max)
         refuse(c);
     return true;
 }
 
-static bool is_idle(const struct qr_conn *c)
+bool qr_conn_is_idle(const struct qr_conn *c)
 {
     return c->phase == PHASE_READ && c->in.len == 0 && qr_http_parser_idle(c->parser);
 }
@@ -497,82 +529,15 @@ bool qr_conn_evict_idle(struct qr_conn_env *env)
     struct qr_conn *oldest = NULL;
     for (struct qr_node *at = env->conns.next; at != &env->conns; at = at->next) {
         struct qr_conn *c = QR_CONTAINER(at, struct qr_conn, link);
-        if (is_idle(c) && (c->asked || c->since_us < fresh_since_us) && (!oldest || c->since_us < oldest->since_us) && !qr_peer_has_sent(&c->tcp))
+        if (qr_conn_is_idle(c) && (c->asked || c->since_us < fresh_since_us) && (!oldest || c->since_us < oldest->since_us) && !qr_peer_has_sent(&c->stream))
             oldest = c;
     }
     if (oldest)
-        close_now(oldest);
+        qr_conn_close_now(oldest);
     return oldest != NULL;
 }
 
-/* ---- time ---- */
-
-static void time_out(struct qr_conn *c, const char *why)
-{
-    c->env->stats.n_timeouts++;
-    answer_bad(c, 408, why);
-}
-
-static void tick_read(struct qr_conn *c, int64_t now_us)
-{
-    const struct qr_conn_limits *l = &c->env->limits;
-    if (is_idle(c)) {
-        if (now_us - c->since_us > l->idle_us) {
-            close_now(c);
-        } else if (!c->trimmed && now_us - c->since_us > TRIM_US) {
-            c->trimmed = true;
-            qr_http_parser_trim(c->parser);
-            qr_buf_release(&c->in);
-            if (c->out.len == 0)
-                qr_buf_release(&c->out);
-        }
-        return;
-    }
-    if (qr_http_parser_idle(c->parser)) {
-        if (now_us - c->head_us > l->header_us)
-            time_out(c, "The request's head took too long to arrive.");
-        return;
-    }
-    int64_t waited = now_us - c->body_us - l->body_grace_us;
-    if (waited > 0 && (double)qr_http_parser_body_len(c->parser) < (double)l->body_rate * (double)waited * 1e-6)
-        time_out(c, "The request's body arrives too slowly.");
-}
-
-static void tick_write(struct qr_conn *c, int64_t now_us)
-{
-    const struct qr_conn_limits *l = &c->env->limits;
-    if (c->write_busy) {
-        size_t left = uv_stream_get_write_queue_size((uv_stream_t *)&c->tcp);
-        if (left != c->write_left)
-            c->progress_us = now_us;
-        c->write_left = left;
-        bool deep = left + c->out.len > l->backlog_soft || c->phase == PHASE_FLUSH;
-        if (deep && now_us - c->progress_us > l->stall_us) {
-            c->env->stats.n_slow++;
-            close_now(c);
-        }
-    } else if (c->phase == PHASE_STREAM && c->pings && now_us - c->written_us > l->ping_us) {
-        qr_conn_stream_put(c, ": ping\n\n", 8);
-    }
-}
-
-void qr_conn_tick_all(struct qr_conn_env *env, int64_t now_us)
-{
-    QR_ASSERT(env != NULL);
-    QR_ASSERT(now_us > 0);
-    for (struct qr_node *at = env->conns.next, *next; at != &env->conns; at = next) {
-        struct qr_conn *c = QR_CONTAINER(at, struct qr_conn, link);
-        struct qr_account *before = qr_account_enter(&c->account);
-        next = at->next; /* closing takes only this one off the list */
-        if (c->phase == PHASE_READ)
-            tick_read(c, now_us);
-        else if (c->phase == PHASE_STREAM || c->phase == PHASE_FLUSH)
-            tick_write(c, now_us);
-        else if (c->phase == PHASE_LINGER && now_us - c->since_us > LINGER_US)
-            close_now(c);
-        qr_account_leave(before);
-    }
-}
+/* ---- the end of a server ---- */
 
 void qr_conn_close_idle(struct qr_conn_env *env, int64_t fresh_us)
 {
@@ -582,8 +547,8 @@ void qr_conn_close_idle(struct qr_conn_env *env, int64_t fresh_us)
     for (struct qr_node *at = env->conns.next, *next; at != &env->conns; at = next) {
         struct qr_conn *c = QR_CONTAINER(at, struct qr_conn, link);
         next = at->next; /* closing takes only this one off the list */
-        if (is_idle(c) && (c->asked || now_us - c->since_us >= fresh_us))
-            close_now(c);
+        if (qr_conn_is_idle(c) && (c->asked || now_us - c->since_us >= fresh_us))
+            qr_conn_close_now(c);
     }
 }
 
@@ -591,7 +556,7 @@ void qr_conn_close_all(struct qr_conn_env *env)
 {
     QR_ASSERT(env != NULL);
     while (!qr_list_empty(&env->conns))
-        close_now(QR_CONTAINER(env->conns.next, struct qr_conn, link));
+        qr_conn_close_now(QR_CONTAINER(env->conns.next, struct qr_conn, link));
     QR_ASSERT(env->n_conns == 0);
 }
 
@@ -607,6 +572,12 @@ const struct qr_address *qr_conn_client(const struct qr_conn *c)
 {
     QR_ASSERT(c != NULL);
     return &c->client;
+}
+
+void qr_conn_set_route(struct qr_conn *c, int32_t route)
+{
+    QR_ASSERT(c != NULL && route > 0 && route < QR_CONN_ROUTES_MAX);
+    c->route = route;
 }
 
 bool qr_conn_keep_room(struct qr_conn *c, int64_t n_bytes)
@@ -627,6 +598,13 @@ void qr_conn_take_body(struct qr_conn *c, struct qr_buf *out, struct qr_account 
     qr_account_leave(before);
     *out = *body;
     *body = (struct qr_buf){0};
+}
+
+struct qr_span qr_conn_body(const struct qr_conn *c)
+{
+    QR_ASSERT(c != NULL && c->phase == PHASE_WORK);
+    const struct qr_buf *body = qr_http_parser_body(c->parser);
+    return (struct qr_span){body->data, body->len};
 }
 
 void qr_conn_set_call(struct qr_conn *c, void *call)
@@ -666,6 +644,7 @@ static void put_head(struct qr_conn *c, int32_t status, const char *content_type
     c->status = status;
     c->code = NULL;
     c->answer_bytes = -(int64_t)c->out.len;
+    c->env->stats.route[c->route].n_replies[status / 100]++;
     qr_buf_printf(&c->out, "HTTP/1.1 %d %s\r\nDate: %s\r\nx-request-id: %s\r\nrequest-id: %s\r\n", status, qr_http_reason(status),
                   qr_http_date(&c->env->date), qr_conn_request_id(c), qr_conn_request_id(c)); /* OpenAI's name for it and Anthropic's */
     if (content_type)
@@ -687,6 +666,7 @@ static void finish_answer(struct qr_conn *c)
     tell_answered(c, true);
     c->call = NULL;
     c->progress_us = qr_clock_us();
+    c->env->stats.route[c->route].us += c->body_us ? c->progress_us - c->body_us : 0;
     mark_dirty(c);
 }
 
@@ -712,7 +692,7 @@ void qr_conn_reply(struct qr_conn *c, const struct qr_reply *reply)
     }
     struct qr_account *before = qr_account_enter(&c->account);
     put_head(c, reply->status, reply->content_type, reply->extra);
-    if (reply->status != 204)
+    if (reply->status != 204 && reply->status != 304)
         qr_buf_printf(&c->out, "Content-Length: %zu\r\n", len);
     qr_buf_put(&c->out, "\r\n", 2);
     if (!reply->taken && !c->no_body)
@@ -792,4 +772,10 @@ bool qr_conn_streaming(const struct qr_conn *c)
 {
     QR_ASSERT(c != NULL);
     return c->phase == PHASE_STREAM;
+}
+
+bool qr_conn_behind(const struct qr_conn *c)
+{
+    QR_ASSERT(c != NULL);
+    return c->write_busy;
 }

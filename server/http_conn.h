@@ -54,9 +54,14 @@ struct qr_conn_limits {
     size_t backlog_soft, backlog_hard;    /* bytes waiting for a slow reader: soft may last stall_us, hard ends it */
 };
 
+#define QR_CONN_ROUTES_MAX 128
+
 struct qr_conn_stats {
     int64_t n_accepted, n_refused, n_slow, n_timeouts, bytes_in, bytes_out;
     int64_t n_replies[6];                 /* by hundreds of the status; streams count when they begin */
+    struct {
+        int64_t n_replies[6], us;         /* us: from the head to the last byte that was put */
+    } route[QR_CONN_ROUTES_MAX];          /* by number (qr_conn_set_route); 0: what has no route */
 };
 
 /* What all connections of one server share. */
@@ -68,6 +73,7 @@ struct qr_conn_env {
     int32_t n_conns, n_refused_open;       /* all; those of them that were refused as there were too many */
     const struct qr_networks *trusted;     /* borrowed: of proxies whose word about a client is taken */
     struct qr_budget *budget;              /* borrowed: of requests, bodies that arrive and replies that leave among them */
+    struct qr_tls *tls;                    /* borrowed; NULL: connections are plain */
     bool closing;                          /* draining: every reply ends its connection */
     struct qr_conn_stats stats;
     struct qr_http_date date;
@@ -98,14 +104,17 @@ const struct qr_http_head *qr_conn_head(const struct qr_conn *c);
 /* Where the request comes from: the other end, or what a trusted proxy there says. */
 const struct qr_address *qr_conn_client(const struct qr_conn *c);
 
-/* During `head`: of all connections, those whose requests come from the same client. 0: they are not counted, it is a loopback's, or a trusted proxy's own. */
+/* During `head`: of all connections, those whose requests come from the same client. 0: they are not counted, it is of this machine, or a trusted proxy. */
 int32_t qr_conn_count_client(const struct qr_conn *c);
+/* During `head`: for env->stats, 1 and up. */
+void qr_conn_set_route(struct qr_conn *c, int32_t route);
 
 /* During `head`: room for a body of n_bytes is kept in the budget. False: beside others there is none. */
 bool qr_conn_keep_room(struct qr_conn *c, int64_t n_bytes);
 
 /* During `request`: its body becomes the caller's, charged to that account. */
 void qr_conn_take_body(struct qr_conn *c, struct qr_buf *out, struct qr_account *to);
+struct qr_span qr_conn_body(const struct qr_conn *c); /* during `request`: its body, of which nothing was taken */
 void qr_conn_set_call(struct qr_conn *c, void *call); /* the handler's own pointer; NULL again for every request */
 void *qr_conn_call(const struct qr_conn *c); /* until `answered` has returned */
 const char *qr_conn_request_id(struct qr_conn *c); /* the client's when it is a plain name, else made here; for this request */
@@ -129,5 +138,6 @@ void qr_conn_stream_begin(struct qr_conn *c, const char *content_type, const cha
 void qr_conn_stream_put(struct qr_conn *c, const char *bytes, size_t n); /* n > 0 */
 void qr_conn_stream_end(struct qr_conn *c, bool close);
 bool qr_conn_streaming(const struct qr_conn *c);
+bool qr_conn_behind(const struct qr_conn *c); /* bytes that were put in an earlier turn wait for its reader */
 
 #endif

@@ -85,6 +85,8 @@ static int keep_field(struct qr_http_parser *p)
         {"content-encoding", &p->head.content_encoding, false},
         {"x-request-id", &p->head.request_id, false},
         {"origin", &p->head.origin, false},
+        {"accept", &p->head.accept, false},
+        {"if-none-match", &p->head.if_none_match, false},
     };
     struct qr_span value = trimmed(p->value);
     for (int i = 0; i < QR_COUNT(wanted); i++) {

@@ -15,6 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 #include <uv.h>
 
@@ -33,7 +36,12 @@
 
 struct qr_http {
     uv_loop_t loop;
-    uv_tcp_t listener;
+    union { /* by unix_path of the configuration */
+        uv_handle_t handle;
+        uv_stream_t stream;
+        uv_tcp_t tcp;
+        uv_pipe_t pipe;
+    } listener;
     uv_async_t async;
     uv_prepare_t turn;
     uv_timer_t tick;
@@ -46,7 +54,7 @@ struct qr_http {
     bool loopback, refuse_warned, accept_warned, late;
     bool waiting; /* libuv has accepted a connection that was not taken; it accepts no other before */
     int64_t ticked_us;
-    char address[64], reachable[64];
+    char address[128], reachable[128];
 };
 
 struct qr_http_job {
@@ -66,7 +74,7 @@ static bool is_full(const struct qr_http *h)
  * do so in the socket's queue. */
 static void take_connection(struct qr_http *h)
 {
-    uv_stream_t *listener = (uv_stream_t *)&h->listener;
+    uv_stream_t *listener = &h->listener.stream;
     const bool full = is_full(h) && !qr_conn_evict_idle(&h->env);
     h->waiting = full && h->env.n_refused_open >= h->refused_max;
     if (full && !h->refuse_warned)
@@ -232,17 +240,54 @@ static int listen_on(struct qr_http *h, const struct qr_http_config *config, str
     if (rc != 0)
         return rc;
     format_address(h, (struct sockaddr *)&ss);
-    uv_tcp_init(&h->loop, &h->listener);
-    h->listener.data = h;
-    if ((rc = uv_tcp_bind(&h->listener, (struct sockaddr *)&ss, 0)) != 0 ||
-        (rc = uv_listen((uv_stream_t *)&h->listener, BACKLOG, on_connection)) != 0)
+    uv_tcp_init(&h->loop, &h->listener.tcp);
+    h->listener.handle.data = h;
+    if ((rc = uv_tcp_bind(&h->listener.tcp, (struct sockaddr *)&ss, 0)) != 0 ||
+        (rc = uv_listen(&h->listener.stream, BACKLOG, on_connection)) != 0)
         return bind_error(h, rc, err);
     int len = sizeof ss;
-    if ((rc = uv_tcp_getsockname(&h->listener, (struct sockaddr *)&ss, &len)) != 0)
+    if ((rc = uv_tcp_getsockname(&h->listener.tcp, (struct sockaddr *)&ss, &len)) != 0)
         return bind_error(h, rc, err);
     format_address(h, (struct sockaddr *)&ss);
     find_reachable(h, (struct sockaddr *)&ss);
     return 0;
+}
+
+/* A socket file that no process answers is what a killed server has left: it goes. */
+static int make_way(const char *path, struct qr_err *err)
+{
+    struct sockaddr_un sa = {.sun_family = AF_UNIX};
+    struct stat st;
+    if (strlen(path) >= sizeof sa.sun_path)
+        return qr_err_set(err, QR_E_USAGE, "--unix-socket: a path of %zu bytes; at most %zu", strlen(path), sizeof sa.sun_path - 1);
+    memcpy(sa.sun_path, path, strlen(path) + 1);
+    if (lstat(path, &st) != 0)
+        return 0;
+    if (!S_ISSOCK(st.st_mode))
+        return qr_err_set(err, QR_E_BIND, "cannot listen on '%s': it exists and is not a socket; name another path", path);
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const bool dead = fd >= 0 && connect(fd, (struct sockaddr *)&sa, sizeof sa) != 0 && errno == ECONNREFUSED;
+    close(fd);
+    if (!dead || unlink(path) != 0)
+        return qr_err_set(err, QR_E_BIND, "cannot listen on '%s': another process does; stop it, or name another path", path);
+    return 0;
+}
+
+static int listen_in_files(struct qr_http *h, const char *path, struct qr_err *err)
+{
+    int rc = make_way(path, err);
+    if (rc != 0)
+        return rc;
+    snprintf(h->address, sizeof h->address, "%s", path);
+    snprintf(h->reachable, sizeof h->reachable, "%s", path);
+    h->loopback = true;
+    uv_pipe_init(&h->loop, &h->listener.pipe, 0);
+    h->listener.handle.data = h;
+    rc = uv_pipe_bind(&h->listener.pipe, path);
+    if (rc == 0 && chmod(path, 0660) != 0) /* before it listens, so no client has connected with other rights */
+        rc = uv_translate_sys_error(errno);
+    rc = rc ? rc : uv_listen(&h->listener.stream, BACKLOG, on_connection);
+    return rc ? qr_err_set(err, QR_E_BIND, "cannot listen on '%s': %s; name another path", path, uv_strerror(rc)) : 0;
 }
 
 /* ---- life ---- */
@@ -381,6 +426,7 @@ int qr_http_open(struct qr_http **out, const struct qr_http_config *config, cons
     h->per_address_max = config->per_address_max;
     qr_conn_env_init(&h->env, &config->conn, config->budget, &handler->conn, user);
     h->env.trusted = config->trusted;
+    h->env.tls = config->tls;
     uv_replace_allocator(take_memory, grow_memory, qr_alloc, qr_free); /* refused where it was used before: it is ours then */
     int rc = uv_loop_init(&h->loop);
     if (rc != 0) {
@@ -389,7 +435,7 @@ int qr_http_open(struct qr_http **out, const struct qr_http_config *config, cons
     }
     grow_table(h);
     start_handles(h, config->signals); /* first: a client that finds the port open may end the process at once */
-    rc = listen_on(h, config, err);
+    rc = config->unix_path ? listen_in_files(h, config->unix_path, err) : listen_on(h, config, err);
     rc = rc ? rc : begin_jobs(h, err);
     if (rc != 0) {
         uv_walk(&h->loop, close_handle, NULL);
@@ -405,7 +451,7 @@ int qr_http_open(struct qr_http **out, const struct qr_http_config *config, cons
 void qr_http_run(struct qr_http *h)
 {
     QR_ASSERT(h != NULL);
-    QR_ASSERT(h->port > 0);
+    QR_ASSERT(h->address[0] != 0);
     uv_run(&h->loop, UV_RUN_DEFAULT);
 }
 

@@ -13,6 +13,8 @@
 struct qr_http_config {
     const char *host; /* numeric address or name; borrowed during open */
     int32_t port;     /* 0: any free one */
+    const char *unix_path; /* instead of an address, or NULL: a socket in the file system, for its owner and group; borrowed during open */
+    struct qr_tls *tls;    /* borrowed; NULL: connections are plain */
     int32_t connections_max, per_address_max;
     bool signals;     /* take SIGTERM, SIGINT and, where it is not ignored, SIGHUP */
     const struct qr_networks *trusted; /* borrowed: proxies (address.h) */
@@ -30,15 +32,15 @@ struct qr_http_handler {
 struct qr_http; /* opaque */
 
 /* Binds and listens; nothing is accepted before run. handler and user are borrowed. Errors: QR_E_BIND with the process
- * that holds the port, or which addresses there are. */
+ * that holds the port, or which addresses there are. A socket file that a killed server has left is replaced. */
 int qr_http_open(struct qr_http **out, const struct qr_http_config *config, const struct qr_http_handler *handler, void *user,
                  struct qr_err *err);
 void qr_http_run(struct qr_http *h);   /* until qr_http_stop */
 void qr_http_stop(struct qr_http *h);  /* loop thread */
 void qr_http_close(struct qr_http *h); /* closes connections (`gone` for unanswered ones), waits for jobs, frees; NULL is fine */
 
-int32_t qr_http_port(const struct qr_http *h);
-const char *qr_http_address(const struct qr_http *h); /* "127.0.0.1:8000", "[::1]:8000" */
+int32_t qr_http_port(const struct qr_http *h); /* 0: a Unix socket */
+const char *qr_http_address(const struct qr_http *h); /* "127.0.0.1:8000", "[::1]:8000"; the path of a Unix socket */
 const char *qr_http_reachable(const struct qr_http *h); /* the same, or where that is all addresses one of them that others can use */
 bool qr_http_is_loopback(const struct qr_http *h);
 struct qr_conn_env *qr_http_env(struct qr_http *h);

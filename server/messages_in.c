@@ -437,6 +437,12 @@ static int ignore(struct qr_door_in *in, const struct qr_json *v, struct qr_err 
     return 0;
 }
 
+/* Anthropic's client asks so that the server keeps the conversation; refused, it sends all of it. */
+static int refuse_thread(struct qr_door_in *in, const struct qr_json *v, struct qr_err *err)
+{
+    return qr_err_at(err, QR_E_UNSUPPORTED, QR_MESSAGES_THREAD, "thread: this server keeps no conversations; send all messages");
+}
+
 int qr_messages_need_max_tokens(struct qr_door_in *in, struct qr_err *err)
 {
     QR_ASSERT(in != NULL && in->body != NULL);
@@ -448,7 +454,7 @@ const struct qr_door_field qr_messages_field[QR_MESSAGES_FIELDS] = {
     {"model", "model", NULL}, {"max_tokens", "max_tokens", put_max_tokens}, {"messages", NULL, put_messages}, {"system", NULL, ignore /* of put_messages */},
     {"tools", "tools", put_tools}, {"tool_choice", "tool_choice", put_tool_choice}, {"stop_sequences", "stop", put_stops},
     {"temperature", "temperature", put_temperature}, {"top_p", "top_p", NULL}, {"top_k", "top_k", NULL}, {"thinking", NULL, put_thinking},
-    {"output_config", NULL, put_output_config}, {"stream", "stream", NULL},
+    {"output_config", NULL, put_output_config}, {"stream", "stream", NULL}, {QR_MESSAGES_THREAD, NULL, refuse_thread},
     /* Not Anthropic's: what chat has beside. */
     {"seed", "seed", NULL}, {"min_p", "min_p", NULL}, {"cache_salt", "cache_salt", NULL}, {"priority", "priority", NULL},
     {"chat_template_kwargs", "chat_template_kwargs", NULL},

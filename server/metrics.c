@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "engine/adapters.h"
+#include "server/route.h"
 
 struct out {
     struct qr_buf *b;      /* borrowed */
@@ -77,28 +78,40 @@ static void put_hist(struct out *o, const char *name, const char *help, const st
 
 static void put_gauges(struct out *o, const struct qr_stats *t)
 {
+    static const char by_reason[] = "vllm:num_requests_waiting_by_reason", sleep[] = "vllm:engine_sleep_state";
     double used = t->kv.n_blocks > 0 ? (double)t->kv.n_owned / (double)t->kv.n_blocks : 0;
     put_one(o, "vllm:num_requests_running", "gauge", "Sequences in prefill or decode.", t->sched.n_prefill + t->sched.n_decode);
     put_one(o, "vllm:num_requests_waiting", "gauge", "Sequences in the queue.", t->sched.n_waiting);
+    put_meta(o, by_reason, "gauge", "Those, by what they wait for.");
+    put_sample(o, by_reason, "", "reason=\"capacity\"", t->sched.n_waiting);
+    put_sample(o, by_reason, "", "reason=\"deferred\"", 0);
+    put_meta(o, sleep, "gauge", "This server never sleeps.");
+    put_sample(o, sleep, "", "sleep_state=\"awake\"", 1);
     put_one(o, "vllm:kv_cache_usage_perc", "gauge", "Share of cache blocks that requests own, 0 to 1.", used);
     put_one(o, "quire_prefill_sequences", "gauge", "Sequences whose prompt is being computed.", t->sched.n_prefill);
     put_one(o, "quire_decode_sequences", "gauge", "Sequences that produce tokens.", t->sched.n_decode);
+    put_one(o, "quire_backlog_seconds", "gauge", "How long the work would take that was accepted and is not done, at the rates of late.", t->backlog_s);
     put_one(o, "quire_waiting_tokens", "gauge", "Prompt tokens in the queue.", (double)t->sched.waiting_tokens);
     put_one(o, "quire_kv_blocks", "gauge", "Cache blocks there are.", t->kv.n_blocks);
     put_one(o, "quire_kv_blocks_free", "gauge", "Cache blocks with no content.", t->kv.n_free);
     put_one(o, "quire_kv_blocks_cached", "gauge", "Cache blocks kept for their content, owned by nobody.", t->kv.n_cached);
     put_one(o, "quire_kv_blocks_owned", "gauge", "Cache blocks that requests own.", t->kv.n_owned);
+    put_one(o, "quire_kv_blocks_shared", "gauge", "Of those, owned by several sequences.", t->kv.n_shared);
     put_one(o, "quire_requests_inside", "gauge", "Accepted requests that have not ended.", (double)t->n_inside);
 }
 
 static void put_counters(struct out *o, const struct qr_stats *t)
 {
-    static const char success[] = "vllm:request_success_total";
+    static const char success[] = "vllm:request_success_total", by_source[] = "vllm:prompt_tokens_by_source_total";
     put_one(o, "vllm:prefix_cache_queries_total", "counter", "Prompt tokens looked up in the prefix cache.", (double)t->kv.query_tokens);
     put_one(o, "vllm:prefix_cache_hits_total", "counter", "Prompt tokens found in the prefix cache.", (double)t->kv.hit_tokens);
     put_one(o, "vllm:num_preemptions_total", "counter", "Sequences that gave their blocks back.", (double)t->sched.n_preempted);
     put_one(o, "vllm:prompt_tokens_total", "counter", "Prompt tokens of accepted requests.", (double)t->prompt_tokens);
     put_one(o, "vllm:prompt_tokens_cached_total", "counter", "Of those, taken from the prefix cache.", (double)t->cached_tokens);
+    put_meta(o, by_source, "counter", "Prompt tokens, by where their keys and values came from.");
+    put_sample(o, by_source, "", "source=\"local_compute\"", (double)(t->prompt_tokens - t->cached_tokens));
+    put_sample(o, by_source, "", "source=\"local_cache_hit\"", (double)t->cached_tokens);
+    put_sample(o, by_source, "", "source=\"external_kv_transfer\"", 0);
     put_one(o, "vllm:generation_tokens_total", "counter", "Generated tokens.", (double)t->output_tokens);
     put_meta(o, success, "counter", "Requests that ended, by reason.");
     put_sample(o, success, "", "finished_reason=\"stop\"", (double)t->n_done_stop);
@@ -215,6 +228,33 @@ static void put_keys(struct out *o, const struct qr_keys *keys)
 
 /* ---- the server ---- */
 
+/* As vLLM's API server counts: requests of clients, not of probes. The first route is there from the start, so that queries have an answer. */
+static void put_http(struct out *o, const struct qr_conn_stats *t)
+{
+    static const char total[] = "http_requests_total", time[] = "http_request_duration_seconds";
+    int32_t n;
+    const struct qr_route *route = qr_routes(&n);
+    char extra[160];
+    put_meta(o, total, "counter", "Answers of the API's routes, by class of status.");
+    for (int32_t i = 0; i < n; i++)
+        for (int k = 2; k < 6 && route[i].access == QR_ACCESS_USER; k++) {
+            snprintf(extra, sizeof extra, "handler=\"%s\",method=\"%s\",status=\"%dxx\"", route[i].path, route[i].method, k);
+            if (i == 0 || t->route[i + 1].n_replies[k] > 0)
+                put_sample(o, total, "", extra, (double)t->route[i + 1].n_replies[k]);
+        }
+    put_meta(o, time, "summary", "Time from the head of a request to the end of its answer, streams included.");
+    for (int32_t i = 0; i < n; i++) {
+        int64_t n_replies = 0;
+        for (int k = 0; k < QR_COUNT(t->route[i + 1].n_replies); k++)
+            n_replies += t->route[i + 1].n_replies[k];
+        if (route[i].access != QR_ACCESS_USER || (i > 0 && n_replies == 0))
+            continue;
+        snprintf(extra, sizeof extra, "handler=\"%s\",method=\"%s\"", route[i].path, route[i].method);
+        put_sample(o, time, "_sum", extra, (double)t->route[i + 1].us * 1e-6);
+        put_sample(o, time, "_count", extra, (double)n_replies);
+    }
+}
+
 static void put_server(struct out *o, struct qr_server *s)
 {
     static const char *const route[] = {"", "route=\"chat\"", "route=\"completions\"", "route=\"embeddings\"",
@@ -235,6 +275,7 @@ static void put_server(struct out *o, struct qr_server *s)
         snprintf(extra, sizeof extra, "status=\"%dxx\"", i);
         put_sample(o, "quire_http_responses_total", "", extra, (double)t->n_replies[i]);
     }
+    put_http(o, t);
     put_meta(o, "quire_calls_total", "counter", "API calls begun, by route.");
     for (int i = QR_COUNTED_CHAT; i < QR_COUNTED_N; i++)
         put_sample(o, "quire_calls_total", "", route[i], (double)s->n_begun[i]);

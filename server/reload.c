@@ -34,6 +34,8 @@ static void reload_run(void *arg)
     qr_account_close(&account);
 }
 
+static void reload_keys(struct qr_server *s);
+
 static void reload_done(void *arg)
 {
     struct qr_server *s = arg;
@@ -49,25 +51,41 @@ static void reload_done(void *arg)
     }
     r->keys = NULL;
     if (r->again)
-        qr_server_reload(s);
+        reload_keys(s);
 }
 
-void qr_server_reload(struct qr_server *s)
+static void reload_certificate(struct qr_server *s)
+{
+    struct qr_err err;
+    if (!s->tls)
+        return;
+    if (qr_tls_reload(s->tls, &err) != 0)
+        qr_log_text(QR_LOG_ERROR, "server", "the certificate is not replaced", "reason", err.msg);
+    else
+        qr_log(QR_LOG_INFO, "server", "the certificate was read again");
+}
+
+static void reload_keys(struct qr_server *s)
 {
     struct qr_reload *r = &s->reload;
-    QR_ASSERT(s != NULL);
-    QR_ASSERT(s->http != NULL);
-    if (s->access)
-        qr_access_log_reopen(s->access);
-    if (!s->config.api_key_file && !s->config.admin_key_file) {
-        qr_log(QR_LOG_INFO, "server", "reload: there is no key file to read again%s", s->access ? ", the access log is opened again" : "");
+    if (!s->config.api_key_file && !s->config.admin_key_file)
         return;
-    }
     r->again = r->running;
     if (r->running)
         return;
     r->running = true;
     qr_http_work(r->job, reload_run, reload_done, s);
+}
+
+void qr_server_reload(struct qr_server *s)
+{
+    QR_ASSERT(s != NULL);
+    QR_ASSERT(s->http != NULL);
+    qr_log(QR_LOG_INFO, "server", "reload: key files, certificates and the access log, where there are any");
+    if (s->access)
+        qr_access_log_reopen(s->access);
+    reload_certificate(s);
+    reload_keys(s);
 }
 
 void qr_reload_open(struct qr_server *s)

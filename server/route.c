@@ -34,6 +34,10 @@ static const struct qr_route routes[] = {
     {"GET", "/v1/models/", QR_ACCESS_USER, true, .handle = qr_api_model},
     {"POST", "/v1/load_lora_adapter", QR_ACCESS_ADMIN, true, .call = &qr_call_load_adapter},
     {"POST", "/v1/unload_lora_adapter", QR_ACCESS_ADMIN, true, .call = &qr_call_unload_adapter},
+    {"GET", "/v1/ops/state", QR_ACCESS_ADMIN, false, .handle = qr_api_ops_state},
+    {"GET", "/v1/ops/events", QR_ACCESS_ADMIN, false, .handle = qr_api_ops_events},
+    {"POST", "/v1/ops/requests/", QR_ACCESS_ADMIN, false, .handle = qr_api_ops_request},
+    {"POST", "/v1/ops/profile", QR_ACCESS_ADMIN, false, .handle = qr_api_ops_profile},
     {"POST", "/tokenize", QR_ACCESS_USER, true, .call = &qr_call_tokenize},
     {"POST", "/detokenize", QR_ACCESS_USER, true, .call = &qr_call_detokenize},
     {"GET", "/", QR_ACCESS_PUBLIC, false, .handle = qr_api_root},
@@ -116,7 +120,7 @@ static bool host_is(struct qr_span host, const char *name)
 static bool host_allowed(const struct qr_server *s, struct qr_span host)
 {
     static const char *const local[] = {"localhost", "127.0.0.1", "[::1]"};
-    if (!qr_http_is_loopback(s->http) || !host.data)
+    if (!qr_http_is_loopback(s->http) || s->config.unix_socket || !host.data)
         return true;
     for (int i = 0; i < QR_COUNT(local); i++)
         if (host_is(host, local[i]))
@@ -355,6 +359,8 @@ static void head(void *handling)
     if (!check_client(s, c) || !check_route(c, h, &route))
         return;
     QR_ASSERT(route != NULL);
+    _Static_assert(QR_COUNT(routes) < QR_CONN_ROUTES_MAX, "each route has a number");
+    qr_conn_set_route(c, (int32_t)(route - routes) + 1);
     if (!access_allowed(s, h, route->access, &e) || (route->needs_model && qr_server_unavailable(s, &e))) {
         refuse(c, &e);
         return;

@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/assert.h"
 #include "base/clock.h"
@@ -19,6 +20,7 @@
 #include "server/access.h"
 #include "server/call.h"
 #include "server/forms.h"
+#include "server/console.h"
 #include "server/route.h"
 #include "server/state.h"
 
@@ -97,6 +99,7 @@ static void begin_drain(struct qr_server *s)
     qr_http_env(s->http)->closing = true;
     if (s->phase == QR_PHASE_READY)
         qr_engine_drain(s->model.engine);
+    qr_notify_say(&s->notify, "STOPPING=1");
     if (s->phase != QR_PHASE_FAILED) /* else no request was ever taken */
         qr_log(QR_LOG_INFO, "server", "draining requests=%d seconds_max=%lld", s->n_calls, (long long)(s->config.drain_us / 1000000));
     check_drained(s);
@@ -160,11 +163,47 @@ static void end_drain(struct qr_server *s, int64_t now_us)
     qr_calls_abort(s, "The server is shutting down and the time for running requests is over.");
 }
 
+/* An engine that has stood still for --watchdog-exit is not waited for: clients hear of it, and the process ends. */
+static void end_stuck(struct qr_server *s, int64_t now_us)
+{
+    bool has_work;
+    if (s->stuck_until_us > 0 && now_us > s->stuck_until_us)
+        _exit(qr_err_exit_status(QR_E_INTERNAL));
+    if (s->phase != QR_PHASE_READY || s->config.stuck_us == 0 || s->stuck_until_us > 0)
+        return;
+    const int64_t progress_us = qr_engine_progress_us(s->model.engine, &has_work);
+    if (!has_work || now_us - progress_us <= s->config.stuck_us)
+        return;
+    qr_log(QR_LOG_ERROR, "server", "the engine has made no step for %lld ms: the server ends requests=%d", (long long)(s->config.stuck_us / 1000),
+           s->n_calls);
+    s->stuck_until_us = now_us + LAST_WORDS_US;
+    qr_calls_abort(s, "The engine stands still; the server ends.");
+}
+
+/* What systemd hears. Its watchdog is fed while the loop turns and the engine is not stuck. */
+static void notify(struct qr_server *s, int64_t now_us)
+{
+    char text[160];
+    const char *trouble = qr_notify_due(&s->notify, now_us) ? qr_server_trouble(s) : "";
+    if (!trouble || (*trouble && strcmp(trouble, "stuck") != 0))
+        qr_notify_say(&s->notify, "WATCHDOG=1");
+    if (s->phase != QR_PHASE_READY || !qr_notify_status_due(&s->notify, now_us))
+        return;
+    struct qr_stats st;
+    qr_engine_stats(s->model.engine, &st);
+    snprintf(text, sizeof text, "STATUS=%s: %d running, %d waiting, %d connections", s->draining ? "draining" : "serving",
+             st.sched.n_prefill + st.sched.n_decode, st.sched.n_waiting, qr_http_env(s->http)->n_conns);
+    qr_notify_say(&s->notify, text);
+}
+
 static void on_tick(void *user, int64_t now_us)
 {
     struct qr_server *s = user;
     qr_calls_tick(s, now_us);
+    qr_console_tick(s, now_us);
     give_back(s);
+    end_stuck(s, now_us);
+    notify(s, now_us);
     if (!s->draining)
         return;
     end_drain(s, now_us);
@@ -182,6 +221,7 @@ static void become_ready(struct qr_server *s)
     snprintf(s->fingerprint, sizeof s->fingerprint, "fp_%010llx", (unsigned long long)(h & 0xffffffffffull));
     s->phase = QR_PHASE_READY;
     s->freed_bytes = QR_TRIM_BYTES;
+    qr_notify_say(&s->notify, "READY=1");
     if (s->draining)
         qr_engine_drain(s->model.engine);
 }
@@ -223,6 +263,7 @@ static void on_wake(void *user)
     if (stop)
         begin_drain(s);
     if (s->phase == QR_PHASE_READY) {
+        qr_console_wake(s);
         qr_calls_take(s);
         look_for_loss(s);
     }
@@ -300,8 +341,14 @@ void qr_server_stop(struct qr_server *s)
 
 /* ---- life ---- */
 
+static void on_gone(void *user, struct qr_conn *c)
+{
+    qr_console_gone(user, c);
+    qr_call_gone(user, c);
+}
+
 static const struct qr_http_handler handler = {
-    .conn = {.head = qr_route_head, .request = qr_route_request, .bad = qr_route_bad, .gone = qr_call_gone, .answered = qr_access_answered},
+    .conn = {.head = qr_route_head, .request = qr_route_request, .bad = qr_route_bad, .gone = on_gone, .answered = qr_access_answered},
     .wake = on_wake,
     .tick = on_tick,
     .signal = on_signal,
@@ -315,6 +362,7 @@ static struct qr_http_config http_config(struct qr_server *s)
         .trusted = &s->trusted,
         .host = c->host,
         .port = (int32_t)c->port,
+        .unix_path = c->unix_socket,
         .connections_max = (int32_t)c->connections_max,
         .per_address_max = (int32_t)c->per_address_max,
         .signals = !c->ignore_signals,
@@ -347,13 +395,23 @@ static int check_names(const struct qr_str_list *names, struct qr_err *err)
     return 0;
 }
 
-/* What can be wrong with the settings. The keys and networks are the caller's, also after an error. */
-static int read_settings(struct qr_keys **keys, struct qr_networks *trusted, const struct qr_server_config *c, struct qr_err *err)
+static int open_tls(struct qr_tls **out, const struct qr_server_config *c, struct qr_err *err)
+{
+    if (c->tls_key && !c->tls_cert)
+        return qr_err_set(err, QR_E_USAGE, "--tls-key: without --tls-cert there is no TLS");
+    if (c->tls_cert && c->unix_socket)
+        return qr_err_set(err, QR_E_USAGE, "--tls-cert: a Unix socket needs no TLS; leave out one of --tls-cert and --unix-socket");
+    return c->tls_cert ? qr_tls_open(out, c->tls_cert, c->tls_key, err) : 0;
+}
+
+/* What the configuration names in files, but for the model, and what else may be wrong with it. The caller frees what came, whatever is returned. */
+static int read_settings(struct qr_keys **keys, struct qr_tls **tls, struct qr_networks *trusted, const struct qr_server_config *c, struct qr_err *err)
 {
     int rc = check_names(&c->served_names, err);
     rc = rc ? rc : qr_forms_check_name(c->tool_format, err);
     rc = rc ? rc : qr_networks_parse(trusted, &c->trusted_proxies, "--trusted-proxy", err);
-    return rc ? rc : qr_reload_keys(keys, c, QR_FILE_ANY, err);
+    rc = rc ? rc : qr_reload_keys(keys, c, QR_FILE_ANY, err);
+    return rc ? rc : open_tls(tls, c, err);
 }
 
 int qr_server_check(const struct qr_server_config *config, struct qr_err *err)
@@ -361,9 +419,11 @@ int qr_server_check(const struct qr_server_config *config, struct qr_err *err)
     QR_ASSERT(config != NULL);
     QR_ASSERT(err != NULL);
     struct qr_keys *keys = NULL;
+    struct qr_tls *tls = NULL;
     struct qr_networks trusted = {0};
-    const int rc = read_settings(&keys, &trusted, config, err);
+    const int rc = read_settings(&keys, &tls, &trusted, config, err);
     qr_keys_free(keys);
+    qr_tls_close(tls);
     qr_networks_release(&trusted);
     return rc;
 }
@@ -385,13 +445,17 @@ int qr_server_open(struct qr_server **out, const struct qr_server_config *config
     s->budget.max_bytes = config->bodies_bytes;
     s->started_s = qr_clock_wall_s();
     s->id_seed = qr_rng_seed_random();
+    qr_page_init(&s->page);
     s->responses = qr_responses_new(config->responses_max, config->responses_bytes, config->responses_ttl_us);
+    s->console = qr_console_new();
     pthread_mutex_init(&s->lock, NULL);
     qr_list_init(&s->calls);
-    int rc = read_settings(&s->keys, &s->trusted, config, err);
+    qr_notify_init(&s->notify);
+    int rc = read_settings(&s->keys, &s->tls, &s->trusted, config, err);
     rc = rc ? rc : open_access_log(s, err);
     if (rc == 0) {
         struct qr_http_config http = http_config(s);
+        http.tls = s->tls;
         rc = qr_http_open(&s->http, &http, &handler, s, err);
     }
     if (rc != 0) {
@@ -418,6 +482,7 @@ void qr_server_close(struct qr_server *s)
     qr_http_close(s->http);
     qr_http_job_free(s->trim);
     qr_reload_close(s);
+    qr_tls_close(s->tls);
     qr_calls_release(s);
     free_names(s->names, s->n_names);
     free_names(s->pending.names, s->pending.n_names); /* ready came after the loop had ended */
@@ -428,6 +493,7 @@ void qr_server_close(struct qr_server *s)
     qr_access_log_close(s->access);
     qr_buf_release(&s->access_line);
     qr_responses_free(s->responses);
+    qr_console_free(s->console);
     qr_buf_release(&s->scratch);
     pthread_mutex_destroy(&s->lock);
     qr_free(s);
@@ -445,6 +511,13 @@ const char *qr_server_address(const struct qr_server *s)
     QR_ASSERT(s != NULL);
     QR_ASSERT(s->http != NULL);
     return qr_http_address(s->http);
+}
+
+const char *qr_server_scheme(const struct qr_server *s)
+{
+    QR_ASSERT(s != NULL);
+    QR_ASSERT(s->http != NULL);
+    return s->config.unix_socket ? "unix" : s->tls ? "https" : "http";
 }
 
 const char *qr_server_reachable(const struct qr_server *s)

@@ -24,6 +24,8 @@
 struct qr_server_config {
     const char *host;
     int64_t port;                           /* 0: any free one */
+    const char *unix_socket;                /* instead of both; NULL: none */
+    const char *tls_cert, *tls_key;         /* NULL: plain; the key may be in the certificate's file */
     struct qr_str_list served_names;        /* empty: the model's names given at set_ready */
     struct qr_str_list api_keys, admin_keys;
     const char *api_key_file, *admin_key_file;
@@ -37,7 +39,7 @@ struct qr_server_config {
     const char *tool_format;                /* name of a dialect; NULL: as the chat template tells */
     int64_t header_us, idle_us, body_rate;
     int64_t stream_soft_bytes, stream_hard_bytes, stall_us, ping_us;
-    int64_t request_us, queue_us, drain_us, watchdog_us; /* queue_us 0: no limit, as of the next */
+    int64_t request_us, queue_us, drain_us, watchdog_us, stuck_us; /* queue_us 0: no limit, as of the next */
     int64_t waiting_tokens_max;
     int32_t reranker;                       /* of QR_RERANKER_CHOICES */
     int32_t pooling;                        /* enum qr_pooling: how rows become an embedding; NONE: as the model's files say */
@@ -51,6 +53,13 @@ struct qr_server_config {
               .help = "Address to listen on. Anything but a loopback address should come with --api-key."),           \
     QR_OPTION(T, s.port, INT, "port", .brief = true, .letter = 'p', .builtin = "8000", .min = 0, .max = 65535,        \
               .arg = "N", .group = "Server", .help = "TCP port; 0 takes any free one and prints it."),                \
+    QR_OPTION(T, s.unix_socket, STR, "unix-socket", .arg = "PATH", .group = "Server",                                 \
+              .help = "Listen on a socket in the file system (mode 0660) instead of an address."),                    \
+    QR_OPTION(T, s.tls_cert, STR, "tls-cert", .arg = "FILE", .group = "Server",                                       \
+              .help = "Speak TLS with this chain of certificates (PEM, the server's own first). SIGHUP reads it "     \
+                      "again."),                                                                                      \
+    QR_OPTION(T, s.tls_key, STR, "tls-key", .arg = "FILE", .group = "Server",                                         \
+              .help = "The certificate's private key (PEM, without a password); else it is in --tls-cert's file."),   \
     QR_OPTION(T, s.served_names, LIST, "served-model-name", .brief = true, .arg = "NAME", .group = "Server",          \
               .help = "Name that clients call the model by; may be repeated. The first one appears in answers."),     \
     QR_OPTION(T, s.api_keys, LIST, "api-key", .brief = true, .arg = "KEY", .group = "Server",                         \
@@ -108,6 +117,10 @@ struct qr_server_config {
     QR_OPTION(T, s.watchdog_us, TIME, "watchdog", .builtin = "30s", .min = 1e5, .max = 3.6e9, .arg = "T",             \
               .group = "Server limits",                                                                               \
               .help = "With work at hand and no engine step for so long, /readyz and /health answer 503."),           \
+    QR_OPTION(T, s.stuck_us, TIME, "watchdog-exit", .builtin = "5m", .min = 0, .max = 86.4e9, .arg = "T",             \
+              .group = "Server limits",                                                                               \
+              .help = "The same for so long ends the process with status 70, for a supervisor to start again; 0: "    \
+                      "never."),                                                                                      \
     QR_OPTION(T, s.connections_max, INT, "max-connections", .builtin = "4096", .min = 1, .max = 1000000, .arg = "N",  \
               .group = "Server limits",                                                                               \
               .help = "Open connections; at the limit the longest idle one is closed first."),                        \
@@ -156,7 +169,7 @@ struct qr_server_config {
 
 struct qr_server; /* opaque */
 
-/* Of a configuration what qr_server_open would refuse, without listening: names and key files. */
+/* Of a configuration what qr_server_open would refuse, without listening: names, key files, certificates. */
 int qr_server_check(const struct qr_server_config *config, struct qr_err *err);
 
 /* Binds and listens; reads key files. Errors: QR_E_BIND with what holds the port and what to do; key errors as in keys.h. */
@@ -164,7 +177,8 @@ int qr_server_open(struct qr_server **out, const struct qr_server_config *config
 void qr_server_close(struct qr_server *s); /* NULL is fine */
 
 int32_t qr_server_port(const struct qr_server *s);
-const char *qr_server_address(const struct qr_server *s); /* "127.0.0.1:8000" */
+const char *qr_server_address(const struct qr_server *s); /* "127.0.0.1:8000", or the path of a Unix socket */
+const char *qr_server_scheme(const struct qr_server *s);  /* "http", "https", "unix" */
 const char *qr_server_reachable(const struct qr_server *s); /* for clients: one address where it listens on all */
 bool qr_server_is_open(const struct qr_server *s); /* beyond this machine, without a key */
 
@@ -190,8 +204,8 @@ void qr_server_wake(void *server);
 /* Begins the drain as SIGTERM does. Any thread. */
 void qr_server_stop(struct qr_server *s);
 
-/* Reads key files and opens the access log again, as SIGHUP does: keys that are gone are refused from the next request on, those that stay keep their counters,
- * and a file that is wrong changes nothing. What comes of it is logged. Loop thread. */
+/* Reads key files and certificates, and opens the access log, again, as SIGHUP does: keys that are gone are refused from the next request on, those that stay
+ * keep their counters, and a file that is wrong changes nothing. What comes of it is logged. Loop thread. */
 void qr_server_reload(struct qr_server *s);
 
 /* Serves until drained. Returns the process's exit status: 0 after a drain, 130 when a second signal cut it short, 1 when

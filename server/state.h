@@ -13,10 +13,13 @@
 #include "server/api_error.h"
 #include "server/http_server.h"
 #include "server/keys.h"
+#include "server/notify.h"
+#include "server/page/page.h"
 #include "server/queue.h"
 #include "server/reload.h"
 #include "server/responses_store.h"
 #include "server/server.h"
+#include "server/tls.h"
 
 /* Calls that /metrics counts, by route. */
 enum qr_counted { QR_COUNTED_NOT, QR_COUNTED_CHAT, QR_COUNTED_COMPLETIONS, QR_COUNTED_EMBEDDINGS,
@@ -35,7 +38,11 @@ struct qr_server {
     struct qr_networks trusted;           /* owned: proxies whose word about a client is taken */
     struct qr_access_log *access;         /* owned; NULL: there is none */
     struct qr_buf access_line;            /* owned: room for the longest line */
+    struct qr_tls *tls;                   /* owned; NULL: connections are plain */
+    struct qr_notify notify;
+    struct qr_page page;
     struct qr_responses *responses;       /* owned */
+    struct qr_console *console;           /* owned */
     pthread_mutex_t lock;                 /* guards pending */
     struct {
         enum qr_phase phase;
@@ -56,6 +63,7 @@ struct qr_server {
     bool draining, drain_over; /* drain_over: its time is, and all calls were ended */
     bool lost;                            /* the engine computes no more (qr_engine_lost) */
     int64_t drain_until_us, signal_us;    /* signal_us: when the first signal came */
+    int64_t stuck_until_us;               /* the engine is stuck, and the process ends then; 0: it is not */
     int exit_status, signal;              /* signal: the first one's number */
     struct qr_node calls;                 /* every call that has not ended */
     int32_t n_calls;

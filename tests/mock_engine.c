@@ -14,7 +14,9 @@
 #include "base/mailbox.h"
 #include "base/mem.h"
 #include "base/thread.h"
+#include "base/hash.h"
 #include "engine/adapters.h"
+#include "engine/view.h"
 
 #define TEXT_KEPT 4096
 #define SCRIPTS_MAX 64
@@ -38,6 +40,8 @@ struct voice { /* one choice of one request */
 
 struct qr_engine {
     struct mock_options options;
+    void (*wake)(void *);
+    void *wake_arg;
     const struct qr_tokenizer *tokenizer;
     struct qr_engine_limits limits;
     struct qr_model_config model;
@@ -55,11 +59,12 @@ struct qr_engine {
     atomic_uint_fast64_t n_found;    /* adapters looked up */
     struct qr_stats stats;
     int64_t progress_us;
+    struct qr_view *view; /* owned */
 };
 
 void mock_options_init(struct mock_options *o)
 {
-    *o = (struct mock_options){.rate = 40, .event_tokens = 1, .running_max = 64, .waiting_max = 256, .ctx_max = 4096, .n_events = 4096};
+    *o = (struct mock_options){.rate = 40, .event_tokens = 1, .running_max = 64, .waiting_max = 256, .ctx_max = 4096, .n_events = 4096, .n_blocks = 100};
 }
 
 static struct qr_event *get_event(struct qr_engine *e)
@@ -354,6 +359,53 @@ static int64_t visit(struct qr_engine *e, struct qr_node *list, int64_t now_us, 
     return next_us;
 }
 
+/* ---- onlookers ---- */
+
+static void look_at(struct qr_engine *e, struct qr_look *l, struct qr_node *list, enum qr_request_state state)
+{
+    for (struct qr_node *at = list->next; at != list; at = at->next) {
+        struct voice *v = QR_CONTAINER(at, struct voice, link);
+        struct qr_request_look *r = &v->req->look;
+        if (r->number != l->number)
+            *r = (struct qr_request_look){.number = l->number, .owner = (uint32_t)qr_hash64(&v->req->salt, sizeof v->req->salt, 1)};
+        r->state = state;
+        r->n_output += v->n_done;
+        r->n_done = state == QR_REQUEST_DECODE ? v->req->n_prompt : 0;
+        if (state == QR_REQUEST_WAITING || l->n_used >= l->n_blocks)
+            continue;
+        r->n_blocks++;
+        l->cell[l->n_used++] = (struct qr_look_cell){.use = QR_KV_USED, .owner = r->owner};
+    }
+}
+
+/* Every choice that runs has one block. Those behind them are free; of more than 100 each second one is cached, 64 to an owner, so that no two are alike. */
+static void answer_look(struct qr_engine *e)
+{
+    struct qr_look *l = qr_view_wanted(e->view);
+    if (!l)
+        return;
+    *l = (struct qr_look){.number = l->number + 1, .taken_us = qr_clock_us(), .n_blocks = e->limits.n_blocks, .per_cell = 1, .n_cells = e->limits.n_blocks};
+    look_at(e, l, &e->waiting, QR_REQUEST_WAITING);
+    look_at(e, l, &e->running, QR_REQUEST_DECODE);
+    for (int32_t i = l->n_used + 1; i < l->n_blocks && l->n_blocks > 100; i += 2) {
+        l->cell[i] = (struct qr_look_cell){.use = QR_KV_CACHED, .owner = (uint32_t)(1 + i / 128)};
+        l->n_cached++;
+    }
+    l->n_free = l->n_blocks - l->n_used - l->n_cached;
+    qr_view_answer(e->view);
+    if (e->wake)
+        e->wake(e->wake_arg);
+}
+
+static void record(struct qr_engine *e, int64_t begun_us, uint64_t n_before)
+{
+    struct qr_step_record r = {.begun_us = begun_us, .us = (int32_t)(qr_clock_us() - begun_us), .n_decode = (int32_t)(e->stats.output_tokens - n_before)};
+    r.part_us[QR_PART_MODEL] = r.us / 2;
+    r.part_us[QR_PART_SAMPLE] = r.us / 4;
+    if (r.n_decode > 0)
+        qr_view_note(e->view, &r);
+}
+
 /* The end: nobody takes events any more, so what is left goes without one. */
 static void drop_all(struct qr_engine *e, struct qr_node *list)
 {
@@ -383,8 +435,11 @@ static void *engine_main(void *arg)
             return NULL;
         }
         admit(e, now_us);
+        answer_look(e);
+        const uint64_t n_before = e->stats.output_tokens;
         int64_t next_us = visit(e, &e->running, now_us, true);
         visit(e, &e->waiting, now_us, false);
+        record(e, now_us, n_before);
         pthread_mutex_lock(&e->lock);
         e->stats.sched.n_decode = e->n_running;
         e->stats.sched.n_waiting = e->n_voices - e->n_running;
@@ -429,16 +484,20 @@ int mock_engine_open(struct qr_engine **out, const struct mock_options *options,
 {
     struct qr_engine *e = qr_alloc(1, sizeof *e);
     e->options = *options;
+    e->wake = wake;
+    e->wake_arg = wake_arg;
+    e->view = qr_view_new();
     e->tokenizer = tokenizer;
-    e->limits = (struct qr_engine_limits){.ctx_max = options->ctx_max, .vocab = qr_tokenizer_vocab_size(tokenizer), .n_blocks = 100,
+    e->limits = (struct qr_engine_limits){.ctx_max = options->ctx_max, .vocab = qr_tokenizer_vocab_size(tokenizer), .n_blocks = options->n_blocks,
                                           .block_tokens = 16, .running_max = options->running_max, .waiting_max = options->waiting_max};
     e->model = (struct qr_model_config){.n_eos = 1, .eos_ids = {qr_tokenizer_eos(tokenizer)}, .n_embd = MOCK_EMBD,
                                          .n_vocab = e->limits.vocab, .ctx_max = options->ctx_max};
     qr_stats_init(&e->stats);
-    e->stats.kv.n_blocks = e->stats.kv.n_free = 100;
+    e->stats.kv.n_blocks = e->stats.kv.n_free = options->n_blocks;
     int rc = read_scripts(e, &options->scripts, err);
     if (rc != 0) {
         free_scripts(e);
+        qr_view_free(e->view);
         qr_free(e);
         return rc;
     }
@@ -483,6 +542,7 @@ void qr_engine_close(struct qr_engine *e)
     pthread_cond_destroy(&e->changed);
     free_scripts(e);
     qr_free(e->events);
+    qr_view_free(e->view);
     qr_free(e);
 }
 
@@ -560,6 +620,17 @@ void qr_engine_stats(const struct qr_engine *e, struct qr_stats *out)
     pthread_mutex_lock(&m->lock);
     *out = e->stats;
     pthread_mutex_unlock(&m->lock);
+}
+
+struct qr_view *qr_engine_view(const struct qr_engine *e)
+{
+    return e->view;
+}
+
+void qr_engine_look(struct qr_engine *e)
+{
+    qr_view_ask(e->view);
+    pthread_cond_signal(&e->changed);
 }
 
 int64_t qr_engine_progress_us(const struct qr_engine *e, bool *has_work)

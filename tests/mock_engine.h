@@ -24,6 +24,7 @@ struct mock_options {
     double rate;            /* events per second and choice; 0: as fast as they are taken */
     int32_t event_tokens;   /* tokens per event, 1 .. QR_EVENT_TOKENS */
     int32_t running_max, waiting_max, ctx_max, n_events;
+    int32_t n_blocks;       /* of a cache that is there in looks only, at most QR_LOOK_CELLS_MAX */
     int64_t prefill_us;     /* before the first token */
     struct qr_str_list scripts; /* what it says; empty: something */
 };

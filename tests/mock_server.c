@@ -23,7 +23,7 @@ struct settings {
     const char *model;
     struct qr_str_list scripts;
     double rate;
-    int64_t event_tokens, running, waiting, ctx, events, prefill_us, load_us;
+    int64_t event_tokens, running, waiting, ctx, events, blocks, prefill_us, load_us;
     int32_t scorer;
     bool fail_load, fields, routes, no_chat, verbose;
 };
@@ -42,6 +42,7 @@ static const struct qr_option table[] = {
     ROW("mock-waiting", QR_OPT_INT, waiting, "256", 0, 1e6, "Sequences in the queue."),
     ROW("mock-ctx", QR_OPT_INT, ctx, "4096", 1, 1e7, "Context length."),
     ROW("mock-events", QR_OPT_INT, events, "4096", 1, 1e6, "Event pool."),
+    ROW("mock-blocks", QR_OPT_INT, blocks, "100", 100, 4096, "Cache blocks."),
     ROW("mock-prefill", QR_OPT_TIME, prefill_us, "0", 0, 1e9, "Time before the first token."),
     ROW("mock-load", QR_OPT_TIME, load_us, "0", 0, 1e9, "Time to load."),
     ROW("mock-fail-load", QR_OPT_FLAG, fail_load, "false", 0, 0, "Loading fails."),
@@ -109,6 +110,7 @@ static void *load_main(void *arg)
     mock.waiting_max = (int32_t)o->waiting;
     mock.ctx_max = (int32_t)o->ctx;
     mock.n_events = (int32_t)o->events;
+    mock.n_blocks = (int32_t)o->blocks;
     mock.prefill_us = o->prefill_us;
     mock.scripts = o->scripts;
     int rc = o->fail_load ? qr_err_set(&err, QR_E_DAMAGED, "the mock was asked to fail") : qr_tokenizer_open(&l->tokenizer, o->model, &err);

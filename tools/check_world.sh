@@ -1,5 +1,5 @@
 #!/bin/sh
-# check_world.sh - other people's packages from PyPI beside build/quire: their clients against the server, their engines and validators beside its grammars.
+# check_world.sh - other people's packages from PyPI beside build/quire: their clients against the server, their engines and validators beside its grammars; and the page in a browser.
 # No test: it needs a network, and the packages change. Environments lie in build/world; what cannot be installed is skipped, which is said. `./dev check-world` builds and calls it.
 set -eu
 cd "$(dirname "$0")/.."
@@ -40,6 +40,11 @@ elif environment answers 'jsonschema[format-nongpl]' llguidance tokenizers numpy
     check "$world/answers/bin/python" tools/check_answers.py bench
 else
     skip answers "pip could install nothing (no network?), see $world/answers.log"
+fi
+if command -v chromium >/dev/null 2>&1 || command -v chromium-browser >/dev/null 2>&1 || command -v google-chrome >/dev/null 2>&1; then
+    check python3 tools/check_page.py
+else
+    skip page "no chromium (apt-get install chromium)"
 fi
 echo "check-world: $failed of the checks failed, $skipped skipped"
 [ "$failed" = 0 ]

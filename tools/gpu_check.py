@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""gpu_check.py QUIRE MODEL [--tokens N] - a model on the GPU against itself and against the processor; exit status 1 when something differs that must not.
+"""gpu_check.py QUIRE MODEL [--tokens N] [--prompts N] - a model on the GPU against itself and against the processor; exit status 1 when something differs that must not.
 gpu_check.py QUIRE --goldens DIR [--tokens N] - the models below DIR on the GPU against what others computed (golden.jsonl).
 gpu_check.py --losses DIR DIR | --scores FILE FILE - logs of two runs of `quire train`, log-probabilities of two of `quire score`.
 
@@ -14,6 +14,7 @@ import subprocess
 import sys
 
 PROMPTS = ['Once upon a time', 'The golden key', 'Ben lived in', 'a', 'One day there was a small house by the sea, and in it']
+SECONDS = 50 * int(os.environ.get('QUIRE_GPU_PATIENCE', 1))  # of one run of the program
 MARGIN = 0.15
 MARGIN_F32 = 0.002  # nothing is rounded to 8 bits: logits of size 20 through some hundred sums of 24 bits, one behind the other
 MARGIN_LOSS = 0.02  # averages of a thousand log-probabilities, each within MARGIN and to either side
@@ -21,7 +22,7 @@ MARGIN_LOSS = 0.02  # averages of a thousand log-probabilities, each within MARG
 
 def run(quire, model, command, lines, *flags):
     try:
-        out = subprocess.run([quire, command, '--model', model, *flags], input=lines, capture_output=True, text=True, timeout=50)
+        out = subprocess.run([quire, command, '--model', model, *flags], input=lines, capture_output=True, text=True, timeout=SECONDS)
     except subprocess.TimeoutExpired as e:
         sys.exit(f'error: quire {command} {" ".join(flags)}: not done after {e.timeout} s; so far: {(e.stderr or b"").decode()[-2000:].strip()}')
     if out.returncode != 0:
@@ -35,12 +36,12 @@ def worst_of(one, two):
 
 
 def against_itself(o):
-    bad = 0
-    lines = ''.join(json.dumps(p) + '\n' for p in PROMPTS)
+    bad, prompts = 0, PROMPTS[:o.prompts]
+    lines = ''.join(json.dumps(p) + '\n' for p in prompts)
     for mode in (['--deterministic'], []):
         flags = ['--device', 'cuda', '--prompts', '-', '--json', '--max-tokens', str(o.tokens), '--ignore-eos', *mode]
         together, again = run(o.quire, o.model, 'generate', lines, *flags), run(o.quire, o.model, 'generate', lines, *flags)
-        alone = [run(o.quire, o.model, 'generate', json.dumps(p) + '\n', *flags)[0] for p in PROMPTS]
+        alone = [run(o.quire, o.model, 'generate', json.dumps(p) + '\n', *flags)[0] for p in prompts]
         chunks = run(o.quire, o.model, 'generate', lines, *flags, '--max-chunk-tokens', '3')
         for name, other in (('again', again), ('alone', alone), ('in chunks of 3', chunks)):
             same = [a['ids'] == b['ids'] for a, b in zip(together, other)]
@@ -93,6 +94,7 @@ def main():
     p.add_argument('quire', nargs='?')
     p.add_argument('model', nargs='?')
     p.add_argument('--tokens', type=int, default=48)
+    p.add_argument('--prompts', type=int, default=len(PROMPTS))
     p.add_argument('--goldens')
     p.add_argument('--losses', nargs=2)
     p.add_argument('--scores', nargs=2)

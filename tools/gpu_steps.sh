@@ -292,7 +292,7 @@ torch-kern) torch products products_fp8 attention rows ;;
 torch-train) torch train_05b train_15b train_05b_bf16 train_15b_bf16 ;;
 torch-prompt) torch prompt ;;
 torch-decode) torch decode ;;
-check) python3 "$here/tools/gpu_check.py" "$quire" "$tiny" --tokens "$(size 48 2)" ;;
+check) python3 "$here/tools/gpu_check.py" "$quire" "$tiny" --tokens "$(size 48 2)" --prompts "$(size 5 2)" ;;
 goldens) python3 "$here/tools/gpu_check.py" "$quire" --goldens "$pack/goldens" --tokens "$(size 96 4)" ;;
 profile-few) profile 'few_rows|product_codes' linear ;;
 profile-attention) profile 'attend' attention ;;

@@ -218,3 +218,11 @@ void qr_train_config_help(struct qr_buf *out, int32_t columns)
     QR_ASSERT(columns > 0);
     qr_options_help_settings(out, table, QR_COUNT(table), columns);
 }
+
+const struct qr_option *qr_train_config_table(int32_t *n)
+{
+    QR_ASSERT(n != NULL);
+    *n = QR_COUNT(table);
+    QR_ASSERT(*n > 0);
+    return table;
+}

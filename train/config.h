@@ -92,5 +92,6 @@ const char *qr_train_config_where(const struct qr_train_config *c, const char *n
 
 void qr_train_config_print(struct qr_buf *out, const struct qr_train_config *c); /* as a file that reads back the same */
 void qr_train_config_help(struct qr_buf *out, int32_t columns);
+const struct qr_option *qr_train_config_table(int32_t *n); /* its rows, static */
 
 #endif

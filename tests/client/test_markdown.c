@@ -37,6 +37,7 @@ static const struct md_case cases[] = {
     {80, "\\*stars\\* and \\_, \\(x\\)", "*stars* and _, \\(x\\)"},
     {80, "run `ls -l` now, ``a`b`` and `` ` ``", "run <c>ls -l<> now, <c>a`b<> and <c>`<>"},
     {80, "an `open one\n", "an `open one\n"},
+    {80, "`a``b` and *a**b**c*, 5*3*2", "<c>a``b<> and <i>a**b**c<>, 5*3*2"},
     {80, "[the page](http://a.b/c_d_(e)) says", "the page<d> (http://a.b/c_d_(e))<> says"},
     {80, "[http://a](http://a), [1] and [x] (y), a[i]", "http://a, [1] and [x] (y), a[i]"},
     {80, "[**bold**](x", "[<b>bold<>](x"},

@@ -54,6 +54,27 @@ Test(repl_kept, a_conversation_goes_on_the_next_time_and_others_are_listed)
     say_goodbye(d);
 }
 
+Test(repl_kept, a_filter_goes_on_with_c_and_keeps_that_and_nothing_else)
+{
+    static const char *const words[] = {"unkept", "-c one", "-c two", "-c --no-history three"};
+    struct desk *d = lay_out(fake_tokens(1));
+    char slave[100];
+    cr_assert_eq(ptsname_r(d->fd, slave, sizeof slave), 0);
+    for (int i = 0; i < 4; i++) {
+        d->pid = fork();
+        if (d->pid == 0)
+            child(d, slave, words[i]);
+        cr_expect_eq(leave(d), 0, "%s", words[i]);
+        cr_expect(!sent(d, "unkept") || i == 0, "%s", d->server->body);
+    }
+    cr_expect(strstr(d->screen.data, "no conversation has been kept yet") != NULL, "the first one: %s", d->screen.data);
+    cr_expect(sent(d, "[{\"role\":\"user\",\"content\":\"one\"},{\"role\":\"assistant\",\"content\":\"tok \"},{\"role\":\"user\",\"content\":\"two\"},"), "%s",
+              d->server->body);
+    sit_down_again(d, "-c");
+    cr_expect(strstr(d->screen.data, "goes on: 4 messages") != NULL, "%s", d->screen.data);
+    say_goodbye(d);
+}
+
 Test(repl_kept, no_history_keeps_nothing)
 {
     struct desk *d = sit_down(fake_tokens(1), "--no-history");

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "base/rng.h"
+#include "engine/view.h"
 #include "tests/device/device.h"
 #include "tests/engine/cases.h"
 
@@ -150,6 +151,59 @@ Test(engine, a_prompt_comes_back_from_the_second_tier_of_a_devices_cache)
     setup_init(&s, "models/stories260K");
     s.device = "cuda";
     check_second_tier(&s);
+}
+
+Test(engine, of_a_device_that_draws_ahead_every_token_is_in_a_record_and_looks_add_up)
+{
+    if (!data_path("models/stories260K"))
+        cr_skip_test("no conformance data (QUIRE_DATA)");
+    static struct flight f[4];
+    static struct qr_step_record r[400];
+    const int32_t prompt[30] = {1, 7};
+    struct setup setup;
+    struct world w;
+    struct qr_sampling s;
+    struct qr_stats st;
+    struct qr_err err;
+    uint64_t at = 0;
+    int64_t n_prompt = 0, n_decode = 0, end_us = 0;
+    int32_t n_running = 0;
+    use_discrete("ref", NULL);
+    setup_init(&setup, "models/stories260K");
+    setup.device = "cuda";
+    setup.config.prefix_cache = false;
+    world_open(&w, &setup);
+    qr_sampling_init(&s);
+    s.max_tokens = 50;
+    s.ignore_eos = true;
+    for (int c = 0; c < 4; c++)
+        cr_assert_eq(flight_start(&w, &f[c], &s, prompt, 30, 1, &err), 0);
+    struct qr_view *view = qr_engine_view(w.engine);
+    for (int i = 0; i < 40; i++) {
+        const struct qr_look *l;
+        qr_engine_look(w.engine);
+        while (!(l = qr_view_take(view)))
+            usleep(100);
+        cr_assert_eq(l->n_free + l->n_cached + l->n_used + l->n_shared, l->n_blocks);
+        int32_t n_blocks = 0;
+        for (int c = 0; c < 4; c++)
+            if (f[c].req && f[c].req->look.number == l->number)
+                n_blocks += f[c].req->look.n_blocks;
+        cr_assert(n_blocks == l->n_used && l->n_shared == 0);
+        n_running += n_blocks > 0;
+        qr_view_done(view);
+        world_pump(&w, 1000);
+    }
+    world_settle(&w, &st);
+    const int32_t n = qr_view_steps(view, &at, r, QR_COUNT(r));
+    for (int32_t i = 0; i < n; i++) {
+        cr_assert_geq(r[i].begun_us, end_us);
+        end_us = r[i].begun_us + r[i].us;
+        n_prompt += r[i].n_prompt;
+        n_decode += r[i].n_decode;
+    }
+    cr_assert(n_prompt == 4 * 30 && n_decode >= 4 * 49 && n_running > 0); /* a step launched ahead has a row more of what has just ended */
+    world_close(&w);
 }
 
 /* A step is launched before the ids of the one before it are known: that shows in nothing, whatever ends when, is cancelled, preempted, shared or cut. */

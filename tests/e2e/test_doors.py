@@ -153,7 +153,7 @@ def ids_of(s, m, n, **more):
 def test_the_same_question_computes_the_same_ids_through_every_door_whole_and_streamed():
     n_compared = 0
     with Server(model=BUNDLED) as s:
-        for question in ('What is 12 + 30?', 'Tell me a story about a fox.', 'Na\u00efve caf\u00e9?'):
+        for question in ('Tell me a story about a fox.', 'Na\u00efve caf\u00e9?'):
             m = [{'role': 'system', 'content': 'You are brief.'}, {'role': 'user', 'content': question}]
             for sampling in ({'temperature': 0}, {'temperature': 0.9, 'seed': 7}):
                 prompt, said = ids_of(s, m, 40, **sampling)

@@ -276,6 +276,7 @@ class Packed:
         with open(os.path.join(d, 'packed.txt'), 'w') as f:
             f.write('sources of another day\n')
         tiny_model(os.path.join(d, 'tiny'))
+        os.mkdir(os.path.join(d, 'models'))
         if os.path.exists(STORIES):  # two short answers that others computed
             golden = os.path.join(d, 'goldens', 'stories260K')
             shutil.copytree(STORIES, golden, ignore=shutil.ignore_patterns('golden.jsonl'))
@@ -284,21 +285,31 @@ class Packed:
             with open(os.path.join(golden, 'golden.jsonl'), 'w') as f:
                 f.writelines(json.dumps(g) + '\n' for g in short)
         return d, {'QUIRE_CUDA_LIB': EMULATED, 'QUIRE_EMU_GIB': '12', 'QUIRE_GPU_SMALL': '1', 'QUIRE_GPU_TINY': os.path.join(d, 'tiny'),
+                   'QUIRE_GPU_MODELS': os.path.join(d, 'models'),
                    'XDG_CACHE_HOME': os.path.join(d, 'cache'), 'QUIRE_GPU_PATIENCE': '10', 'QUIRE_GPU_SECONDS': '3000', 'QUIRE_GPU_LIMIT': '600'}
 
     def __exit__(self, *_):
         self.folder.cleanup()
 
 
+# Commands of other steps, under another setting, for another model or within another tool, and what is PyTorch's alone: stubs run these.
+LIKE_OTHERS = {'ops-attention-mma', 'throughput-0.6b', 'train-1.5b', 'racecheck-rows', 'racecheck-generate', 'synccheck-rows',
+               'profile-attention', 'profile-back', 'torch-train', 'torch-prompt', 'torch-decode'}
+
+
 def test_every_step_knows_its_flags_and_reads_what_the_real_program_prints():
     with Packed() as (pack, settings):
-        r = Run('nothing', pack=pack, real=dict(settings, QUIRE_EMU_IDLE='1'))
+        for name in ('llama-3.1-8b', 'qwen3-8b'):  # one is made by the script; to round its weights to codes takes a processor half a minute
+            os.symlink(settings['QUIRE_GPU_TINY'], os.path.join(pack, 'models', name))
+        steps = [step for _, step, _ in plan() if os.environ.get('QUIRE_FULL') or step not in LIKE_OTHERS]
+        r = Run('nothing', *steps, pack=pack, real=dict(settings, QUIRE_EMU_IDLE='1'))
     # A device whose kernels do nothing is wrong wherever somebody looks, and nowhere else.
-    wrong = {'ops-linear', 'ops-attention', 'ops-rows', 'ops-attention-mma', 'ops-large', 'check', 'goldens', 'train', 'memcheck-rows', 'racecheck-rows', 'synccheck-rows'}
+    wrong = {'ops-linear', 'ops-attention', 'ops-attention-mma', 'ops-rows', 'ops-large', 'check', 'goldens', 'train', 'memcheck-rows', 'racecheck-rows',
+             'synccheck-rows'}
     skipped = {'ranks', 'fits'} | (set() if os.path.exists(STORIES) else {'goldens'})
     for name, word in r.words.items():
         assert name in skipped and word == 'skipped' or word.startswith('FAILED') == (name in wrong), (name, r.lines, r.printed[-4000:])
-    assert set(r.words) == {step for _, step, _ in plan()} | {'models'}, r.words  # nothing was built
+    assert set(r.words) == set(steps) | {'models'}, r.words  # nothing was built
     assert 'losses' in r.why['train'] and 'differ' in r.why['check'] and ('goldens' in skipped or 'differ' in r.why['goldens']), r.lines
     assert {'packed-program', 'attention'} <= set(r.fell_back) <= {'packed-program', 'attention', 'fp8-products', 'same-bits'}, r.fell_back
     by = {}
@@ -311,7 +322,7 @@ def test_every_step_knows_its_flags_and_reads_what_the_real_program_prints():
         assert {('prefill', 1, 0), ('decode', 4, 0)} <= cases and (('probe', None, None) in cases) == (step in ('throughput-1b', 'throughput-8b', 'throughput-0.6b')), cases
     assert len({row['without'] for row in by['ablations']}) == 5, r.rows
     assert any(row['case'] == 'sequences' and row['host_us_per_step'] > 0 for row in by['offline-qwen3-8b']), r.rows
-    assert all(row['tokens_per_s'] > 0 for step in ('train-0.5b', 'train-1.5b') for row in by[step]), by
+    assert all(row['tokens_per_s'] > 0 for row in by['train-0.5b']), by
     assert re.search(r'^\| RoPE, backward \| 3,500 GB/s \| [\d,.]+ GB/s \| \w+ \|$', r.tables, re.M), r.tables
     assert re.search(r'^\| 8b, decode of 4 \| [\d,.]+ \| \d+ % \|$', r.tables, re.M), r.tables
     assert re.search(r'^\| linear 1 x 4096 -> 6144, bf16 \| .* us \| 20 us \|', r.tables, re.M) and 'without | tok/s' in r.tables, r.tables
@@ -319,9 +330,8 @@ def test_every_step_knows_its_flags_and_reads_what_the_real_program_prints():
 
 def test_steps_that_look_at_answers_find_the_emulated_device_right():
     with Packed() as (pack, settings):
-        os.makedirs(os.path.join(pack, 'models'))
         os.symlink(settings['QUIRE_GPU_TINY'], os.path.join(pack, 'models', 'llama-3.2-1b'))
-        r = Run('nothing', 'start', 'ops-rows', 'check', 'goldens', 'memcheck-generate', pack=pack, real=dict(settings, QUIRE_GPU_MODELS=os.path.join(pack, 'models')))
+        r = Run('nothing', 'start', 'ops-rows', 'check', 'goldens', 'memcheck-generate', pack=pack, real=settings)
     expected = 'ok' if os.path.exists(STORIES) else 'skipped'
     assert r.words == {'start': 'ok', 'ops-rows': 'ok', 'check': 'ok', 'goldens': expected, 'memcheck-generate': 'ok'}, (r.lines, r.printed[-4000:])
 

@@ -195,7 +195,7 @@ def test_sighup_and_signals_without_a_meaning_stop_nothing():
             s.process.send_signal(number)
         events += stream
         assert sum(len(c.get('token_ids') or []) for e in events for c in e['choices']) == 300
-        assert s.get('/readyz')[0] == 200 and s.stderr().count('there is no key file to read again') == 2, s.stderr()
+        assert s.get('/readyz')[0] == 200 and s.stderr().count('reload: key files') == 2, s.stderr()
         s.process.send_signal(signal.SIGTERM)
         assert s.process.wait(60 * SLOW) == 0
     with Server(before=('nohup',)) as s:
@@ -348,6 +348,21 @@ def test_chat_tokenize_detokenize_models_and_version_answer():
         assert s.get('/version')[0] == s.get('/health')[0] == s.get('/livez')[0] == 200
         status, e = s.post('/v1/completions', {'model': 'c', 'prompt': 'x'})
         assert status == 404 and set(e['error']) >= {'message', 'type', 'param', 'code'}, e
+
+
+def test_a_sandboxed_server_gives_the_same_answers_and_all_its_threads_are_in_the_sandbox():
+    golden()
+    with Server() as s:
+        plain = s.post('/v1/completions', greedy([1], 20))[1]['choices']
+    with Server('--sandbox') as s:
+        with open(f'/proc/{s.process.pid}/status') as f:
+            assert 'Seccomp:\t2' in f.read(), 'its threads have a filter'
+        for task in os.listdir(f'/proc/{s.process.pid}/task'):
+            with open(f'/proc/{s.process.pid}/task/{task}/status') as f:
+                assert 'Seccomp:\t2' in f.read(), task
+        status, answer = s.post('/v1/completions', greedy([1], 20))[:2]
+        assert status == 200 and answer['choices'] == plain, answer
+        assert s.get('/metrics')[0] == 200
 
 
 def test_the_chat_client_answers_as_a_filter():

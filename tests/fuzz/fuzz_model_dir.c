@@ -15,6 +15,7 @@
 #include "base/buf.h"
 #include "loader/adapters/lora.h"
 #include "loader/config/pooling.h"
+#include "loader/config/scorer.h"
 #include "tests/fuzz/open_model.h"
 
 #define FILES_MAX 12
@@ -136,13 +137,20 @@ static void remove_all(const struct model_dir *d)
 /* What only some requests and options read. */
 static void open_the_rest(const struct model_dir *d)
 {
+    static const int32_t words[QR_SCORER_WORDS] = {1, 2, 3, 4};
     struct qr_pooling_config pooling;
+    struct qr_scorer scorer;
     struct qr_lora_file *adapter;
     struct qr_source *source;
     struct qr_err err = {0};
     char path[100];
     if (qr_source_open(&source, d->path, &err) == 0) {
         qr_pooling_read(&pooling, source, QR_POOLING_NONE);
+        qr_scorer_find(&scorer, source, false);
+        if (scorer.kind != QR_SCORER_NONE)
+            qr_scorer_load(&scorer, source, words);
+        qr_scorer_release(&scorer);
+        qr_pooling_release(&pooling);
         qr_source_unref(source);
     }
     snprintf(path, sizeof path, "%s/adapter", d->path);

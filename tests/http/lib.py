@@ -145,7 +145,7 @@ class Connection:
 
     def response(self, no_body=False):
         status, headers = self.head()
-        if no_body or status == 204 or status == 100:
+        if no_body or status in (100, 204, 304):
             body = b""
         elif headers.get("transfer-encoding") == "chunked":
             body = b"".join(self.chunks())

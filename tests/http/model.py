@@ -29,13 +29,13 @@ def tokenizer():
     ids = {s: len(words) + i for i, s in enumerate(SPECIAL)}
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-    bos, text = {"SpecialToken": {"id": SPECIAL[0], "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}
+    bos, (text, other) = {"SpecialToken": {"id": SPECIAL[0], "type_id": 0}}, ({"Sequence": {"id": i, "type_id": 0}} for i in "AB")
     return {
         "version": "1.0",
         "added_tokens": [{"id": i, "content": s, **flags} for s, i in ids.items()],
         "pre_tokenizer": byte_level,
         "decoder": byte_level,
-        "post_processor": {"type": "TemplateProcessing", "single": [bos, text], "pair": [text, text],
+        "post_processor": {"type": "TemplateProcessing", "single": [bos, text], "pair": [text, other],
                            "special_tokens": {SPECIAL[0]: {"id": SPECIAL[0], "ids": [ids[SPECIAL[0]]], "tokens": [SPECIAL[0]]}}},
         "model": {"type": "BPE", "vocab": {w: i for i, w in enumerate(words)}, "merges": pairs},
     }

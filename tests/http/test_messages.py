@@ -278,6 +278,16 @@ def test_every_field_has_its_bounds():
         assert r.status == 400 and error_of(r)["message"].startswith("prompt is too long"), r.body
 
 
+def test_a_thread_is_refused_with_what_lets_the_client_go_on_without():
+    with Server("--mock-rate", "0") as s:
+        for thread in ({"type": "create"}, {"type": "continue", "previous_message_id": "msg_1"}):
+            for stream in (False, True):
+                r = ask(s, thread=thread, stream=stream)
+                error = r.json()["error"]
+                assert r.status == 400 and error["message"].startswith("thread: ") and error["details"] == {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}, r.body
+        assert ask(s, thread=None).status == 200
+
+
 def test_errors_have_their_types_and_statuses():
     with Server("--mock-rate", "0", "--api-key", "secret", *scripts('{"a": 1}', '{"a": x}')) as s:
         schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "additionalProperties": False}

@@ -102,6 +102,9 @@ static const struct kind kinds[] = {
     {"models", "GET", "/v1/models", NULL, NULL},
     {"a model", "GET", "/v1/models/tiny", NULL, NULL},
     {"metrics", "GET", "/metrics", NULL, NULL},
+    {"state", "GET", "/v1/ops/state", NULL, NULL},
+    {"profile", "POST", "/v1/ops/profile", "{\"seconds\":0.1}", NULL},
+    {"cancel", "POST", "/v1/ops/requests/cmpl-1/cancel", "{}", NULL},
     {"health", "GET", "/health", NULL, NULL},
     {"no route", "GET", "/nothing", NULL, NULL},
     {"bad JSON", "POST", "/v1/completions", "{\"prompt\":[1,2,", NULL},
@@ -282,6 +285,10 @@ static bool fits(const struct kind *k, const struct answer *a, const struct answ
         return says_overloaded(a) && strstr(a->body, "memory");
     if (strcmp(k->name, "metrics") == 0)
         return a->status == 200 && strstr(a->body, "quire_ready");
+    if (strcmp(k->name, "state") == 0)
+        return a->status == 200 && strstr(a->body, "{\"now_us\":") && strstr(a->body, "\"steps\":[");
+    if (strcmp(k->name, "profile") == 0) /* whole or cut off */
+        return a->status == 200;
     const bool stream = strstr(good->text, "text/event-stream") || strstr(good->text, "application/x-ndjson");
     const bool ended = strstr(a->body, "data: [DONE]") || strstr(a->body, "event: message_stop") || strstr(a->body, "event: response.incomplete") ||
                        strstr(a->body, "\"done\":true");

@@ -37,8 +37,8 @@ void qr_lora_add(const struct qr_lora_product *x);
 int qr_lora_save(const char *run_dir, const struct qr_params *p, const struct qr_train_config *c, struct qr_err *err);
 
 /* The model directory `base` with the adapters of `adapter` added, as the model directory `out`, which must not be there; matrices stored as the base's,
- * f16 as f32. progress: the line that is kept up to date, or NULL. Errors: QR_E_UNSUPPORTED for kinds of adapters that are no such sum; QR_E_DAMAGED for
- * adapters of another model, with file, tensor, found, expected. */
+ * f16 as f32. progress: the line that is kept up to date, which the caller ends, or NULL. Errors: QR_E_UNSUPPORTED for kinds of adapters that are no
+ * such sum; QR_E_DAMAGED for adapters of another model, with file, tensor, found, expected. */
 int qr_lora_merge(const char *base, const char *adapter, const char *out, struct qr_progress *progress, struct qr_err *err);
 
 #endif

@@ -120,15 +120,31 @@ static int merge_matrix(struct qr_lora_file *f, struct qr_params *p, const struc
     return 0;
 }
 
-static int merge_into(struct qr_params *p, struct qr_lora_file *f, const char *base, struct qr_progress *progress, struct qr_err *err)
+/* That the parameters up to this one are read. */
+static void show_read(void *progress, struct qr_params *p, const struct qr_param *t)
 {
     const struct qr_param *last = &p->param[p->n_params - 1];
+    if (progress)
+        qr_progress_show(progress, (uint64_t)(t->first + t->n), (uint64_t)(last->first + last->n));
+}
+
+/* The next part of the work, with a pace of its own. */
+static void begin_part(struct qr_progress *progress, const char *what)
+{
+    if (!progress)
+        return;
+    qr_progress_end(progress);
+    qr_progress_open(progress, what);
+}
+
+static int merge_into(struct qr_params *p, struct qr_lora_file *f, const char *base, struct qr_progress *progress, struct qr_err *err)
+{
     int rc = qr_lora_file_fit(f, &p->config, false, err);
     for (int32_t k = 0; rc == 0 && k < p->n_params; k++) {
         if (p->param[k].n_dims == 2)
             rc = merge_matrix(f, p, &p->param[k], base, err);
-        if (progress)
-            qr_progress_show(progress, (uint64_t)(p->param[k].first + p->param[k].n), (uint64_t)(last->first + last->n));
+        if (progress) /* tensors, not numbers: the largest one, the embedding, has no adapter */
+            qr_progress_show(progress, (uint64_t)k + 1, (uint64_t)p->n_params);
     }
     rc = rc ? rc : qr_lora_file_check_used(f, base, err);
     if (rc == 0)
@@ -142,7 +158,10 @@ static int merge_on(struct qr_backend *be, const char *base, struct qr_lora_file
     struct qr_params *p = NULL;
     struct qr_buf text = {0};
     int rc = qr_model_config_read_text(&c, &text, base, err);
-    rc = rc ? rc : qr_params_open(&p, base, be, QR_F32, c.stored == QR_BF16 ? QR_BF16 : QR_F32, err);
+    const struct qr_params_hold hold = {.filled = show_read, .user = progress};
+    begin_part(progress, "reading");
+    rc = rc ? rc : qr_params_open_held(&p, base, be, QR_F32, c.stored == QR_BF16 ? QR_BF16 : QR_F32, &hold, err);
+    begin_part(progress, "merging");
     rc = rc ? rc : merge_into(p, f, base, progress, err);
     if (rc == 0 && progress && qr_progress_due(progress))
         qr_progress_say(progress, "writing %s", out);

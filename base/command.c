@@ -157,7 +157,9 @@ int qr_command_main(const struct qr_command *c, int argc, char **argv)
     if (status < 0) {
         r.set = set;
         r.n_args = qr_options_args(set, &r.args);
-        status = c->run(&r, &err) != 0 ? qr_command_fail(c->name, &err) : 0;
+        int rc = c->settle ? c->settle(set, &r, &err) : 0;
+        rc = rc ? rc : c->run(&r, &err);
+        status = rc != 0 ? qr_command_fail(c->name, &err) : 0;
         status = r.status != 0 ? r.status : status;
     }
     qr_options_free(set);

@@ -31,6 +31,8 @@ struct qr_command {
     const struct qr_option *table; /* [n_options] */
     int32_t n_options;
     size_t options_bytes;          /* of the struct that the table fills, zeroed before */
+    /* Before its work, also before --check-config that is left to it: may replace texts of its settings. Its error ends the command. NULL: none. */
+    int (*settle)(struct qr_option_set *set, struct qr_command_run *r, struct qr_err *err);
     int (*run)(struct qr_command_run *r, struct qr_err *err); /* its work, behind the reading of settings; its error is printed */
     const struct qr_renamed *renamed; /* [n_renamed] */
     int32_t n_renamed;

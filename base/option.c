@@ -519,6 +519,41 @@ int qr_options_take_args(struct qr_option_set *s, const char *names, struct qr_e
     return 0;
 }
 
+static void *field_named(const struct qr_option_set *s, const char *name, enum qr_option_type type)
+{
+    const int32_t row = qr_option_row(s, name, strlen(name));
+    QR_ASSERT(row >= 0 && s->table[row].type == type);
+    return field_of(s, row);
+}
+
+const char *qr_options_text(const struct qr_option_set *s, const char *name)
+{
+    QR_ASSERT(s != NULL);
+    QR_ASSERT(name != NULL);
+    return *(const char **)field_named(s, name, QR_OPT_STR);
+}
+
+bool qr_options_is_on(const struct qr_option_set *s, const char *name)
+{
+    QR_ASSERT(s != NULL);
+    QR_ASSERT(name != NULL);
+    return *(const bool *)field_named(s, name, QR_OPT_FLAG);
+}
+
+void qr_options_replace(struct qr_option_set *s, const char *name, const char *text)
+{
+    QR_ASSERT(s != NULL && name != NULL);
+    QR_ASSERT(text != NULL);
+    *(const char **)field_named(s, name, QR_OPT_STR) = qr_option_keep(s, text, strlen(text));
+}
+
+const char *qr_options_command(const struct qr_option_set *s)
+{
+    QR_ASSERT(s != NULL);
+    QR_ASSERT(s->command != NULL);
+    return s->command;
+}
+
 enum qr_option_source qr_options_source(const struct qr_option_set *s, const char *name)
 {
     QR_ASSERT(s != NULL && name != NULL);

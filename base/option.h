@@ -85,6 +85,14 @@ int32_t qr_options_args(const struct qr_option_set *s, const char *const **args)
  * qr_options_read. Errors: QR_E_USAGE for an argument that is left over. */
 int qr_options_take_args(struct qr_option_set *s, const char *names, struct qr_err *err);
 
+/* The value of a row of type STR (NULL: unset); whether one of type FLAG is on; another value for a row of type STR, of which the set keeps a copy. Requires a
+ * row of that name and type. */
+const char *qr_options_text(const struct qr_option_set *s, const char *name);
+bool qr_options_is_on(const struct qr_option_set *s, const char *name);
+void qr_options_replace(struct qr_option_set *s, const char *name, const char *text);
+
+const char *qr_options_command(const struct qr_option_set *s); /* whose settings these are: "serve" */
+
 enum qr_option_source qr_options_source(const struct qr_option_set *s, const char *name);
 const char *qr_options_label(const struct qr_option_set *s, const char *name); /* its source in words: "server.yaml:3:7", "--port", "built-in" */
 

@@ -15,6 +15,7 @@
 #include "base/files/map_file.h"
 #include "base/files/source.h"
 #include "bench/samples.h"
+#include "hub/hub.h"
 #include "kernels/cpu/pool.h"
 #include "loader/stores/tensor_files.h"
 #include "model/model.h"
@@ -23,6 +24,7 @@
 
 struct open_options {
     const char *model, *isa;
+    struct qr_hub_options hub;
     int32_t dtype, quantize;
     int64_t threads, repeats;
     bool json;
@@ -30,7 +32,8 @@ struct open_options {
 
 static const struct qr_option table[] = {
     {.name = "model", .brief = true, .letter = 'm', .type = QR_OPT_STR, .offset = offsetof(struct open_options, model), .arg = "DIR",
-     .help = "Model directory or GGUF file."},
+     .help = "Model directory, GGUF file, or ORG/NAME[:FILE] of the hub."},
+    QR_HUB_ROWS(struct open_options, hub, NULL),
     {.name = "dtype", .type = QR_OPT_ENUM, .offset = offsetof(struct open_options, dtype), .builtin = "auto", .choices = "auto|f32|bf16",
      .arg = "TYPE", .help = "Compute type of unquantized weights."},
     {.name = "quantize", .brief = true, .type = QR_OPT_ENUM,
@@ -199,5 +202,5 @@ const struct qr_command qr_bench_open_command = {
     .usage = "quire bench open MODEL [flags]",
     .examples = "quire bench open models/quire-tiny\n"
                 "quire bench open model.gguf --repeats 3",
-    .args = "model", .table = table, .n_options = QR_COUNT(table), .options_bytes = sizeof(struct open_options), .run = run,
+    .args = "model", .settle = qr_hub_settle, .table = table, .n_options = QR_COUNT(table), .options_bytes = sizeof(struct open_options), .run = run,
 };

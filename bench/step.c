@@ -9,11 +9,13 @@
 #include "base/files/source.h"
 #include "bench/drive.h"
 #include "bench/samples.h"
+#include "hub/hub.h"
 
 #define PIECES 20 /* of the run, each one sample */
 
 struct step_options {
     const char *model, *isa;
+    struct qr_hub_options hub;
     int32_t mixed; /* as --mix says; 0: all take the likeliest token */
     int64_t threads, seqs, prompt, steps;
 };
@@ -21,7 +23,9 @@ struct step_options {
 #define AT(field) offsetof(struct step_options, field)
 
 static const struct qr_option table[] = {
-    {.name = "model", .brief = true, .letter = 'm', .type = QR_OPT_STR, .offset = AT(model), .arg = "DIR", .help = "Model directory."},
+    {.name = "model", .brief = true, .letter = 'm', .type = QR_OPT_STR, .offset = AT(model), .arg = "DIR",
+     .help = "Model directory, GGUF file, or ORG/NAME[:FILE] of the hub."},
+    QR_HUB_ROWS(struct step_options, hub, NULL),
     {.name = "isa", .brief = true, .type = QR_OPT_STR, .offset = AT(isa), .builtin = "null", .arg = "LEVEL",
      .help = "Kernels to use; null computes nothing, so that only the engine's own work is left."},
     {.name = "threads", .brief = true, .letter = 't', .type = QR_OPT_INT, .offset = AT(threads), .builtin = "0", .min = 0, .max = 1024, .arg = "N",
@@ -146,5 +150,5 @@ const struct qr_command qr_bench_step_command = {
     .name = "bench step", .purpose = "the engine's own work per step, without kernels",
     .usage = "quire bench step MODEL [flags]",
     .examples = "quire bench step models/quire-tiny --seqs 64",
-    .args = "model", .table = table, .n_options = QR_COUNT(table), .options_bytes = sizeof(struct step_options), .run = run,
+    .args = "model", .settle = qr_hub_settle, .table = table, .n_options = QR_COUNT(table), .options_bytes = sizeof(struct step_options), .run = run,
 };

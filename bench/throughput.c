@@ -17,6 +17,7 @@
 #include "bench/sequences.h"
 #include "bench/ways.h"
 #include "comm/launch.h"
+#include "hub/hub.h"
 #include "kernels/cpu/pool.h"
 #include "model/lora.h"
 #include "model/ranks.h"
@@ -28,6 +29,7 @@
 
 struct throughput_options {
     const char *model, *device, *isa, *prefill, *batch, *depth;
+    struct qr_hub_options hub;
     int32_t dtype, quantize, kv_cache, tune;
     int64_t tensor_parallel, threads, steps, repeats, chunk, cache_bytes, sequences, running, prompt, generate;
     struct qr_str_list lora;
@@ -36,7 +38,8 @@ struct throughput_options {
 
 static const struct qr_option table[] = {
     {.name = "model", .brief = true, .letter = 'm', .type = QR_OPT_STR, .offset = offsetof(struct throughput_options, model), .arg = "DIR",
-     .help = "Model directory."},
+     .help = "Model directory, GGUF file, or ORG/NAME[:FILE] of the hub."},
+    QR_HUB_ROWS(struct throughput_options, hub, NULL),
     {.name = "dtype", .type = QR_OPT_ENUM, .offset = offsetof(struct throughput_options, dtype), .builtin = "auto", .choices = "auto|f32|bf16",
      .arg = "TYPE", .help = "Compute type of unquantized weights."},
     {.name = "quantize", .brief = true, .type = QR_OPT_ENUM, .offset = offsetof(struct throughput_options, quantize), .builtin = "none",
@@ -574,5 +577,5 @@ const struct qr_command qr_bench_throughput_command = {
     .examples = "quire bench throughput models/quire-tiny\n"
                 "quire bench throughput qwen --prefill 512 --batch 1,32 --quantize int8\n"
                 "quire bench throughput qwen --sequences 256 --prompt 1024 --generate 1024 --chunk 4096 --json",
-    .args = "model", .table = table, .n_options = QR_COUNT(table), .options_bytes = sizeof(struct throughput_options), .run = run,
+    .args = "model", .settle = qr_hub_settle, .table = table, .n_options = QR_COUNT(table), .options_bytes = sizeof(struct throughput_options), .run = run,
 };

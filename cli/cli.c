@@ -50,7 +50,8 @@ int qr_cli_need_model(const struct qr_cli_model *m, struct qr_err *err)
 {
     struct stat st;
     if (!m->model)
-        return qr_err_set(err, QR_E_USAGE, "no model named: add --model DIR (a directory with config.json, *.safetensors and tokenizer.json, or a GGUF file)");
+        return qr_err_set(err, QR_E_USAGE, "no model named: add --model DIR (a directory with config.json, *.safetensors and tokenizer.json; a GGUF "
+                                            "file; or ORG/NAME of the hub)");
     char gguf[QR_GGUF_PATH_MAX];
     int rc = qr_source_find(m->model, err);
     rc = rc ? rc : qr_source_explain(m->model, err);

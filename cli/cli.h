@@ -15,6 +15,7 @@
 #include "base/progress.h"
 #include "comm/launch.h"
 #include "engine/engine.h"
+#include "hub/hub.h"
 #include "kernels/backend.h"
 #include "model/model.h"
 
@@ -22,8 +23,8 @@
 extern const struct qr_command *const qr_cli_commands[];
 extern const int32_t qr_cli_n_commands;
 extern const struct qr_command qr_cmd_serve, qr_cmd_generate, qr_cmd_score, qr_cmd_tokenize, qr_cmd_detokenize, qr_cmd_template, qr_cmd_grammar,
-    qr_cmd_parse, qr_cmd_check, qr_cmd_plan, qr_cmd_data, qr_cmd_data_tokenizer, qr_cmd_train, qr_cmd_lora, qr_cmd_quantize, qr_cmd_bench,
-    qr_cmd_reference;
+    qr_cmd_parse, qr_cmd_check, qr_cmd_pull, qr_cmd_list, qr_cmd_rm, qr_cmd_plan, qr_cmd_data, qr_cmd_data_tokenizer, qr_cmd_train, qr_cmd_lora,
+    qr_cmd_quantize, qr_cmd_bench, qr_cmd_reference;
 
 /* Runs the command of a group that argv[1] names; without one prints the group's help. Returns the exit status. */
 int qr_cli_group(const struct qr_command *group, int argc, char **argv);
@@ -38,6 +39,7 @@ struct qr_cli_model {
     int32_t dtype, quantize, kv_cache; /* enum qr_compute, enum qr_quantize, enum qr_kv_cache */
     int32_t tune;                      /* enum qr_tune_mode */
     int64_t threads, tensor_parallel;
+    struct qr_hub_options hub;         /* of a model that is named ORG/NAME */
     bool pin, deterministic;
 };
 
@@ -66,7 +68,9 @@ struct qr_cli_lora {
 /* Rows of an option table for a struct T with members `m` (struct qr_cli_model) and `e` (struct qr_cli_engine). */
 #define QR_CLI_MODEL_ROWS(T, m)                                                                                                   \
     {.name = "model", .letter = 'm', .type = QR_OPT_STR, .offset = offsetof(T, m.model), .arg = "DIR", .group = "Model", .brief = true, \
-     .help = "Model directory or GGUF file; may be given without the flag. A directory holds config.json, *.safetensors and tokenizer.json."}, \
+     .help = "Model directory, GGUF file, or ORG/NAME[:FILE] of the hub, of which is fetched what the cache lacks; may be given without the flag. A "  \
+             "directory holds config.json, *.safetensors and tokenizer.json."},                                                  \
+    QR_HUB_ROWS(T, m.hub, "Model"),                                                                                               \
     {.name = "dtype", .type = QR_OPT_ENUM, .offset = offsetof(T, m.dtype), .builtin = "auto", .choices = "auto|f32|bf16",          \
      .arg = "TYPE", .group = "Model",                                                                                             \
      .help = "Compute type of unquantized weights; auto is what the file stores (f16: bf16 when that loses nothing, else f32)."}, \

@@ -10,6 +10,7 @@
 
 struct check_options {
     const char *model;
+    struct qr_hub_options hub;
     bool json, all, hash;
 };
 
@@ -34,7 +35,8 @@ static void look_at_tokenizer(struct qr_check_tokenizer *t, const char *path)
 
 static const struct qr_option table[] = {
     {.name = "model", .brief = true, .letter = 'm', .type = QR_OPT_STR, .offset = offsetof(struct check_options, model), .arg = "PATH",
-     .help = "Model or adapter: directory, *.safetensors or GGUF file; may also be given without the flag."},
+     .help = "Model or adapter: directory, *.safetensors or GGUF file, or ORG/NAME[:FILE] of the hub; may also be given without the flag."},
+    QR_HUB_ROWS(struct check_options, hub, NULL),
     {.name = "all", .brief = true, .letter = 'a', .type = QR_OPT_FLAG, .offset = offsetof(struct check_options, all), .builtin = "false",
      .help = "Every tensor with its place in the file, and the keys of a GGUF file."},
     {.name = "hash", .brief = true, .type = QR_OPT_FLAG, .offset = offsetof(struct check_options, hash), .builtin = "false",
@@ -69,6 +71,6 @@ const struct qr_command qr_cmd_check = {
     .text = "Explains a model or an adapter, a directory or a file, without loading it: configuration, tensors,\n"
             "problems with byte offsets, what is never read or run, whether and how it would run. Exit status 0\n"
             "when it would run, 4 when it would not.",
-    .args = "model",
+    .args = "model", .settle = qr_hub_settle,
     .table = table, .n_options = QR_COUNT(table), .options_bytes = sizeof(struct check_options), .run = check,
 };

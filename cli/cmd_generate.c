@@ -480,6 +480,6 @@ const struct qr_command qr_cmd_generate = {
                 "quire generate model.gguf 'The sky is' -n 32 --temperature 0.7\n"
                 "quire generate models/quire-tiny --prompts prompts.jsonl --json",
     .text = "Generates without a server. Many prompts run together; the answers come in the order of the prompts.",
-    .args = "model prompt",
+    .args = "model prompt", .settle = qr_hub_settle,
     .table = table, .n_options = QR_COUNT(table), .options_bytes = sizeof(struct generate_options), .run = run,
 };

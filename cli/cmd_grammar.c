@@ -461,7 +461,8 @@ static int run(struct qr_command_run *r, struct qr_err *err)
 
 static const struct qr_option table[] = {
     {.name = "model", .brief = true, .letter = 'm', .type = QR_OPT_STR, .offset = offsetof(struct grammar_options, m.model), .arg = "DIR",
-     .help = "Directory with tokenizer.json; nothing else of a model is needed."},
+     .help = "Directory with tokenizer.json (nothing else of a model is needed), or ORG/NAME of the hub."},
+    QR_HUB_ROWS(struct grammar_options, m.hub, NULL),
     {.name = "strict", .brief = true, .type = QR_OPT_FLAG, .offset = offsetof(struct grammar_options, strict), .builtin = "false",
      .help = "Check the rules that OpenAI has for schemas with \"strict\": true as well."},
     {.name = "masks", .brief = true, .type = QR_OPT_FLAG, .offset = offsetof(struct grammar_options, masks), .builtin = "false",
@@ -479,5 +480,5 @@ const struct qr_command qr_cmd_grammar = {
             "p99, max} and tokens_ok: every token of the text was in its mask; \"each\": true in the line adds every mask's time,\n"
             "and times are the processor's.\n"
             "\"walk\": N and \"n\": M in a line add M texts drawn from masks at random, of seeds N, N + 1 and so on. The exit status is 0 whatever is refused.",
-    .args = "model", .table = table, .n_options = QR_COUNT(table), .options_bytes = sizeof(struct grammar_options), .run = run,
+    .args = "model", .settle = qr_hub_settle, .table = table, .n_options = QR_COUNT(table), .options_bytes = sizeof(struct grammar_options), .run = run,
 };

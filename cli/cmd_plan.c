@@ -330,6 +330,6 @@ const struct qr_command qr_cmd_plan = {
                 "quire plan llama-3.1-8b --quantize int4 --max-len 8ki",
     .text = "The memory that serving this model with these settings takes, part by part, without loading it.\n"
             "Exit status 5 when it does not fit.",
-    .args = "model",
+    .args = "model", .settle = qr_hub_settle,
     .table = table, .n_options = QR_COUNT(table), .options_bytes = sizeof(struct plan_options), .run = plan,
 };

@@ -23,6 +23,7 @@
 
 struct quantize_options {
     const char *text;
+    struct qr_hub_options hub;
     int32_t type; /* enum qr_rounding */
     int64_t group, threads;
     bool asymmetric, smooth, replace, json;
@@ -266,6 +267,7 @@ static int quantize(struct quantizer *q, struct qr_err *err)
 }
 
 static const struct qr_option table[] = {
+    QR_HUB_ROWS(struct quantize_options, hub, NULL),
     {.name = "type", .brief = true, .type = QR_OPT_ENUM, .offset = offsetof(struct quantize_options, type), .builtin = "int8", .choices = "int8|int4|fp8",
      .arg = "TYPE",
      .help = "int8 and fp8: a scale for each output; int4: one for each group of inputs."},
@@ -292,7 +294,11 @@ static int run(struct qr_command_run *r, struct qr_err *err)
         return qr_err_set(err, QR_E_USAGE, "%d arguments, expected two: quire quantize IN OUT", r->n_args);
     if (o->group != 0 && o->group != 32 && o->group != 64 && o->group != 128)
         return qr_err_set(err, QR_E_USAGE, "--group %lld: expected 32, 64 or 128", (long long)o->group);
-    struct quantizer q = {.o = o, .in = r->args[0], .out = r->args[1], .began_us = qr_clock_us()};
+    char in[QR_PATH_MAX];
+    const int found = qr_hub_find(in, r->args[0], &o->hub, "quantize", &r->status, err);
+    if (found)
+        return found;
+    struct quantizer q = {.o = o, .in = in, .out = r->args[1], .began_us = qr_clock_us()};
     qr_train_stop_open(&q.stop, "quire quantize: interrupted; nothing is left behind\n");
     const int rc = quantize(&q, err), stopped = qr_train_stop_close(&q.stop);
     qr_quantize_files_release(&q.files);
@@ -305,7 +311,7 @@ const struct qr_command qr_cmd_quantize = {
     .usage = "quire quantize IN OUT [--type int8|int4|fp8] [--text FILE] [flags]",
     .examples = "quire quantize qwen qwen-int8\n"
                 "quire quantize qwen qwen-int4 --type int4 --text sample.txt",
-    .text = "Writes the model IN (a directory, or a GGUF file) as the directory OUT with the matrices of its layers rounded, in\n"
-            "compressed-tensors' layout, which quire serves as it is. Says what was written, its size and, with --text, perplexity.",
+    .text = "Writes the model IN (a directory, a GGUF file, or ORG/NAME of the hub) as the directory OUT with the matrices of its\n"
+            "layers rounded, in compressed-tensors' layout, which quire serves as it is. Says what was written, its size and, with --text, perplexity.",
     .table = table, .n_options = QR_COUNT(table), .options_bytes = sizeof(struct quantize_options), .run = run,
 };

@@ -248,6 +248,6 @@ const struct qr_command qr_cmd_score = {
                 "quire score models/quire-tiny --top 5 < lines.jsonl",
     .text = "Reads JSON lines {\"ids\": [...]} or {\"prompt\": text} and writes per line {\"ids\", \"logprobs\"}: natural logs, null for\n"
             "the first token. \"top\"[i] is what the model expects after token i: [[id, logprob], ...].",
-    .args = "model",
+    .args = "model", .settle = qr_hub_settle,
     .table = table, .n_options = QR_COUNT(table), .options_bytes = sizeof(struct score_options), .run = score,
 };

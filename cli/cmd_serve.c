@@ -44,7 +44,7 @@ struct serve {
     struct qr_pooling_config pooling;
     struct qr_scorer scorer;
     struct qr_engine *engine;
-    char *name; /* the directory's or GGUF file's own name */
+    char *name; /* the directory's or GGUF file's own name, or ORG/NAME of the hub */
     int64_t available_bytes; /* before anything was opened */
     int64_t requests_bytes, grammars_bytes; /* what requests, and compiled grammars, may hold */
     int64_t started_us;
@@ -54,6 +54,9 @@ struct serve {
 
 static char *own_name(const char *dir)
 {
+    char hub[QR_HUB_NAME_MAX];
+    if (qr_hub_name_of_path(hub, dir))
+        return qr_strdup(hub);
     char *path = realpath(dir, NULL);
     const char *from = path ? path : dir, *slash = strrchr(from, '/');
     char *name = qr_strdup(slash && slash[1] ? slash + 1 : from);
@@ -394,12 +397,13 @@ const struct qr_command qr_cmd_serve = {
     .name = "serve", .purpose = "serve a model over HTTP (OpenAI-style)",
     .usage = "quire serve MODEL [flags]",
     .examples = "quire serve models/quire-tiny\n"
+                "quire serve Qwen/Qwen3-0.6B\n"
                 "quire serve qwen --port 8080 --max-len 8ki --quantize int8\n"
                 "quire serve model.gguf --host 0.0.0.0 --api-key secret",
     .text = "Serves a model over HTTP: /v1/completions, /v1/chat/completions, /v1/embeddings, /v1/models, /tokenize, /health,\n"
             "/metrics and more.\n"
             "SIGTERM finishes what is running, refuses what is new and exits 0; a second one stops at once. SIGHUP reads key files and certificates,\n"
             "and opens the access log, again.",
-    .args = "model", .checks = true,
+    .args = "model", .checks = true, .settle = qr_hub_settle,
     .table = table, .n_options = QR_COUNT(table), .options_bytes = sizeof(struct serve_options), .run = run,
 };

@@ -67,7 +67,8 @@ static int detokenize_line(void *user, const struct qr_json *v, struct qr_buf *o
 
 static const struct qr_option tokenizer_table[] = {
     {.name = "model", .brief = true, .letter = 'm', .type = QR_OPT_STR, .offset = offsetof(struct text_options, m.model), .arg = "DIR",
-     .help = "Directory with tokenizer.json (and tokenizer_config.json)."}};
+     .help = "Directory with tokenizer.json (and tokenizer_config.json), or ORG/NAME of the hub."},
+    QR_HUB_ROWS(struct text_options, m.hub, NULL)};
 
 static int each_with_tokenizer(const struct text_options *o, int (*each)(void *, const struct qr_json *, struct qr_buf *, struct qr_err *),
                                struct qr_err *err)
@@ -90,7 +91,8 @@ const struct qr_command qr_cmd_tokenize = {
     .usage = "quire tokenize MODEL < lines",
     .examples = "echo '{\"text\": \"Hello\"}' | quire tokenize models/quire-tiny",
     .text = "Reads JSON lines {\"text\": ..., \"add_special_tokens\": true|false} and writes {\"ids\": [...]} per line.",
-    .args = "model", .table = tokenizer_table, .n_options = QR_COUNT(tokenizer_table), .options_bytes = sizeof(struct text_options), .run = tokenize,
+    .args = "model", .settle = qr_hub_settle,
+    .table = tokenizer_table, .n_options = QR_COUNT(tokenizer_table), .options_bytes = sizeof(struct text_options), .run = tokenize,
 };
 
 static int detokenize(struct qr_command_run *r, struct qr_err *err)
@@ -103,7 +105,8 @@ const struct qr_command qr_cmd_detokenize = {
     .usage = "quire detokenize MODEL < lines",
     .examples = "echo '{\"ids\": [1, 2, 3]}' | quire detokenize models/quire-tiny",
     .text = "Reads JSON lines {\"ids\": [...], \"skip_special_tokens\": true|false} and writes {\"text\": ...} per line.",
-    .args = "model", .table = tokenizer_table, .n_options = QR_COUNT(tokenizer_table), .options_bytes = sizeof(struct text_options), .run = detokenize,
+    .args = "model", .settle = qr_hub_settle,
+    .table = tokenizer_table, .n_options = QR_COUNT(tokenizer_table), .options_bytes = sizeof(struct text_options), .run = detokenize,
 };
 
 struct template_job {
@@ -171,7 +174,8 @@ static const struct qr_option template_table[] = {
     {.name = "template", .brief = true, .type = QR_OPT_STR, .offset = offsetof(struct text_options, template_file), .arg = "FILE",
      .help = "A Jinja chat template."},
     {.name = "model", .brief = true, .letter = 'm', .type = QR_OPT_STR, .offset = offsetof(struct text_options, m.model), .arg = "DIR",
-     .help = "Take the template and the special tokens of this model directory."},
+     .help = "Take the template and the special tokens of this model directory, or of ORG/NAME of the hub."},
+    QR_HUB_ROWS(struct text_options, m.hub, NULL),
     {.name = "now", .brief = true, .type = QR_OPT_STR, .offset = offsetof(struct text_options, now), .arg = "TIME",
      .help = "What strftime_now sees, as 2024-07-26T12:34:56; the clock otherwise."}};
 
@@ -198,6 +202,6 @@ const struct qr_command qr_cmd_template = {
                 "  quire template models/quire-tiny",
     .text = "Reads JSON lines, each the whole context (messages, tools, add_generation_prompt, bos_token, ...), and writes\n"
             "{\"text\": ...} or {\"error\": message, \"kind\": \"raised\"|\"runtime\"|\"limit\"} per line.",
-    .args = "model",
+    .args = "model", .settle = qr_hub_settle,
     .table = template_table, .n_options = QR_COUNT(template_table), .options_bytes = sizeof(struct text_options), .run = template,
 };

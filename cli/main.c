@@ -24,7 +24,7 @@ const struct qr_command *const qr_cli_commands[] = {
     &qr_cmd_serve, &qr_chat_command, &qr_profile_command,
 #endif
     &qr_cmd_generate, &qr_cmd_score, &qr_cmd_tokenize, &qr_cmd_detokenize, &qr_cmd_template, &qr_cmd_grammar, &qr_cmd_parse, &qr_cmd_check, &qr_cmd_plan,
-    &qr_cmd_data, &qr_cmd_train, &qr_cmd_lora, &qr_cmd_quantize, &qr_cmd_bench, &qr_cmd_reference,
+    &qr_cmd_pull, &qr_cmd_list, &qr_cmd_rm, &qr_cmd_data, &qr_cmd_train, &qr_cmd_lora, &qr_cmd_quantize, &qr_cmd_bench, &qr_cmd_reference,
 };
 const int32_t qr_cli_n_commands = QR_COUNT(qr_cli_commands);
 
@@ -33,9 +33,7 @@ static const struct {
     const char *name, *instead;
 } elsewhere[] = {
     {"run", "start a server with 'quire serve DIR' and talk to it with 'quire chat', or ask once with 'quire generate DIR PROMPT'"},
-    {"pull", "quire downloads nothing: 'hf download ORG/NAME --local-dir NAME' (pip install huggingface_hub), then 'quire serve NAME'"},
-    {"list", "models are directories and GGUF files of this machine; 'quire check PATH' explains one, GET /v1/models lists what a server has"},
-    {"models", "models are directories and GGUF files of this machine; 'quire check PATH' explains one, GET /v1/models lists what a server has"},
+    {"models", "'quire list' has those that were fetched, 'quire check PATH' explains one, GET /v1/models lists what a server has"},
 };
 
 static void print_help(FILE *out)

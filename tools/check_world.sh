@@ -32,6 +32,11 @@ if environment clients openai openai-agents instructor 'pydantic-ai-slim[openai]
 else
     skip clients "pip could install nothing (no network?), see $world/clients.log"
 fi
+if environment hub huggingface_hub; then
+    check "$world/hub/bin/python" tools/check_hub.py
+else
+    skip hub "pip could install nothing (no network?), see $world/hub.log"
+fi
 if [ ! -e "$data/answers/schemas.jsonl" ]; then
     skip answers "no data (QUIRE_DATA): $data/answers/schemas.jsonl"
 elif environment answers 'jsonschema[format-nongpl]' llguidance tokenizers numpy pydantic apache-tvm-ffi && environment answers --no-deps xgrammar; then

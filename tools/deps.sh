@@ -8,7 +8,7 @@
 set -eu
 
 small="libcjson-dev libyaml-dev libxxhash-dev libpcre2-dev libutf8proc-dev"
-run="gcc libc6-dev cmake ninja-build pkg-config libuv1-dev libcjson-dev libyaml-dev libxxhash-dev libpcre2-dev libutf8proc-dev libedit-dev libssl-dev libseccomp-dev"
+run="gcc libc6-dev cmake ninja-build pkg-config libuv1-dev libcjson-dev libyaml-dev libxxhash-dev libpcre2-dev libutf8proc-dev libedit-dev libssl-dev libseccomp-dev libcurl4-openssl-dev"
 check="libcriterion-dev g++ python3 git tmux openssl"
 extra="libopenmpi-dev openmpi-bin" # ranks over several machines; without them libquire_mpi.so is not built and its tests are skipped
 

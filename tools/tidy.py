@@ -22,9 +22,10 @@ MAY = {
     'model': {'loader', 'comm', 'kernels', 'base'},
     'engine': {'model', 'scheduler', 'kvcache', 'answers', 'tokenizer', 'loader', 'comm', 'kernels', 'base'},
     'train': {'model', 'loader', 'comm', 'kernels', 'tokenizer', 'base'},
+    'hub': {'base'},
     'server': {'engine', 'model', 'loader', 'scheduler', 'kvcache', 'kernels', 'answers', 'tokenizer', 'base'},
     'client': {'base'},
-    'bench': {'client', 'train', 'comm', 'engine', 'model', 'loader', 'scheduler', 'kvcache', 'kernels', 'answers', 'tokenizer', 'base'},
+    'bench': {'hub', 'client', 'train', 'comm', 'engine', 'model', 'loader', 'scheduler', 'kvcache', 'kernels', 'answers', 'tokenizer', 'base'},
 }
 # scheduler and model never meet; the server sees the engine through engine.h and stats.h alone, answers/ through two headers.
 SERVER_SEES = {'engine/engine.h', 'engine/adapters.h', 'engine/stats.h', 'engine/view.h', 'tokenizer/tokenizer.h', 'tokenizer/chat.h',
@@ -38,7 +39,8 @@ DOORS = [
     (r'uv\.h|llhttp\.h', r'(server|client|bench)/|tests/(server|client|bench|fuzz)/|tests/\w+\.[ch]$'),
     (r'pcre2\.h|utf8proc\.h', r'tokenizer/|tests/tokenizer/'),
     (r'histedit\.h|editline/', r'client/'),
-    (r'openssl/', r'server/'),
+    (r'openssl/', r'server/|hub/digest\.c$'),
+    (r'curl/', r'hub/curl_\w+\.[ch]$'),
     (r'cuda\w*\.h|cublas\w*\.h', r'kernels/cuda/|tests/cuda_emu/'),
     (r'nccl\.h', r'kernels/cuda/peers\.c$'),
     (r'mpi\.h', r'comm/mpi/comm_mpi\.c$'),

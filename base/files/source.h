@@ -8,7 +8,7 @@
 #define QR_BASE_FILES_SOURCE_H
 
 #include "base/err.h"
-#include "base/files/gguf.h"
+#include "base/files/gguf_file.h"
 #include "base/files/map_file.h"
 
 struct qr_source; /* opaque */
@@ -16,7 +16,10 @@ struct qr_source; /* opaque */
 /* `model`: a directory or a file. What is not there is no error yet: its readers say what they miss. Errors: those of qr_gguf_file_open. */
 int qr_source_open(struct qr_source **out, const char *model, struct qr_err *err);
 
-/* 0 when `model` exists; else QR_E_NOT_FOUND, with a path that is nearly so, or the command that downloads it. */
+/* A path that exists and is spelt nearly so, in near; false: there is none. */
+bool qr_source_near(char near[QR_GGUF_PATH_MAX], const char *model);
+
+/* 0 when `model` exists; else QR_E_NOT_FOUND, with a path that is nearly so, or the command that fetches it. */
 int qr_source_find(const char *model, struct qr_err *err);
 
 /* Before a whole model is wanted of `model`: a directory that cannot be one is an error that says what it is instead (an adapter, several GGUF files, a part of

@@ -186,6 +186,13 @@ static bool is_hub_name(const char *model)
     return stat(org, &st) != 0;
 }
 
+bool qr_source_near(char near[QR_GGUF_PATH_MAX], const char *model)
+{
+    QR_ASSERT(near != NULL);
+    QR_ASSERT(model != NULL);
+    return nearest_path(near, model, true);
+}
+
 int qr_source_find(const char *model, struct qr_err *err)
 {
     char near[QR_GGUF_PATH_MAX], what[1200];
@@ -198,12 +205,11 @@ int qr_source_find(const char *model, struct qr_err *err)
     snprintf(what, sizeof what, "model not found: '%.200s' (%s)", model, strerror(number));
     if (number != ENOENT)
         return qr_err_set(err, QR_E_NOT_FOUND, "%s", what);
-    if (nearest_path(near, model, true))
-        return qr_err_set(err, QR_E_NOT_FOUND, "%s; did you mean '%.200s'?", what, near);
+    if (qr_source_near(near, model))
+        return qr_err_set(err, QR_E_NOT_FOUND, "%s; did you mean '%.200s'? 'quire pull ORG/NAME' fetches a model", what, near);
     if (is_hub_name(model))
-        return qr_err_set(err, QR_E_NOT_FOUND, "%s; to download it (pip install huggingface_hub): hf download %.100s --local-dir %.100s", what, model,
-                          strchr(model, '/') + 1);
-    return qr_err_set(err, QR_E_NOT_FOUND, "%s; nothing is downloaded: name a directory or GGUF file of this machine", what);
+        return qr_err_set(err, QR_E_NOT_FOUND, "%s; 'quire pull %.200s' fetches it, and says where it is", what, model);
+    return qr_err_set(err, QR_E_NOT_FOUND, "%s; name a directory or GGUF file of this machine, or ORG/NAME of the hub ('quire pull' fetches it)", what);
 }
 
 int qr_source_explain(const char *model, struct qr_err *err)

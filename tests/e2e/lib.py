@@ -64,6 +64,7 @@ def environment(env):
     """Ours without settings of quire's; a GPU, or a library for one without its driver, is not what these tests are about. One thread: models of a few hundred
     thousand weights are no faster with more, and threads that wait for each other by looking take the processor from whatever test runs beside this one."""
     ours = {f'QUIRE_{command}{name}': value for command, settings in SETTINGS.items() for name, value in settings.items()}
+    ours['HF_HUB_OFFLINE'] = '1'  # no test reaches for a network, but those with a hub of their own
     return {**{k: v for k, v in os.environ.items() if not k.startswith('QUIRE_')}, **ours, **(env or {})}
 
 

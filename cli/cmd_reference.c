@@ -10,6 +10,10 @@
 #include "cli/cli.h"
 #include "cli/reference.h"
 #include "train/config.h"
+#ifdef QUIRE_SERVER
+#include "server/error_index.h"
+#include "server/openapi.h"
+#endif
 
 const struct qr_reference_flag qr_reference_common[] = {
     {"config", "FILE", "Read settings from a YAML file. Flags win over the environment, the environment over the file."},
@@ -81,7 +85,11 @@ static int run(struct qr_command_run *r, struct qr_err *err)
         const char *name;
         void (*put)(struct qr_buf *out);
     } file[] = {{"completions/quire", qr_reference_bash}, {"completions/_quire", qr_reference_zsh}, {"completions/quire.fish", qr_reference_fish},
-                {"options.md", qr_reference_options}};
+                {"options.md", qr_reference_options},
+#ifdef QUIRE_SERVER
+                {"errors.md", qr_error_rows_put_markdown}, {"openapi.json", qr_openapi_put},
+#endif
+    };
     const struct reference_options *o = r->options;
     struct writing w = {.dir = o->out, .err = err};
     struct qr_buf text = {0};
@@ -119,7 +127,7 @@ const struct qr_command qr_cmd_reference = {
     .usage = "quire reference DIR",
     .examples = "quire reference /tmp/q; man /tmp/q/man1/quire-serve.1\n"
                 "quire reference /tmp/q; source /tmp/q/completions/quire",
-    .text = "Writes into DIR what is made from the tables of options: man1/*.1, completions/ for bash, zsh and fish, options.md, and JSON Schemas\n"
-            "of server.yaml and of training's settings, for editors.",
+    .text = "Writes into DIR what is made from tables: man1/*.1, completions/ for bash, zsh and fish, options.md, errors.md, openapi.json, and\n"
+            "JSON Schemas of server.yaml and of training's settings, for editors.",
     .args = "out", .table = table, .n_options = QR_COUNT(table), .options_bytes = sizeof(struct reference_options), .run = run,
 };

@@ -189,7 +189,12 @@ static int begin(struct run *r, struct qr_err *err)
     rc = rc ? rc : agree_on_resume(r, err);
     if (rc == 0)
         probe(r); /* before the run's own memory is there: this gives its own back */
+    struct qr_progress progress;
+    qr_progress_open(&progress, r->c->model.from ? "reading the model" : "drawing weights");
+    t->progress = r->first ? &progress : NULL;
     rc = rc ? rc : qr_trainer_begin(t, r->resume, err);
+    t->progress = NULL;
+    qr_progress_end(&progress);
     if (rc == 0 && r->first)
         rc = qr_train_sampler_begin(&r->sampler, t, err);
     if (rc == 0 && r->first)

@@ -5,7 +5,7 @@ file(GLOB fuzz_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/fuzz/fuzz_*
 if(QUIRE_FUZZ)
     target_compile_options(quire_flags INTERFACE "$<$<NOT:$<BOOL:$<TARGET_PROPERTY:QUIRE_UNSANITIZED>>>:-fsanitize=fuzzer-no-link>")
 else()
-    set(QUIRE_FUZZ_SECONDS 2 CACHE STRING "Seconds of random inputs for each fuzz target among the tests")
+    set(QUIRE_FUZZ_SECONDS 1 CACHE STRING "Seconds of random inputs for each fuzz target among the tests")
     add_library(quire_mutate OBJECT ${PROJECT_SOURCE_DIR}/tests/fuzz/mutate.c)
     target_include_directories(quire_mutate PRIVATE ${PROJECT_SOURCE_DIR})
     target_link_libraries(quire_mutate PRIVATE quire_flags)

@@ -96,6 +96,9 @@ function(quire_isa_kernels)
     # The products' sums are arrays in their source and registers behind -O2, which unrolls the loops over them. At -O1 asan looks at its shadow for each of their
     # multiply-adds: half of what a training run takes there. What stays an access of memory is looked at as before, and ubsan's questions are put in before either.
     # Packing is most of what is left to compile, and runs when a model is opened: there a function of asan's looks, instead of code at each access.
+    if(QUIRE_TSAN AND CMAKE_C_COMPILER_ID STREQUAL "GNU") # half of what a server's answers take there
+        set_source_files_properties(${PROJECT_SOURCE_DIR}/kernels/cpu/isa/linear/micro.c PROPERTIES COMPILE_OPTIONS -O2 SKIP_PRECOMPILE_HEADERS ON)
+    endif()
     if(QUIRE_SANITIZE MATCHES "address" AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
         set_source_files_properties(${PROJECT_SOURCE_DIR}/kernels/cpu/isa/linear/micro.c ${PROJECT_SOURCE_DIR}/kernels/cpu/isa/linear/linear.c
             ${PROJECT_SOURCE_DIR}/kernels/ref/ref_linear.c

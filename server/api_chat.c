@@ -66,6 +66,18 @@ static int render_dressed(struct qr_call *call, struct qr_rendered *out, const s
     return rc;
 }
 
+/* Clients send system messages in mid-conversation, too, which some templates refuse: there the user says them. */
+static int render_somehow(struct qr_call *call, struct qr_rendered *out, const struct qr_json *messages, struct qr_err *err)
+{
+    struct qr_json *joined = NULL;
+    struct qr_err again = {0};
+    int rc = render_dressed(call, out, messages, err);
+    if (rc != 0 && qr_messages_join_system(&joined, messages, &again) == 0 && joined && render_dressed(call, out, joined, &again) == 0)
+        rc = 0;
+    qr_json_free(joined);
+    return rc;
+}
+
 int qr_call_chat_ids(struct qr_call *call, struct qr_ids *ids, bool *thinks, struct qr_err *err)
 {
     struct qr_json *opened = NULL;
@@ -74,7 +86,7 @@ int qr_call_chat_ids(struct qr_call *call, struct qr_ids *ids, bool *thinks, str
     QR_ASSERT(call->server->model.chat != NULL && ids != NULL);
     int rc = qr_chat_open_arguments(&opened, call->params.messages, &qr_json_limits_request, err);
     if (rc == 0)
-        rc = render_dressed(call, &text, opened ? opened : call->params.messages, err);
+        rc = render_somehow(call, &text, opened ? opened : call->params.messages, err);
     if (rc == 0)
         rc = encode(call, ids, &text, err);
     if (rc == 0 && thinks)

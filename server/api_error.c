@@ -7,6 +7,7 @@
 #include "base/assert.h"
 #include "base/json.h"
 #include "server/door.h"
+#include "server/error_index.h"
 
 void qr_api_error_set(struct qr_api_error *e, int32_t status, const char *code, const char *fmt, ...)
 {
@@ -79,6 +80,7 @@ void qr_api_error_put(struct qr_buf *out, const struct qr_api_error *e, bool str
     put_string_or_null(out, e->param);
     qr_buf_put_str(out, ",\"code\":");
     put_string_or_null(out, e->code);
+    qr_buf_printf(out, ",\"id\":\"%s\"", qr_error_row_of(e->code)->id);
     qr_buf_put_str(out, stream ? "}}\n\n" : "}}");
 }
 
@@ -90,6 +92,7 @@ void qr_api_error_reply(struct qr_conn *c, const struct qr_api_error *e)
     struct qr_buf body = {0}, extra = {0};
     qr_api_error_put(&body, e, false);
     qr_buf_put_str(&extra, e->extra ? e->extra : "");
+    qr_buf_printf(&extra, "x-error-id: %s\r\n", qr_error_row_of(e->code)->id);
     if (e->retry_after_s > 0)
         qr_buf_printf(&extra, "Retry-After: %d\r\n", e->retry_after_s);
     if (e->status == 401)

@@ -55,7 +55,7 @@ const char *qr_http_chunk_head(char out[QR_HTTP_CHUNK_HEAD], size_t n)
 void qr_http_last_words(char *out, size_t size)
 {
     static const char body[] = "{\"error\":{\"message\":\"There is no memory for this request beside others; try again later.\",\"type\":"
-                               "\"service_unavailable_error\",\"param\":null,\"code\":\"overloaded\"}}";
+                               "\"service_unavailable_error\",\"param\":null,\"code\":\"overloaded\",\"id\":\"Q302\"}}";
     QR_ASSERT(out != NULL);
     const int n = snprintf(out, size, "HTTP/1.1 503 %s\r\nContent-Type: application/json\r\nRetry-After: 1\r\nConnection: close\r\n"
                            "Content-Length: %zu\r\n\r\n%s", qr_http_reason(503), sizeof body - 1, body);

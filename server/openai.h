@@ -154,4 +154,8 @@ int qr_messages_check(const struct qr_json *messages, struct qr_err *err);
  * to change. Errors: those of qr_json_parse, for a copy that passes the limits. */
 int qr_messages_dress(struct qr_json **owned, const struct qr_json *messages, bool plain, const struct qr_json *tools, const char *role, struct qr_err *err);
 
+/* *owned becomes a copy for templates that know a system message in front alone: later ones are parts of the user's message before them, or one of the
+ * user's. NULL where there are none. Errors: as above. */
+int qr_messages_join_system(struct qr_json **owned, const struct qr_json *messages, struct qr_err *err);
+
 #endif

@@ -321,3 +321,50 @@ int qr_messages_dress(struct qr_json **owned, const struct qr_json *messages, bo
     qr_buf_release(&out);
     return rc ? qr_err_prefix(err, "messages as the template is given them: ") : 0;
 }
+
+static bool is_system(const struct qr_json *message)
+{
+    const struct qr_json *role = qr_json_find(message, "role");
+    return qr_json_says(role, "system") || qr_json_says(role, "developer");
+}
+
+static void put_parts(struct qr_buf *out, const struct qr_json *content)
+{
+    const bool text = qr_json_text(content, NULL) != NULL;
+    for (const struct qr_json *part = text || !content ? content : qr_json_first(content); part; part = text ? NULL : qr_json_after(part)) {
+        qr_buf_put_comma(out);
+        qr_buf_put_str(out, text ? "{\"type\":\"text\",\"text\":" : "");
+        qr_json_print(out, part);
+        qr_buf_put_str(out, text ? "}" : "");
+    }
+}
+
+int qr_messages_join_system(struct qr_json **owned, const struct qr_json *messages, struct qr_err *err)
+{
+    QR_ASSERT(owned != NULL && messages != NULL);
+    QR_ASSERT(err != NULL);
+    const struct qr_json *first = qr_json_first(messages), *next;
+    struct qr_buf out = {0};
+    bool any = false;
+    *owned = NULL;
+    qr_buf_put_byte(&out, '[');
+    for (const struct qr_json *m = first; m; m = next) {
+        const bool later = m != first && is_system(m);
+        next = qr_json_after(m);
+        qr_buf_put_comma(&out);
+        if (!later && !(qr_json_says(qr_json_find(m, "role"), "user") && next && is_system(next))) {
+            qr_json_print(&out, m);
+            continue;
+        }
+        any = true;
+        qr_buf_put_str(&out, "{\"role\":\"user\",\"content\":[");
+        put_parts(&out, qr_json_find(m, "content"));
+        for (; next && is_system(next); next = qr_json_after(next))
+            put_parts(&out, qr_json_find(next, "content"));
+        qr_buf_put_str(&out, "]}");
+    }
+    qr_buf_put_byte(&out, ']');
+    const int rc = any ? qr_json_parse(owned, out.data, out.len, &qr_json_limits_request, err) : 0;
+    qr_buf_release(&out);
+    return rc;
+}

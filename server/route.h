@@ -18,6 +18,7 @@ struct qr_route {
     bool needs_model;        /* 503 while loading or draining */
     const struct qr_call_kind *call; /* what is prepared on libuv's pool (call.h); NULL: `handle` answers at once */
     void (*handle)(struct qr_server *s, struct qr_conn *c);
+    const char *about;       /* a sentence, for /openapi.json and /docs */
 };
 const struct qr_route *qr_routes(int32_t *n);
 
@@ -44,6 +45,8 @@ void qr_api_ops_state(struct qr_server *s, struct qr_conn *c);
 void qr_api_ops_events(struct qr_server *s, struct qr_conn *c);
 void qr_api_ops_request(struct qr_server *s, struct qr_conn *c);
 void qr_api_ops_profile(struct qr_server *s, struct qr_conn *c);
+void qr_api_openapi(struct qr_server *s, struct qr_conn *c);
+void qr_api_docs(struct qr_server *s, struct qr_conn *c);
 void qr_api_root(struct qr_server *s, struct qr_conn *c);
 void qr_api_tags(struct qr_server *s, struct qr_conn *c);
 void qr_api_ps(struct qr_server *s, struct qr_conn *c);

@@ -296,7 +296,10 @@ static void round_range(struct qr_params *p, int64_t first, int64_t n)
 /* A tensor's values are there. */
 static void fill_ends(struct qr_params *p, const struct qr_param *t)
 {
+    const struct qr_param *last = &p->param[p->n_params - 1];
     round_range(p, t->first, t->n);
+    if (p->hold.progress)
+        qr_progress_show(p->hold.progress, (uint64_t)(t->first + t->n), (uint64_t)(last->first + last->n));
     if (p->hold.filled)
         p->hold.filled(p->hold.user, p, t);
 }

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/progress.h"
 #include "kernels/backend.h"
 #include "loader/model_config.h"
 #include "loader/weight_table.h"
@@ -37,6 +38,7 @@ struct qr_params_hold {
     void (*opened)(void *user, struct qr_params *p); /* NULL: everything is kept, as of zeros */
     void (*filled)(void *user, struct qr_params *p, const struct qr_param *t);
     void *user;
+    struct qr_progress *progress; /* borrowed until the parameters are filled; NULL: none */
     bool layers_apart;       /* layers are packed when they are needed (qr_params_pack_layer), not by qr_params_pack */
 };
 

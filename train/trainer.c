@@ -55,7 +55,8 @@ static int fill_params(struct qr_trainer *t, struct qr_err *err)
 {
     const struct qr_train_config *c = t->c;
     struct qr_params *planned = t->params, *p;
-    const struct qr_params_hold hold = qr_gather_hold(&t->par.gather);
+    struct qr_params_hold hold = qr_gather_hold(&t->par.gather);
+    hold.progress = t->progress;
     if (c->model.from) {
         int rc = qr_params_open_held(&p, c->model.from, t->be, QR_F32, qr_trainer_compute(c), &hold, err);
         if (rc)
@@ -65,6 +66,7 @@ static int fill_params(struct qr_trainer *t, struct qr_err *err)
     if (planned->n_params > p->n_params)
         qr_params_extend(p, planned->param + p->n_params, planned->n_params - p->n_params);
     QR_ASSERT(p->n_params == planned->n_params);
+    p->hold.progress = NULL;
     for (int32_t k = 0; k < p->n_params; k++)
         p->param[k].frozen = planned->param[k].frozen;
     t->params = p;

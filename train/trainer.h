@@ -73,6 +73,7 @@ struct qr_trainer {
     struct qr_parallel par;            /* of this rank */
     const atomic_int *stop;            /* borrowed; NULL: none. Not 0: rank 0 is to stop, which the next step tells all ranks */
     struct qr_checkpoint_state state;
+    struct qr_progress *progress;      /* borrowed; NULL: none. Of qr_trainer_begin's drawing or reading of weights */
     struct qr_train_trace *trace;      /* borrowed; NULL: none. Steps tell it what they do; it watches the tape itself */
 };
 

@@ -40,7 +40,7 @@ def test_the_state_under_load_adds_up_and_a_profile_of_it_nests():
         threads = load(s, 6, stop)
         try:
             states, unseen, end = [], dict(SEEN), time.monotonic() + 60 * lib.SLOW
-            while (unseen or len(states) < 20) and time.monotonic() < end:
+            while (unseen or len(states) < 20 // lib.SLOW) and time.monotonic() < end:
                 status, body = s.get('/v1/ops/state', ADMIN)
                 assert status == 200 and 'plugh' not in body and 'salt' not in body and '-key' not in body, body
                 states.append(json.loads(body))
@@ -57,7 +57,7 @@ def test_the_state_under_load_adds_up_and_a_profile_of_it_nests():
                     assert r['done_tokens'] <= r['prompt_tokens'] and r['output_tokens'] <= 60 * r['choices'] and r['id'].startswith('cmpl-'), r
             out = os.path.join(d, 'trace.json')
             url = f'http://127.0.0.1:{s.port}'
-            rc, text, err = run('profile', '--seconds', '0.5', '--out', out, '--url', url, '--api-key', 'the-admin-key')
+            rc, text, err = run('profile', '--seconds', str(0.5 * lib.SLOW), '--out', out, '--url', url, '--api-key', 'the-admin-key')
             assert rc == 0 and text == '' and ' steps, ' in err and out in err, (rc, text, err)
             with open(out, encoding='utf-8') as f:
                 body = f.read()
@@ -65,7 +65,7 @@ def test_the_state_under_load_adds_up_and_a_profile_of_it_nests():
             trace = json.loads(body)
             steps = sorted((e['ts'], e['ts'] + e['dur']) for e in trace['traceEvents'] if e['name'] == 'step')
             phases = sorted((e['ts'], e['ts'] + e['dur']) for e in trace['traceEvents'] if e['ph'] == 'X' and e['name'] != 'step')
-            assert len(steps) == trace['otherData']['steps'] > 5 and all(a[1] <= b[0] for a, b in zip(steps, steps[1:]))
+            assert len(steps) == trace['otherData']['steps'] > 1 and all(a[1] <= b[0] for a, b in zip(steps, steps[1:]))
             assert all(any(t[0] <= p[0] and p[1] <= t[1] for t in steps) for p in phases) and len(phases) > len(steps)
             assert sum(e['ph'] == 'b' for e in trace['traceEvents']) == sum(e['ph'] == 'e' for e in trace['traceEvents']) > 0
             rc, text, err = run('profile', '--seconds', '0.1', '--out', '-', '--url', url, env={'OPENAI_API_KEY': 'the-admin-key'})

@@ -60,7 +60,7 @@ static inline void open_tokens(struct qr_source *source, struct qr_check_tokeniz
 static inline int open_weights(const char *path, struct qr_err *err)
 {
     const struct qr_backend_options bo = {.device = "cpu", .isa = "ref", .n_threads = 1, .step_rows_max = 8};
-    const struct qr_model_options o = {.compute = QR_COMPUTE_AUTO};
+    const struct qr_model_options o = {.compute = QR_COMPUTE_AUTO, .embeds = true};
     struct qr_backend *be;
     struct qr_model *m;
     int rc = qr_backend_open(&be, &bo, err);

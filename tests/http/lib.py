@@ -95,7 +95,7 @@ class Response:
     def error(self):
         """The error object, checked for its four keys."""
         error = self.json()["error"]
-        assert set(error) == {"message", "type", "param", "code"}, error
+        assert set(error) == {"message", "type", "param", "code", "id"} and re.fullmatch(r"Q[1-5]\d\d", error["id"]), error
         assert isinstance(error["message"], str) and isinstance(error["type"], str), error
         assert not re.search("0x[0-9a-fA-F]{6,}", error["message"]), "an address in a message: %r" % error
         return error

@@ -182,7 +182,7 @@ def test_engine_errors_in_mid_stream_are_a_last_event():
         r = c.response()
         assert r.status == 200
         stream = events(r.body)
-        assert set(stream[-1]["error"]) == {"message", "type", "param", "code"}, stream[-1]
+        assert set(stream[-1]["error"]) == {"message", "type", "param", "code", "id"}, stream[-1]
         assert len([e for e in stream if "choices" in e]) == 4, "role, then three tokens"
         assert c.closed(), "the connection closes after it"
 

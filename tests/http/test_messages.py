@@ -324,14 +324,17 @@ def test_errors_have_their_types_and_statuses():
 
 
 def claude_code(cch, text, *more):
-    """A request in the shape that Claude Code sends: a first system block that differs each time, cache_control, tools of the vendor's own, beta fields."""
+    """A request in the shape that Claude Code 2.1 sends: a first system block that differs each time, cache_control, a system message behind the user's first,
+    tools of the vendor's own, beta fields."""
     return {"max_tokens": 32000, "stream": True, "temperature": 1, "metadata": {"user_id": "user_0_account__session_0"},
             "system": [{"type": "text", "text": "x-anthropic-billing-header: cc_version=2.1.36.abc; cc_entrypoint=cli; cch=%s;" % cch},
                        {"type": "text", "text": "You are Claude Code.", "cache_control": {"type": "ephemeral"}},
                        {"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral", "ttl": "1h"}}],
-            "messages": [{"role": "user", "content": [{"type": "text", "text": "<system-reminder>\nnone\n</system-reminder>"}, {"type": "text", "text": text, "cache_control": {"type": "ephemeral"}}]}, *more],
-            "tools": [{**WEATHER, "input_schema": {**WEATHER["input_schema"], "$schema": "http://json-schema.org/draft-07/schema#"}}, {"type": "web_search_20250305", "name": "web_search", "max_uses": 8}],
-            "thinking": {"type": "adaptive"}, "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}}
+            "messages": [{"role": "user", "content": [{"type": "text", "text": "<system-reminder>\nnone\n</system-reminder>"}, {"type": "text", "text": text, "cache_control": {"type": "ephemeral"}}]},
+                         {"role": "system", "content": "# Environment\n - Platform: linux"}, *more],
+            "tools": [{**WEATHER, "input_schema": {**WEATHER["input_schema"], "$schema": "http://json-schema.org/draft-07/schema#"}}, {"type": "web_search_20250305", "name": "web_search", "max_uses": 8},
+                      {**TIME, "description": "Says it.", "defer_loading": True}],
+            "thinking": {"type": "adaptive", "display": "omitted"}, "output_config": {"effort": "high"}, "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}}
 
 
 def test_claude_codes_requests_are_answered():
@@ -352,6 +355,25 @@ def test_claude_codes_requests_are_answered():
         assert counted(s, **{**a, "system": a["system"][:1]}) == counted(s, **{**a, "system": ...}), "nothing of the system prompt is left"
         r = ask(s, max_tokens=1, messages=[{"role": "user", "content": "quota"}], metadata={"user_id": "x"})
         assert r.status == 200 and r.json()["usage"]["output_tokens"] == 1, r.body
+
+
+def test_a_template_that_knows_no_later_system_message_has_it_in_the_users():
+    """Claude Code sends one behind the first message, and templates of Mistral, Gemma and Qwen raise there."""
+    strict = model.TEMPLATE.replace("{%- for m in messages %}", "{%- for m in messages %}{% if m.role == 'system' and not loop.first %}{{ raise_exception('System message must be at the beginning.') }}{% endif %}"
+                                    "{% if not loop.first and m.role == 'user' and messages[loop.index0 - 1].role == 'user' %}{{ raise_exception('roles must alternate') }}{% endif %}", 1)
+    user, later = {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}, {"role": "system", "content": "# Environment"}
+    joined = {"role": "user", "content": [*user["content"], {"type": "text", "text": "# Environment"}]}
+    yes = {"role": "assistant", "content": "yes"}
+    with Server("--mock-rate", "0", "--model", model.make(strict)) as s:
+        for given, meant in (([user, later], [joined]), ([user, later, yes, {"role": "user", "content": "c"}], [joined, yes, {"role": "user", "content": "c"}]),
+                             ([user, yes, later], [user, yes, {"role": "user", "content": "# Environment"}]), ([user, later, later], [{**joined, "content": [*joined["content"], joined["content"][-1]]}])):
+            for system in (..., "Be kind."):
+                front = [] if system is ... else [{"role": "system", "content": system}]
+                assert counted(s, messages=given, system=system) == prompt_of(s, front + meant), given
+                r = post(s.port, CHAT + "/render", {"messages": front + given})
+                assert r.json()["token_ids"] == post(s.port, CHAT + "/render", {"messages": front + meant}).json()["token_ids"], r.body
+        r = ask(s, messages=[*HI, *HI])
+        assert r.status == 400 and "roles must alternate" in error_of(r)["message"], r.body
 
 
 def test_thinking_may_have_a_budget():

@@ -120,14 +120,6 @@ static int merge_matrix(struct qr_lora_file *f, struct qr_params *p, const struc
     return 0;
 }
 
-/* That the parameters up to this one are read. */
-static void show_read(void *progress, struct qr_params *p, const struct qr_param *t)
-{
-    const struct qr_param *last = &p->param[p->n_params - 1];
-    if (progress)
-        qr_progress_show(progress, (uint64_t)(t->first + t->n), (uint64_t)(last->first + last->n));
-}
-
 /* The next part of the work, with a pace of its own. */
 static void begin_part(struct qr_progress *progress, const char *what)
 {
@@ -158,7 +150,7 @@ static int merge_on(struct qr_backend *be, const char *base, struct qr_lora_file
     struct qr_params *p = NULL;
     struct qr_buf text = {0};
     int rc = qr_model_config_read_text(&c, &text, base, err);
-    const struct qr_params_hold hold = {.filled = show_read, .user = progress};
+    const struct qr_params_hold hold = {.progress = progress};
     begin_part(progress, "reading");
     rc = rc ? rc : qr_params_open_held(&p, base, be, QR_F32, c.stored == QR_BF16 ? QR_BF16 : QR_F32, &hold, err);
     begin_part(progress, "merging");

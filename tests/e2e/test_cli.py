@@ -238,6 +238,14 @@ def test_bench_train_says_the_same_loss_however_much_is_recomputed():
     assert rc == 2 and '--dim 100 over --heads 3' in err, err
 
 
+def test_the_version_names_the_commit_and_the_level():
+    rc, out, err = run('--version')
+    version, commit, level = re.fullmatch(r'quire (\S+) \(([0-9a-f]{8,40}(?:-dirty)?|unknown), (\w+)\)\n', out).groups()
+    assert rc == 0 and not err and run('version')[1] == out and level == levels()[-1], (out, err)
+    head = subprocess.run(['git', '-C', ROOT, 'describe', '--always', '--abbrev=8', '--exclude=*'], capture_output=True, text=True, check=False) if shutil.which('git') else None
+    assert commit.split('-')[0] == (head.stdout.strip() if head and head.returncode == 0 else 'unknown'), (commit, head)
+
+
 def test_an_installed_program_runs_from_where_it_was_put_and_finds_its_libraries_there():
     build = os.path.dirname(QUIRE)
     with tempfile.TemporaryDirectory() as prefix:

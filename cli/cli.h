@@ -24,7 +24,7 @@ extern const struct qr_command *const qr_cli_commands[];
 extern const int32_t qr_cli_n_commands;
 extern const struct qr_command qr_cmd_serve, qr_cmd_generate, qr_cmd_score, qr_cmd_tokenize, qr_cmd_detokenize, qr_cmd_template, qr_cmd_grammar,
     qr_cmd_parse, qr_cmd_check, qr_cmd_pull, qr_cmd_list, qr_cmd_rm, qr_cmd_plan, qr_cmd_data, qr_cmd_data_tokenizer, qr_cmd_train, qr_cmd_lora,
-    qr_cmd_quantize, qr_cmd_bench, qr_cmd_reference;
+    qr_cmd_quantize, qr_cmd_bench, qr_cmd_doctor, qr_cmd_reference;
 
 /* Runs the command of a group that argv[1] names; without one prints the group's help. Returns the exit status. */
 int qr_cli_group(const struct qr_command *group, int argc, char **argv);

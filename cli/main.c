@@ -24,7 +24,7 @@ const struct qr_command *const qr_cli_commands[] = {
     &qr_cmd_serve, &qr_chat_command, &qr_profile_command,
 #endif
     &qr_cmd_generate, &qr_cmd_score, &qr_cmd_tokenize, &qr_cmd_detokenize, &qr_cmd_template, &qr_cmd_grammar, &qr_cmd_parse, &qr_cmd_check, &qr_cmd_plan,
-    &qr_cmd_pull, &qr_cmd_list, &qr_cmd_rm, &qr_cmd_data, &qr_cmd_train, &qr_cmd_lora, &qr_cmd_quantize, &qr_cmd_bench, &qr_cmd_reference,
+    &qr_cmd_pull, &qr_cmd_list, &qr_cmd_rm, &qr_cmd_data, &qr_cmd_train, &qr_cmd_lora, &qr_cmd_quantize, &qr_cmd_bench, &qr_cmd_doctor, &qr_cmd_reference,
 };
 const int32_t qr_cli_n_commands = QR_COUNT(qr_cli_commands);
 
@@ -38,12 +38,10 @@ static const struct {
 
 static void print_help(FILE *out)
 {
-    fprintf(out, "quire %s - serves and trains Llama-family language models\n%s\n\n", QUIRE_VERSION, qr_cpu_describe());
+    fprintf(out, "quire %s - serves and trains language models (%s)\n\n", QUIRE_VERSION, qr_cpu_describe());
     for (int i = 0; i < QR_COUNT(qr_cli_commands); i++)
         fprintf(out, "  quire %-11s %s\n", qr_cli_commands[i]->name, qr_cli_commands[i]->purpose);
-    fputs("\nquire COMMAND --help lists all options of a command, -h the most used ones.\n"
-          "Settings come from flags, variables (QUIRE_PORT for serve, QUIRE_CHAT_URL for\n"
-          "chat, ..), a --config file and built-ins, in this order.\n", out);
+    fputs("quire COMMAND --help lists all options of a command, -h the most used ones.\n", out); /* 25 lines in all, as a terminal has */
 }
 
 static int unknown(const char *name)

@@ -2,6 +2,7 @@
 #ifndef QR_HUB_SCREEN_H
 #define QR_HUB_SCREEN_H
 
+#include "base/progress.h"
 #include "hub/fetch.h"
 
 struct qr_hub_screen {
@@ -10,8 +11,8 @@ struct qr_hub_screen {
     bool *told;                       /* owned [n]: it has its line */
     int32_t n;
     int64_t total, before;            /* bytes of all, and those that were there */
-    int64_t began_us, shown_us;
-    bool terminal;
+    int64_t told_us;
+    struct qr_progress progress;
 };
 
 void qr_hub_screen_open(struct qr_hub_screen *s, const char *command, const struct qr_hub_fetch *fetch, int32_t n);

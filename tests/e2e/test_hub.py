@@ -318,7 +318,7 @@ def test_a_terminal_sees_how_far_it_is_and_how_long_it_takes():
         p = subprocess.Popen([QUIRE, 'pull', 'a/b'], cwd=home.dir, stdin=slave, stdout=subprocess.PIPE, stderr=slave, env=environment(home.env))
         os.close(slave)
         seen, end = '', time.monotonic() + 30 * SLOW
-        while not re.search(r'\d of 3 files   1\d\d\.\d KiB of 390\.\d KiB   \d+ %   .*/s   .* left', seen) and time.monotonic() < end:
+        while not re.search(r'\d of 3 files, 1\d\d\.\d KiB of 390\.\d KiB, \d+ %, .*/s, .* left', seen) and time.monotonic() < end:
             if select.select([master], [], [], 1)[0]:
                 seen += os.read(master, 65536).decode()
         hub.go_on.set()

@@ -11,8 +11,8 @@ set(CPACK_STRIP_FILES ON)
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "serves and trains Llama-family language models")
 set(CPACK_PACKAGE_DESCRIPTION
     "One program with an OpenAI-compatible HTTP server, a chat for the terminal and
- training, for safetensors and GGUF files. Its kernels choose the best
- instruction set that the processor has.")
+training, for safetensors and GGUF files. Its kernels choose the best
+instruction set that the processor has.")
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_RELEASE 1)
 set(CPACK_DEBIAN_PACKAGE_MAINTAINER "${QUIRE_MAINTAINER}")

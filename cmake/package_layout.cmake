@@ -15,6 +15,11 @@ file(MAKE_DIRECTORY ${root}/etc/quire)
 file(RENAME ${root}/usr/share/quire/server.yaml ${root}/etc/quire/server.yaml)
 file(REMOVE_RECURSE ${root}/usr/share/quire)
 
+# Debian's MPI lies where the loader looks.
+if(EXISTS ${root}/usr/lib/quire/libquire_mpi.so)
+    file(RPATH_REMOVE FILE ${root}/usr/lib/quire/libquire_mpi.so)
+endif()
+
 # The same bytes from the same sources: gzip keeps no name and no time, and the date is the commit's.
 execute_process(COMMAND git -C ${CPACK_QUIRE_SOURCE} log -1 --format=%cD OUTPUT_VARIABLE date OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
 if(NOT date)

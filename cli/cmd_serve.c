@@ -405,7 +405,8 @@ const struct qr_command qr_cmd_serve = {
                 "quire serve model.gguf --host 0.0.0.0 --api-key secret",
     .text = "Serves a model over HTTP: /v1/completions, /v1/chat/completions, /v1/embeddings, /v1/models, /tokenize, /health,\n"
             "/metrics and more.\n"
-            "SIGTERM finishes what is running, refuses what is new and exits 0; a second one stops at once. SIGHUP reloads nothing.",
+            "SIGTERM finishes what is running, refuses what is new and exits 0; a second one stops at once. SIGHUP reads key files and certificates,\n"
+            "and opens the access log, again.",
     .args = "model", .checks = true, .settle = qr_hub_settle,
     .table = table, .n_options = QR_COUNT(table), .options_bytes = sizeof(struct serve_options), .run = run,
 };

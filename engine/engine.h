@@ -75,6 +75,7 @@ struct qr_request {
     struct qr_hash128 salt;       /* whose prefix cache: from the API key and cache_salt */
     uint64_t adapter;             /* qr_engine_find_adapter; 0: the model itself */
     int64_t arrived_us, deadline_us; /* deadline 0: none; past it the request ends with an error */
+    int64_t start_by_us;          /* 0: whenever; where none of its choices has left the queue by then, it ends with an error */
     _Atomic bool cancelled;       /* set by qr_engine_cancel */
     bool continues;               /* it is more of what was begun with a request that was accepted: a drain lets it in */
     /* What the answer has to be, set behind qr_request_new. Its mask comes behind everything that changes a logit, and it wins: where min_tokens, bad_words and
@@ -92,9 +93,11 @@ struct qr_request {
     int32_t n_cached;             /* prompt tokens found in the prefix cache (choice 0) */
     int64_t admitted_us;          /* when it left the queue; 0: before its first token */
     struct qr_err err;            /* when finish is QR_FINISH_ERROR */
+    bool late;                    /* and why: start_by_us came first */
     /* private to the engine */
     const uint16_t *stop_fail[QR_STOPS_MAX]; /* owned through `memory`: Knuth-Morris-Pratt failure table of each stop string */
     int32_t n_open;               /* choices that have not finished */
+    bool begun;                   /* one of them has left the queue: known when time limits are checked */
     int32_t adapter_slot;         /* -1: none */
     struct qr_hash128 adapter_hash; /* of its files */
     uint64_t n_output_all;        /* tokens of all choices that have finished */

@@ -189,4 +189,9 @@ void *qr_engine_thread(void *arg);
 /* One step: plan, lower, forward, sample, commit, output. Returns false when there was nothing to run. */
 bool qr_engine_step(struct qr_engine *e);
 
+/* wait.c: notes which requests have begun, as a choice of them was admitted or has finished; whether r's time in the queue is over, which is true of all its
+ * choices once it was of one. */
+void qr_wait_find_begun(struct qr_engine *e);
+bool qr_wait_is_over(struct qr_request *r, int64_t now);
+
 #endif

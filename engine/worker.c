@@ -323,6 +323,8 @@ static void note_deadline(struct qr_engine *e, const struct qr_request *r)
 {
     if (r->deadline_us != 0 && r->deadline_us < e->reap_us)
         e->reap_us = r->deadline_us;
+    if (r->start_by_us != 0 && !r->begun && r->start_by_us < e->reap_us)
+        e->reap_us = r->start_by_us;
 }
 
 static void admit(struct qr_engine *e, struct qr_request *r, int64_t now)
@@ -362,6 +364,7 @@ static void reap(struct qr_engine *e, int64_t now)
         return;
     atomic_store(&e->to_reap, false);
     e->reap_us = INT64_MAX;
+    qr_wait_find_begun(e);
     for (; i < e->n_slots && e->n_free_events >= e->events_per_choice; i++) {
         struct qr_request *r = e->slot[i].req;
         if (!r)
@@ -377,7 +380,9 @@ static void reap(struct qr_engine *e, int64_t now)
                 qr_err_set(&r->err, QR_E_BUSY, "the request was not finished within its time limit of %.1f s",
                            (double)(r->deadline_us - r->arrived_us) * 1e-6);
             end_slot(e, i, QR_FINISH_ERROR, now);
-        } else
+        } else if (qr_wait_is_over(r, now))
+            end_slot(e, i, QR_FINISH_ERROR, now);
+        else
             note_deadline(e, r);
     }
     if (i < e->n_slots)

@@ -256,6 +256,8 @@ int qr_hub_cache_find(char path[QR_PATH_MAX], const struct qr_hub_cache *c, cons
     if (!qr_hub_cache_commit(commit, c, name, revision) || !qr_hub_cache_list(&f, c, name, commit))
         return qr_err_set(err, QR_E_NOT_FOUND, "%s (revision %.100s) is not in %.200s", name->repo, revision, c->dir);
     int rc = f.n ? qr_hub_select(&f, name, &opens, err) : QR_E_NOT_FOUND;
+    if (rc == QR_E_USAGE)
+        qr_hub_select_print(&f, name);
     qr_hub_cache_path(dir, c, name, "snapshots", commit);
     const bool lacks = rc == QR_E_NOT_FOUND || (rc == 0 && (opens ? !has_parts(&f, opens) : !is_listed(&f, "tokenizer.json") || !has_shards(&f, dir)));
     if (lacks)

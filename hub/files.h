@@ -44,9 +44,11 @@ void qr_hub_search_parse(struct qr_buf *out, const char *text, size_t len);
 bool qr_hub_link_next(char *out, size_t n_out, const char *header);
 
 /* Marks what is needed to serve the model, and nothing else: never what could run code. *opens: the file that names the model, a GGUF (or its first part), or
- * NULL: their directory does. Errors: QR_E_NOT_FOUND: no model that can be read, or no such :FILE; QR_E_USAGE: several fit. Then `choices` lines of those that
- * there are have been printed to stderr, if there are any. */
+ * NULL: their directory does. Errors: QR_E_NOT_FOUND: no model that can be read, or no such :FILE; QR_E_USAGE: several fit. */
 int qr_hub_select(struct qr_hub_files *f, const struct qr_hub_name *name, const struct qr_hub_file **opens, struct qr_err *err);
+
+/* Then: a line on stderr for each GGUF file that fits, or for all where none does, with its size. */
+void qr_hub_select_print(const struct qr_hub_files *f, const struct qr_hub_name *name);
 
 /* The same pattern in words for other programs: flags of `hf download`. */
 void qr_hub_select_elsewhere(struct qr_buf *out, const struct qr_hub_name *name);

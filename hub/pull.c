@@ -287,9 +287,13 @@ static int pull(char path[QR_PATH_MAX], struct pull *p, struct qr_err *err)
     int rc = open_getter(p, err);
     rc = rc ? rc : read_commit(p, err);
     rc = rc ? rc : read_tree(p, err);
-    rc = rc ? rc : qr_hub_select(&p->files, p->name, &p->opens, err);
     if (rc)
         return rc;
+    rc = qr_hub_select(&p->files, p->name, &p->opens, err);
+    if (rc) {
+        qr_hub_select_print(&p->files, p->name);
+        return rc;
+    }
     list_lacking(p);
     rc = p->n > 0 ? announce(p, err) : 0;
     rc = rc || p->n == 0 ? rc : fetch_lacking(p, err);

@@ -1,5 +1,5 @@
 /* select.c - which files of a model are needed: one table of names for a directory of safetensors, one file or its parts for GGUF. Everything else stays where
- * it is, so nothing that could run code is ever fetched: no pickle, no Python. Pure but for the choices that are printed. */
+ * it is, so nothing that could run code is ever fetched: no pickle, no Python. Pure functions, but for the choices that are printed. */
 #include <ctype.h>
 #include <fnmatch.h>
 #include <stdio.h>
@@ -88,11 +88,16 @@ static bool fits(const struct qr_hub_file *e, const struct qr_hub_name *name)
     return qr_hub_is_gguf(e->path) && (!name->file || contains(e->path, name->file));
 }
 
-static void print_choices(const struct qr_hub_files *f, const struct qr_hub_name *name)
+void qr_hub_select_print(const struct qr_hub_files *f, const struct qr_hub_name *name)
 {
     char size[QR_SIZE_TEXT];
+    int32_t n = 0;
+    QR_ASSERT(f != NULL);
+    QR_ASSERT(name != NULL);
     for (int32_t i = 0; i < f->n; i++)
-        if (fits(&f->file[i], name))
+        n += fits(&f->file[i], name);
+    for (int32_t i = 0; i < f->n; i++)
+        if (n > 0 ? fits(&f->file[i], name) : qr_hub_is_gguf(f->file[i].path))
             fprintf(stderr, "  %10s  %s\n", qr_size_text(size, qr_hub_gguf_bytes(f, &f->file[i])), f->file[i].path);
 }
 
@@ -115,8 +120,6 @@ static int choose_gguf(struct qr_hub_files *f, const struct qr_hub_name *name, c
         *opens = chosen;
         return 0;
     }
-    const struct qr_hub_name any = {.file = NULL};
-    print_choices(f, n ? name : &any);
     if (n == 0)
         return qr_err_set(err, QR_E_NOT_FOUND, "%s: no GGUF file has '%.200s' in its name", name->repo, name->file);
     return qr_err_set(err, QR_E_USAGE, "%s%s%.200s: %d GGUF files fit: name one, or the part of its name that no other has, as in %s:Q4_K_M", name->repo,

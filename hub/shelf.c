@@ -292,6 +292,8 @@ static int mark(struct removal *m, struct qr_err *err)
         const bool of_it = !m->commit[0] || strcmp(m->commit, m->commits.name[i]) == 0;
         if (of_it && m->name.file)
             rc = qr_hub_select(f, &m->name, &opens, err);
+        if (rc == QR_E_USAGE)
+            qr_hub_select_print(f, &m->name);
         if (rc == QR_E_NOT_FOUND && !m->commit[0]) /* of another revision, perhaps */
             rc = 0;
         for (int32_t k = 0; k < f->n && !m->name.file; k++)

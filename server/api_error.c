@@ -99,7 +99,7 @@ void qr_api_error_reply(struct qr_conn *c, const struct qr_api_error *e)
         qr_buf_put_str(&extra, "WWW-Authenticate: Bearer\r\n");
     if (e->status == 500) /* the same request would fail again: clients that retry on 5xx need not */
         qr_buf_put_str(&extra, "x-should-retry: false\r\n");
-    struct qr_reply reply = {.status = status, .content_type = "application/json", .extra = extra.data,
+    struct qr_reply reply = {.status = status, .content_type = "application/json", .code = e->code, .extra = extra.data,
                              .body = body.data, .len = body.len};
     qr_conn_reply(c, &reply);
     qr_buf_release(&extra);

@@ -16,7 +16,7 @@ struct qr_api_error {
     const char *code;       /* borrowed, static; NULL becomes null */
     char param[128];        /* JSON path; "" becomes null */
     char message[600];
-    const char *extra;      /* borrowed, static: further header lines with CR LF, or NULL */
+    const char *extra;      /* borrowed: further header lines with CR LF, or NULL */
     const struct qr_door *door; /* borrowed, static: whose form it has (door.h); NULL: OpenAI's */
 };
 

@@ -27,7 +27,7 @@ static void read_asked(struct asked *a, const struct qr_server *s, const struct 
     const char *id = h->path.data + n, *slash = memchr(id, '/', h->path.len - n);
     const size_t n_id = slash ? (size_t)(slash - id) : h->path.len - n, n_what = slash ? h->path.len - n - n_id - 1 : 0;
     *a = (struct asked){.what = "?"};
-    qr_keys_check(s->keys, key.data, key.len, &a->owner);
+    a->owner = qr_keys_find(s->keys, key.data, key.len)->digest; /* the route looked */
     if (n_id <= QR_RESPONSE_ID_MAX)
         memcpy(a->id, id, n_id);
     if (!slash)

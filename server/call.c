@@ -12,17 +12,28 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "engine/adapters.h"
+#include "server/keys.h"
+#include "server/limits.h"
 #include "server/openai_write.h"
 #include "server/console.h"
 #include "server/route.h"
 
 /* ---- life ---- */
 
+/* The call and what it has not used are the key's no more. */
+static void leave_key(struct qr_call *call)
+{
+    if (call->kind->counted != QR_COUNTED_NOT)
+        qr_limits_leave(&call->key->state, call->promised_tokens);
+    qr_key_leave(call->key);
+}
+
 static void call_free(struct qr_call *call)
 {
     struct qr_server *s = call->server;
     struct qr_account account = call->account;
     QR_ASSERT(!call->preparing && call->n_open == 0);
+    leave_key(call);
     struct qr_account *before = qr_account_enter(&account);
     for (int32_t i = 0; i < call->n_pieces; i++) {
         qr_request_free(call->piece[i].req);
@@ -51,10 +62,9 @@ static void call_free(struct qr_call *call)
     qr_account_close(&account);
 }
 
+/* Before its answer is complete: the connection knows the call until then. */
 static void detach(struct qr_call *call)
 {
-    if (call->conn)
-        qr_conn_set_call(call->conn, NULL);
     call->conn = NULL;
 }
 
@@ -109,18 +119,35 @@ static void reply_error(struct qr_conn *c, const struct qr_api_error *e)
     qr_account_close(&account);
 }
 
+static void count_error(struct qr_server *s, const struct qr_call_kind *kind, struct qr_key *key)
+{
+    if (kind->counted != QR_COUNTED_NOT)
+        qr_keys_use(s->keys, key, &(struct qr_key_use){.n_errors = 1});
+}
+
+/* What is left to the key, as lines of the answer's head. */
+static const char *limits_fields(char out[QR_LIMITS_FIELDS_MAX], struct qr_key *key)
+{
+    return qr_limits_fields(out, &key->state, &key->terms, qr_clock_us());
+}
+
 /* The client hears call->error, whatever it has heard so far; what is running is cancelled. The call ends with its pieces. */
 static void answer_error(struct qr_call *call)
 {
     QR_ASSERT(call->error.status != 0);
+    char fields[QR_LIMITS_FIELDS_MAX];
     struct qr_conn *c = call->conn;
     call->error.door = call->kind->door;
     if (c) {
         detach(call);
+        count_error(call->server, call->kind, call->key);
+        if (!call->error.extra)
+            call->error.extra = limits_fields(fields, call->key);
         if (qr_conn_streaming(c))
             stream_error(call, c);
         else
             reply_error(c, &call->error);
+        call->error.extra = NULL;
     }
     cancel_pieces(call);
 }
@@ -128,7 +155,8 @@ static void answer_error(struct qr_call *call)
 static void answer_whole(struct qr_call *call)
 {
     struct qr_conn *c = call->conn;
-    struct qr_reply reply = {.status = 200, .content_type = "application/json", .taken = &call->reply};
+    char fields[QR_LIMITS_FIELDS_MAX];
+    struct qr_reply reply = {.status = 200, .content_type = "application/json", .extra = limits_fields(fields, call->key), .taken = &call->reply};
     QR_ASSERT(c != NULL);
     QR_ASSERT(call->reply.len > 0);
     detach(call);
@@ -225,6 +253,17 @@ static int submit_piece(struct qr_call *call, struct qr_request *r, struct qr_er
     return rc;
 }
 
+/* What the engine takes and gives is the key's, whether or not its client is still there. */
+static void use_tokens(struct qr_call *call, const struct qr_key_use *more)
+{
+    struct qr_key *key = call->key;
+    const int64_t n = more->prompt_tokens + more->output_tokens, left = call->promised_tokens, spent = n < left ? n : left;
+    qr_limits_spend(&key->state, &key->terms, spent, qr_clock_us());
+    call->promised_tokens -= spent;
+    qr_keys_use(call->server->keys, key, more);
+    qr_key_use_add(&call->used, more);
+}
+
 /* Pieces go to the engine, as many as may be there at a time; or the client gets the reason why not at once. Once one was accepted the others wait for room. */
 static void submit(struct qr_call *call)
 {
@@ -248,6 +287,7 @@ static void submit(struct qr_call *call)
         qr_call_form_request(call, r);
         r->arrived_us = call->arrived_us;
         r->deadline_us = call->arrived_us + s->config.request_us;
+        r->start_by_us = s->config.queue_us > 0 && call->n_submitted == 0 ? call->arrived_us + s->config.queue_us : 0;
         r->continues = call->n_submitted > 0;
         if (submit_piece(call, r, &err) != 0) {
             if (err.code == QR_E_BUSY && call->n_submitted > 0 && call->kind->submitted_max > 0) {
@@ -260,9 +300,11 @@ static void submit(struct qr_call *call)
             answer_error(call);
             return;
         }
+        use_tokens(call, &(struct qr_key_use){.prompt_tokens = piece->n_prompt});
         piece->submitted = true;
         call->n_open++;
         s->n_submitted++;
+        s->submitted_tokens += piece->n_prompt;
     }
 }
 
@@ -276,8 +318,36 @@ static void admit_answer(struct qr_call *call)
     lacks_memory(call);
 }
 
+/* The key's tokens a minute have to be enough for its prompts, which are known now, and the answers. */
+static void promise_tokens(struct qr_call *call)
+{
+    struct qr_key *key = call->key;
+    int64_t n = 0;
+    if (call->error.status != 0 || call->reply.len > 0)
+        return;
+    for (int32_t i = 0; i < call->n_pieces; i++) {
+        const struct qr_piece *piece = &call->piece[i];
+        n += piece->n_prompt + (piece->req ? (int64_t)piece->req->sampling.max_tokens * call->params.n : 0);
+    }
+    if (qr_limits_promise(&key->state, &key->terms, key->name, n, qr_clock_us(), &call->error))
+        call->promised_tokens = n;
+}
+
+/* Whether its prompts, as many as go to the engine at once, may wait there. */
+static bool may_wait(struct qr_call *call)
+{
+    int64_t n_tokens = 0;
+    for (int32_t i = 0; i < call->n_pieces && (i < call->kind->submitted_max || call->kind->submitted_max == 0); i++)
+        n_tokens += call->piece[i].n_prompt;
+    return qr_queue_admits(call->server, n_tokens, &call->error);
+}
+
 static void go_on(struct qr_call *call)
 {
+    if (!may_wait(call)) {
+        answer_error(call);
+        return;
+    }
     if (!call->kind->write && !call->kind->door)
         qr_write_head(call);
     submit(call);
@@ -299,8 +369,10 @@ static void prepare_done(void *arg)
     QR_ASSERT(call->preparing);
     call->preparing = false;
     call->server->freed_bytes += call->body_bytes;
-    if (call->conn)
+    if (call->conn) {
         admit_answer(call);
+        promise_tokens(call);
+    }
     if (call->conn && call->error.status != 0)
         answer_error(call);
     else if (call->conn && call->reply.len > 0)
@@ -311,8 +383,8 @@ static void prepare_done(void *arg)
         call_free(call);
 }
 
-/* NULL: there is no memory for one. */
-static struct qr_call *call_new(struct qr_server *s)
+/* One that has entered its key. NULL: there is no memory for one, and it has left. */
+static struct qr_call *call_new(struct qr_server *s, const struct qr_call_kind *kind, struct qr_key *key)
 {
     struct qr_account account;
     qr_account_init(&account, &s->budget);
@@ -324,30 +396,55 @@ static struct qr_call *call_new(struct qr_server *s)
     qr_account_leave(before);
     if (!job) {
         qr_account_close(&account);
+        leave_key(&(struct qr_call){.kind = kind, .key = key});
         return NULL;
     }
     call->server = s;
+    call->kind = kind;
+    call->key = key;
     call->account = account;
     call->job = job;
     return call;
+}
+
+/* The key's limits let the call in, and it holds the key; or its client hears why not. */
+static bool enter_key(struct qr_server *s, struct qr_conn *c, const struct qr_call_kind *kind, struct qr_key *key)
+{
+    char fields[QR_LIMITS_FIELDS_MAX];
+    struct qr_api_error e;
+    if (kind->counted != QR_COUNTED_NOT) {
+        qr_keys_use(s->keys, key, &(struct qr_key_use){.n_requests = 1});
+        if (!qr_limits_enter(&key->state, &key->terms, key->name, kind->counted != QR_COUNTED_TOKENIZE, qr_clock_us(), &e)) {
+            count_error(s, kind, key);
+            e.door = kind->door;
+            e.extra = limits_fields(fields, key);
+            qr_api_error_reply(c, &e);
+            return false;
+        }
+    }
+    qr_key_enter(key);
+    return true;
 }
 
 void qr_call_start(struct qr_server *s, struct qr_conn *c, const struct qr_call_kind *kind)
 {
     QR_ASSERT(s != NULL && c != NULL);
     QR_ASSERT(kind != NULL && kind->prepare != NULL);
-    struct qr_span key = qr_route_key(qr_conn_head(c));
-    struct qr_call *call = call_new(s);
+    const struct qr_span presented = qr_route_key(qr_conn_head(c));
+    struct qr_key *key = qr_keys_find(s->keys, presented.data, presented.len);
+    QR_ASSERT(key != NULL); /* the route looked */
     s->n_begun[kind->counted]++;
+    if (!enter_key(s, c, kind, key))
+        return;
+    struct qr_call *call = call_new(s, kind, key);
     if (!call) {
         qr_conn_out_of_memory(c);
         return;
     }
-    call->kind = kind;
     call->conn = c;
     call->created_s = qr_clock_wall_s();
     call->arrived_us = qr_clock_us();
-    qr_keys_check(s->keys, key.data, key.len, &call->digest);
+    call->digest = key->digest;
     snprintf(call->id, sizeof call->id, "%s%016llx", kind->door ? kind->door->id_prefix : kind->id_prefix ? kind->id_prefix : "",
              (unsigned long long)qr_server_next_id(s));
     qr_conn_take_body(c, &call->body, &call->account);
@@ -379,8 +476,9 @@ void qr_call_gone(void *server, struct qr_conn *c)
 
 static void begin_stream(struct qr_call *call)
 {
+    char fields[QR_LIMITS_FIELDS_MAX];
     if (!qr_conn_streaming(call->conn))
-        qr_conn_stream_begin(call->conn, call->kind->door ? call->kind->door->stream_type : QR_SSE_TYPE);
+        qr_conn_stream_begin(call->conn, call->kind->door ? call->kind->door->stream_type : QR_SSE_TYPE, limits_fields(fields, call->key));
 }
 
 /* An event of a call with a door. */
@@ -412,7 +510,10 @@ static void fail_from_event(struct qr_call *call, const struct qr_event *ev)
         qr_api_error_set(&call->error, 503, "cancelled", "The request was cancelled because the server is stopping.");
     } else {
         qr_api_error_from(&call->error, &ev->req->err);
-        if (ev->req->err.code == QR_E_BUSY) { /* it was accepted, then its time ran out */
+        if (ev->req->late) {
+            qr_api_error_set(&call->error, 503, "queue_timeout", "The server is busy: %s (--queue-timeout).", ev->req->err.msg);
+            call->error.retry_after_s = qr_queue_wait_s(call->server, qr_queue_tokens(call->server));
+        } else if (ev->req->err.code == QR_E_BUSY) { /* it was accepted, then its time ran out */
             qr_api_error_set(&call->error, 504, "timeout", "%s", ev->req->err.msg);
         }
     }
@@ -515,6 +616,9 @@ static void finish(struct qr_call *call)
 
 static void take_event(struct qr_call *call, struct qr_piece *piece, struct qr_event *ev)
 {
+    use_tokens(call, &(struct qr_key_use){.output_tokens = ev->n_tokens, .cached_tokens = ev->last ? ev->req->n_cached : 0});
+    if (ev->n_tokens > 0 && call->first_token_us == 0)
+        call->first_token_us = ev->req->first_token_us > 0 ? ev->req->first_token_us : qr_clock_us();
     if (call->conn)
         deliver(call, piece, ev);
     if (!ev->last)

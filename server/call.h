@@ -89,7 +89,10 @@ struct qr_call {
     struct qr_http_job *job;                /* owned: its turns on the pool */
     struct qr_buf body;                     /* owned until prepared */
     int64_t body_bytes;
-    struct qr_key_digest digest;            /* of the key that was presented */
+    struct qr_key *key;                     /* borrowed from the server's keys, which keep it while the call holds it (qr_key_enter) */
+    struct qr_key_digest digest;            /* the key's */
+    struct qr_key_use used;                 /* of its tokens */
+    int64_t promised_tokens;                /* of the key's tokens a minute, and not used yet */
     struct qr_buf door_sources, door_kept;  /* owned: of struct qr_door_in; the first until it is prepared */
     bool translated;                        /* errors are of a chat body that a door made */
     struct qr_params params;                /* owned: chat and completions; of embeddings doc and n only */
@@ -99,7 +102,7 @@ struct qr_call {
     bool raw;
     bool leads;                             /* the others wait until piece 0 has ended: they find in the prefix cache what they share with it */
     char id[48];                            /* "chatcmpl-..." */
-    int64_t created_s, arrived_us;
+    int64_t created_s, arrived_us, first_token_us; /* first_token_us 0: there is none yet */
     const char *model;                      /* borrowed from the server or params: the name in answers */
     uint64_t adapter;                       /* that the requests ask for; 0: none */
     struct qr_grammar *grammar;             /* owned, counted: of every answer; NULL: free text */

@@ -295,7 +295,7 @@ void qr_api_ops_events(struct qr_server *s, struct qr_conn *c)
     }
     if (!has_room(s, c))
         return;
-    qr_conn_stream_begin(c, QR_SSE_TYPE);
+    qr_conn_stream_begin(c, QR_SSE_TYPE, NULL);
     add(s, c, QR_ONLOOKER_EVENTS, qr_clock_us());
     ask(s, qr_clock_us());
 }
@@ -333,7 +333,7 @@ void qr_api_ops_profile(struct qr_server *s, struct qr_conn *c)
         return;
     }
     qr_trace_put_begin(&begin);
-    qr_conn_stream_begin(c, "application/json");
+    qr_conn_stream_begin(c, "application/json", NULL);
     qr_conn_stream_put(c, begin.data, begin.len);
     qr_buf_release(&begin);
     struct qr_onlooker *x = add(s, c, QR_ONLOOKER_PROFILE, qr_clock_us() + (int64_t)(seconds * 1e6));

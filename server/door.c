@@ -206,17 +206,31 @@ void qr_door_rename(const struct qr_door *door, const struct qr_buf *sources, st
     memcpy(e->param, own, sizeof own);
 }
 
-const struct qr_door *qr_door_of_path(const char *path, size_t len)
+struct door_paths {
+    const char *begins, *name;
+    const struct qr_door *door; /* whose form errors have; NULL: OpenAI's */
+};
+
+static const struct door_paths *find_paths(const char *path, size_t len)
 {
-    static const struct {
-        const char *begins;
-        const struct qr_door *door;
-    } known[] = {{"/v1/messages", &qr_door_messages}, {"/api", &qr_door_ollama}};
+    static const struct door_paths known[] = {{"/v1/messages", "messages", &qr_door_messages}, {"/api", "ollama", &qr_door_ollama},
+                                              {"/v1/responses", "responses", NULL}, {"", "openai", NULL}};
     QR_ASSERT(path != NULL || len == 0);
-    for (int i = 0; i < QR_COUNT(known); i++) {
+    int i = 0;
+    for (; known[i].begins[0]; i++) {
         const size_t n = strlen(known[i].begins);
         if (len >= n && memcmp(path, known[i].begins, n) == 0 && (len == n || path[n] == '/'))
-            return known[i].door;
+            break;
     }
-    return NULL;
+    return &known[i];
+}
+
+const struct qr_door *qr_door_of_path(const char *path, size_t len)
+{
+    return find_paths(path, len)->door;
+}
+
+const char *qr_door_name_of_path(const char *path, size_t len)
+{
+    return find_paths(path, len)->name;
 }

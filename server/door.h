@@ -152,4 +152,7 @@ void qr_door_call_end(struct qr_call *call, struct qr_choice *choice, bool bare,
 /* Whose form an answer to a request for this path has that was refused; NULL: OpenAI's. */
 const struct qr_door *qr_door_of_path(const char *path, size_t len);
 
+/* Which API the path is of: "openai", "messages", "responses", "ollama". */
+const char *qr_door_name_of_path(const char *path, size_t len);
+
 #endif

@@ -9,7 +9,6 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/mem.h"
 #include "server/http_conn_parts.h"
 #include "server/tls.h"
@@ -29,10 +28,7 @@ void qr_conn_env_init(struct qr_conn_env *env, const struct qr_conn_limits *limi
     env->user = user;
     qr_list_init(&env->conns);
     qr_list_init(&env->dirty);
-    static const char body[] = "{\"error\":{\"message\":\"There is no memory for this request beside others; try again later.\",\"type\":"
-                               "\"service_unavailable_error\",\"param\":null,\"code\":\"overloaded\",\"id\":\"Q302\"}}";
-    snprintf(env->last_words, sizeof env->last_words, "HTTP/1.1 503 %s\r\nContent-Type: application/json\r\nRetry-After: 1\r\nConnection: close\r\n"
-             "Content-Length: %zu\r\n\r\n%s", qr_http_reason(503), sizeof body - 1, body);
+    qr_http_last_words(env->last_words, sizeof env->last_words);
 }
 
 static void advance(struct qr_conn *c);
@@ -52,6 +48,14 @@ static void on_closed(uv_handle_t *handle)
     qr_tls_end(c->tls);
     qr_account_close(&c->account);
     qr_free(c);
+}
+
+static void tell_answered(struct qr_conn *c, bool whole)
+{
+    const struct qr_answered a = {.head = c->body_us ? qr_http_parser_head(c->parser) : NULL, .client = c->client, .whole = whole,
+                                  .status = c->account.failure != QR_ACCOUNT_OK && !c->sent ? 503 : c->status, /* give_up */
+                                  .code = c->code, .bytes = c->answer_bytes, .begun_us = c->head_us ? c->head_us : c->since_us};
+    c->env->handler->answered(c->env->user, c, &a);
 }
 
 /* A peer of TLS hears that this is the end, where its socket takes more bytes. */
@@ -77,8 +81,10 @@ void qr_conn_close_now(struct qr_conn *c)
     qr_list_remove(&c->dirty);
     c->env->n_conns--;
     c->env->n_refused_open -= c->refused;
-    if (owed)
+    if (owed) {
+        tell_answered(c, false);
         c->env->handler->gone(c->env->user, c);
+    }
     uv_close(&c->handle, on_closed);
 }
 
@@ -126,6 +132,7 @@ static void after_flush(struct qr_conn *c)
     c->asked = true;
     c->since_us = c->progress_us;
     c->head_us = c->body_us = 0;
+    c->client = c->peer;
     c->trimmed = false;
     if (c->out.cap > QR_CONN_KEEP_BYTES)
         qr_buf_release(&c->out);
@@ -173,8 +180,10 @@ static void give_up(struct qr_conn *c)
     }
     c->env->stats.n_replies[5]++;
     c->phase = PHASE_FLUSH;
-    if (owed)
+    if (owed) {
+        tell_answered(c, true);
         c->env->handler->gone(c->env->user, c);
+    }
     qr_buf_clear(&c->out);
     qr_buf_release(&c->tail);
     begin_linger(c);
@@ -342,6 +351,9 @@ static void begin_request(struct qr_conn *c)
     c->request_id[0] = 0;
     c->cors[0] = 0;
     c->call = NULL;
+    c->status = 0;
+    c->answer_bytes = 0;
+    c->client = qr_client_address(&c->peer, &h->said, c->env->trusted);
     c->route = 0;
     c->body_us = qr_clock_us();
 }
@@ -410,11 +422,14 @@ static void advance(struct qr_conn *c)
 
 /* ---- accepting ---- */
 
-static int32_t count_address(const struct qr_conn_env *env, const struct qr_peer *peer)
+int32_t qr_conn_count_client(const struct qr_conn *c)
 {
+    const struct qr_node *conns = &c->env->conns;
     int32_t n = 0;
-    for (struct qr_node *at = env->conns.next; at != &env->conns; at = at->next)
-        n += memcmp(QR_CONTAINER(at, struct qr_conn, link)->peer.address, peer->address, sizeof peer->address) == 0;
+    if (c->client.n_bytes == 0 || qr_address_is_loopback(&c->client) || qr_networks_have(c->env->trusted, &c->client))
+        return 0;
+    for (struct qr_node *at = conns->next; at != conns; at = at->next)
+        n += qr_address_equal(&QR_CONTAINER(at, struct qr_conn, link)->client, &c->client);
     return n;
 }
 
@@ -467,7 +482,7 @@ static struct qr_conn *take(struct qr_conn_env *env, uv_stream_t *listener, bool
         qr_conn_close_now(c);
         return NULL;
     }
-    qr_peer_open(&c->peer, &c->stream);
+    c->peer = c->client = qr_peer_open(&c->stream);
     if (env->tls && !begin_tls(c)) {
         qr_conn_close_now(c);
         return NULL;
@@ -496,7 +511,7 @@ bool qr_conn_accept(struct qr_conn_env *env, void *listener, int32_t per_address
     env->stats.n_accepted += !full;
     if (uv_read_start(&c->stream, on_alloc, on_read) != 0)
         qr_conn_close_now(c);
-    else if (full || (!c->peer.loopback && count_address(env, &c->peer) > per_address_max))
+    else if (full || qr_conn_count_client(c) > per_address_max)
         refuse(c);
     return true;
 }
@@ -551,6 +566,12 @@ const struct qr_http_head *qr_conn_head(const struct qr_conn *c)
 {
     QR_ASSERT(c != NULL);
     return qr_http_parser_head(c->parser);
+}
+
+const struct qr_address *qr_conn_client(const struct qr_conn *c)
+{
+    QR_ASSERT(c != NULL);
+    return &c->client;
 }
 
 void qr_conn_set_route(struct qr_conn *c, int32_t route)
@@ -620,13 +641,10 @@ static void put_head(struct qr_conn *c, int32_t status, const char *content_type
 {
     QR_ASSERT(status >= 100 && status < 600);
     c->env->stats.n_replies[status / 100]++;
+    c->status = status;
+    c->code = NULL;
+    c->answer_bytes = -(int64_t)c->out.len;
     c->env->stats.route[c->route].n_replies[status / 100]++;
-    if (qr_log_on(QR_LOG_DEBUG) && c->body_us) {
-        const struct qr_http_head *h = qr_http_parser_head(c->parser);
-        qr_log(QR_LOG_DEBUG, "server", "reply status=%d id=%s method=%.*s path=%.*s wait_us=%lld", status, qr_conn_request_id(c),
-               (int)h->method.len, h->method.data, h->path.len < 200 ? (int)h->path.len : 200, h->path.data,
-               (long long)(qr_clock_us() - c->body_us));
-    }
     qr_buf_printf(&c->out, "HTTP/1.1 %d %s\r\nDate: %s\r\nx-request-id: %s\r\nrequest-id: %s\r\n", status, qr_http_reason(status),
                   qr_http_date(&c->env->date), qr_conn_request_id(c), qr_conn_request_id(c)); /* OpenAI's name for it and Anthropic's */
     if (content_type)
@@ -645,6 +663,7 @@ static void put_head(struct qr_conn *c, int32_t status, const char *content_type
 static void finish_answer(struct qr_conn *c)
 {
     c->phase = PHASE_FLUSH;
+    tell_answered(c, true);
     c->call = NULL;
     c->progress_us = qr_clock_us();
     c->env->stats.route[c->route].us += c->body_us ? c->progress_us - c->body_us : 0;
@@ -679,6 +698,8 @@ void qr_conn_reply(struct qr_conn *c, const struct qr_reply *reply)
     if (!reply->taken && !c->no_body)
         qr_buf_put(&c->out, reply->body, len);
     qr_account_leave(before);
+    c->code = reply->code;
+    c->answer_bytes += (int64_t)(c->out.len + c->tail.len);
     finish_answer(c);
 }
 
@@ -691,7 +712,7 @@ void qr_conn_out_of_memory(struct qr_conn *c)
     mark_dirty(c);
 }
 
-void qr_conn_stream_begin(struct qr_conn *c, const char *content_type)
+void qr_conn_stream_begin(struct qr_conn *c, const char *content_type, const char *extra)
 {
     QR_ASSERT(c != NULL && content_type != NULL);
     QR_ASSERT(c->phase == PHASE_WORK);
@@ -700,8 +721,10 @@ void qr_conn_stream_begin(struct qr_conn *c, const char *content_type)
         c->close_after = true;
     struct qr_account *before = qr_account_enter(&c->account);
     put_head(c, 200, content_type, "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n"); /* nginx keeps a stream back otherwise */
+    qr_buf_put_str(&c->out, extra ? extra : "");
     qr_buf_put_str(&c->out, c->chunked ? "Transfer-Encoding: chunked\r\n\r\n" : "\r\n");
     qr_account_leave(before);
+    c->answer_bytes += (int64_t)c->out.len;
     c->phase = PHASE_STREAM;
     c->pings = strcmp(content_type, QR_SSE_TYPE) == 0;
     c->put_max = 0;
@@ -711,22 +734,19 @@ void qr_conn_stream_begin(struct qr_conn *c, const char *content_type)
 
 void qr_conn_stream_put(struct qr_conn *c, const char *bytes, size_t n)
 {
-    static const char digit[] = "0123456789abcdef";
     QR_ASSERT(c != NULL && bytes != NULL);
     QR_ASSERT(c->phase == PHASE_STREAM && n > 0);
+    const size_t len = c->out.len;
     struct qr_account *before = qr_account_enter(&c->account);
     if (c->chunked) {
-        char size[20];
-        int at = 18;
-        memcpy(size + at, "\r\n", 2);
-        for (size_t v = n; v > 0; v >>= 4)
-            size[--at] = digit[v & 15];
-        qr_buf_put(&c->out, size + at, (size_t)(20 - at));
+        char size[QR_HTTP_CHUNK_HEAD];
+        qr_buf_put_str(&c->out, qr_http_chunk_head(size, n));
     }
     qr_buf_put(&c->out, bytes, n);
     if (c->chunked)
         qr_buf_put(&c->out, "\r\n", 2);
     qr_account_leave(before);
+    c->answer_bytes += (int64_t)(c->out.len - len);
     c->written_us = qr_clock_us();
     c->put_max = n > c->put_max ? n : c->put_max;
     if (c->write_busy && c->out.len + c->write_left > c->env->limits.backlog_hard + c->put_max) /* bytes not offered yet do not make a slow reader */
@@ -742,6 +762,7 @@ void qr_conn_stream_end(struct qr_conn *c, bool close)
     if (c->chunked)
         qr_buf_put_str(&c->out, "0\r\n\r\n");
     qr_account_leave(before);
+    c->answer_bytes += c->chunked ? 5 : 0;
     if (close)
         c->close_after = true;
     finish_answer(c);

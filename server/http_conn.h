@@ -18,6 +18,7 @@
 #include "base/account.h"
 #include "base/buf.h"
 #include "base/list.h"
+#include "server/address.h"
 #include "server/http_head.h"
 #include "server/http_parser.h"
 
@@ -25,11 +26,23 @@ struct qr_conn; /* opaque */
 
 #define QR_SSE_TYPE "text/event-stream; charset=utf-8" /* the type of stream that takes comment lines */
 
+/* What became of one request, or of bytes that were none. */
+struct qr_answered {
+    const struct qr_http_head *head; /* borrowed; NULL: there is none that could be read */
+    struct qr_address client;
+    int32_t status;                  /* 0: the client left before there was one */
+    const char *code;                /* borrowed, static: of the error that the answer is; NULL: it is none */
+    int64_t bytes, begun_us;         /* put for its answer; when its first byte came */
+    bool whole;                      /* false: the client left, or was given up, before the answer's end */
+};
+
 struct qr_conn_handler {
     void (*head)(void *user, struct qr_conn *c);    /* head complete, body not read: may reply at once */
     void (*request)(void *user, struct qr_conn *c); /* request complete */
     void (*bad)(void *user, struct qr_conn *c, int32_t status, const char *why); /* no valid request: must reply */
     void (*gone)(void *user, struct qr_conn *c);    /* the client left an unanswered request */
+    /* The last that is heard of a request, once: its answer is complete, or before `gone`. qr_conn_call is what it was. */
+    void (*answered)(void *user, struct qr_conn *c, const struct qr_answered *a);
 };
 
 struct qr_conn_limits {
@@ -58,6 +71,7 @@ struct qr_conn_env {
     void *user;                            /* borrowed: passed to the handler */
     struct qr_node conns, dirty;           /* every connection; those with bytes to write */
     int32_t n_conns, n_refused_open;       /* all; those of them that were refused as there were too many */
+    const struct qr_networks *trusted;     /* borrowed: of proxies whose word about a client is taken */
     struct qr_budget *budget;              /* borrowed: of requests, bodies that arrive and replies that leave among them */
     struct qr_tls *tls;                    /* borrowed; NULL: connections are plain */
     bool closing;                          /* draining: every reply ends its connection */
@@ -87,6 +101,11 @@ void qr_conn_close_all(struct qr_conn_env *env);              /* at the very end
 
 const struct qr_http_head *qr_conn_head(const struct qr_conn *c);
 
+/* Where the request comes from: the other end, or what a trusted proxy there says. */
+const struct qr_address *qr_conn_client(const struct qr_conn *c);
+
+/* During `head`: of all connections, those whose requests come from the same client. 0: they are not counted, it is of this machine, or a trusted proxy. */
+int32_t qr_conn_count_client(const struct qr_conn *c);
 /* During `head`: for env->stats, 1 and up. */
 void qr_conn_set_route(struct qr_conn *c, int32_t route);
 
@@ -97,13 +116,14 @@ bool qr_conn_keep_room(struct qr_conn *c, int64_t n_bytes);
 void qr_conn_take_body(struct qr_conn *c, struct qr_buf *out, struct qr_account *to);
 struct qr_span qr_conn_body(const struct qr_conn *c); /* during `request`: its body, of which nothing was taken */
 void qr_conn_set_call(struct qr_conn *c, void *call); /* the handler's own pointer; NULL again for every request */
-void *qr_conn_call(const struct qr_conn *c);
+void *qr_conn_call(const struct qr_conn *c); /* until `answered` has returned */
 const char *qr_conn_request_id(struct qr_conn *c); /* the client's when it is a plain name, else made here; for this request */
 void qr_conn_set_cors(struct qr_conn *c, const char *origin); /* allowed origin of this request; copied; NULL: none */
 
 struct qr_reply {
     int32_t status;
     const char *content_type; /* NULL: no body */
+    const char *code;         /* borrowed, static: of the error that it is, for `answered`; or NULL */
     const char *extra;        /* whole header lines, each with CR LF; or NULL */
     const char *body;
     size_t len;
@@ -114,7 +134,7 @@ void qr_conn_reply(struct qr_conn *c, const struct qr_reply *reply);
 /* Memory for what the request asks was missing: as if it had been the connection's. */
 void qr_conn_out_of_memory(struct qr_conn *c);
 
-void qr_conn_stream_begin(struct qr_conn *c, const char *content_type);
+void qr_conn_stream_begin(struct qr_conn *c, const char *content_type, const char *extra); /* extra: as a reply's */
 void qr_conn_stream_put(struct qr_conn *c, const char *bytes, size_t n); /* n > 0 */
 void qr_conn_stream_end(struct qr_conn *c, bool close);
 bool qr_conn_streaming(const struct qr_conn *c);

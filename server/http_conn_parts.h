@@ -45,7 +45,10 @@ struct qr_conn {
     bool refused;                      /* of env->n_refused_open */
     bool sent;                         /* of this answer */
     bool answered_early;               /* in `head`: the parser's DONE is not a request any more */
-    struct qr_peer peer;
+    struct qr_address peer, client;    /* the other end's; whose request it is, while there is one */
+    int32_t status;                    /* of this answer; 0: it has not begun */
+    const char *code;                  /* borrowed, static: of the error that the answer is, or NULL */
+    int64_t answer_bytes;              /* put for it */
     int32_t route;                     /* of this request; 0: none */
     void *call;                        /* borrowed: the handler's */
     int64_t since_us;                  /* phase READ: of the last byte or reply; LINGER: its start */

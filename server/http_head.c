@@ -1,5 +1,6 @@
 #include "server/http_head.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -37,6 +38,28 @@ const char *qr_http_date(struct qr_http_date *date)
         date->at_s = now_s;
     }
     return date->text;
+}
+
+const char *qr_http_chunk_head(char out[QR_HTTP_CHUNK_HEAD], size_t n)
+{
+    static const char digit[] = "0123456789abcdef";
+    int at = QR_HTTP_CHUNK_HEAD - 3;
+    QR_ASSERT(out != NULL);
+    QR_ASSERT(n > 0);
+    memcpy(out + at, "\r\n", 3);
+    for (size_t v = n; v > 0; v >>= 4)
+        out[--at] = digit[v & 15];
+    return out + at;
+}
+
+void qr_http_last_words(char *out, size_t size)
+{
+    static const char body[] = "{\"error\":{\"message\":\"There is no memory for this request beside others; try again later.\",\"type\":"
+                               "\"service_unavailable_error\",\"param\":null,\"code\":\"overloaded\",\"id\":\"Q302\"}}";
+    QR_ASSERT(out != NULL);
+    const int n = snprintf(out, size, "HTTP/1.1 503 %s\r\nContent-Type: application/json\r\nRetry-After: 1\r\nConnection: close\r\n"
+                           "Content-Length: %zu\r\n\r\n%s", qr_http_reason(503), sizeof body - 1, body);
+    QR_ASSERT(n > 0 && (size_t)n < size);
 }
 
 static bool is_plain_name(struct qr_span s)

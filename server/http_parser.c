@@ -61,6 +61,14 @@ static int fail(struct qr_http_parser *p, int32_t status, const char *why)
 
 /* ---- llhttp's callbacks; the head is given in one piece, so its spans are whole ---- */
 
+/* The last ones count: they are those of the nearest proxies. */
+static void keep_last(struct qr_span field[QR_HTTP_FORWARDED_MAX], int32_t *n, struct qr_span value)
+{
+    if (*n == QR_HTTP_FORWARDED_MAX)
+        memmove(field, field + 1, (size_t)--*n * sizeof *field);
+    field[(*n)++] = value;
+}
+
 /* The first of several counts, but a proxy may have taken another key than this server would. */
 static int keep_field(struct qr_http_parser *p)
 {
@@ -89,6 +97,10 @@ static int keep_field(struct qr_http_parser *p)
         else if (wanted[i].is_key)
             return fail(p, 400, "A field with a key (Authorization, X-Api-Key, api-key) is given twice.");
     }
+    if (qr_span_is_nocase(p->name, "x-forwarded-for"))
+        keep_last(p->head.said.x_forwarded_for, &p->head.said.n_for, value);
+    else if (qr_span_is_nocase(p->name, "forwarded"))
+        keep_last(p->head.said.forwarded, &p->head.said.n_forwarded, value);
     if (qr_span_is_nocase(p->name, "expect")) {
         if (qr_span_is_nocase(value, "100-continue"))
             p->head.expect_continue = !p->head.http10;

@@ -23,6 +23,13 @@ struct qr_span {
 bool qr_span_is(struct qr_span s, const char *text);      /* exact */
 bool qr_span_is_nocase(struct qr_span s, const char *text);
 
+/* The last fields in which proxies say whose request it is, in the order in which they came (address.h). */
+#define QR_HTTP_FORWARDED_MAX 4
+struct qr_http_forwarded {
+    struct qr_span x_forwarded_for[QR_HTTP_FORWARDED_MAX], forwarded[QR_HTTP_FORWARDED_MAX];
+    int32_t n_for, n_forwarded;
+};
+
 /* A request's head. The spans point into the parser and live until the next request's head is read. */
 struct qr_http_head {
     struct qr_span method, path, query; /* path: before '?', query: behind it, as sent; its data is NULL where there is none */
@@ -30,6 +37,7 @@ struct qr_http_head {
     int64_t content_length;             /* 0 when there is no body, -1 when chunked */
     /* the fields that the server reads; data NULL when absent */
     struct qr_span host, authorization, api_key, content_type, content_encoding, request_id, origin, accept, if_none_match;
+    struct qr_http_forwarded said;
 };
 
 enum qr_http_step {

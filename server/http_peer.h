@@ -3,15 +3,11 @@
 #define QR_SERVER_HTTP_PEER_H
 
 #include <stdbool.h>
-#include <stdint.h>
 
-struct qr_peer {
-    uint8_t address[16]; /* of IPv4 the first four; 0 where the system does not say */
-    bool loopback; /* of this machine: a Unix socket's too */
-};
+#include "server/address.h"
 
-/* Reads the address, and sets what every connection has: no delay, keep-alive, and an end when a peer acknowledges nothing for 30 s. */
-void qr_peer_open(struct qr_peer *p, void *stream);
+/* Sets what every connection has: no delay, keep-alive, and an end when a peer acknowledges nothing for 30 s. Returns its address: a Unix socket's has none. */
+struct qr_address qr_peer_open(void *stream);
 
 /* Whether unread bytes wait: closing such a socket resets it. */
 bool qr_peer_has_sent(const void *stream);

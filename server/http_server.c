@@ -425,6 +425,7 @@ int qr_http_open(struct qr_http **out, const struct qr_http_config *config, cons
     fit_connections(h, config->connections_max);
     h->per_address_max = config->per_address_max;
     qr_conn_env_init(&h->env, &config->conn, config->budget, &handler->conn, user);
+    h->env.trusted = config->trusted;
     h->env.tls = config->tls;
     uv_replace_allocator(take_memory, grow_memory, qr_alloc, qr_free); /* refused where it was used before: it is ours then */
     int rc = uv_loop_init(&h->loop);

@@ -17,6 +17,7 @@ struct qr_http_config {
     struct qr_tls *tls;    /* borrowed; NULL: connections are plain */
     int32_t connections_max, per_address_max;
     bool signals;     /* take SIGTERM, SIGINT and, where it is not ignored, SIGHUP */
+    const struct qr_networks *trusted; /* borrowed: proxies (address.h) */
     struct qr_budget *budget; /* borrowed: what connections hold is taken from it */
     struct qr_conn_limits conn;
 };

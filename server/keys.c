@@ -1,26 +1,32 @@
+/* keys.c - the set of API keys: read from lists and files, found by digest, replaced as a whole when a reload has read a new
+ * one. A key that calls hold outlives its place in the set. What a set says of a presented key takes the same time for all
+ * of them. The owner's thread. */
 #define OPENSSL_SUPPRESS_DEPRECATED /* of SHA256_Init: in its place EVP_DigestInit allocates */
 #include "server/keys.h"
 
-#include <errno.h>
 #include <openssl/crypto.h>
 #include <openssl/sha.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/map.h"
 #include "base/mem.h"
 
 #define KEYS_MAX 10000
-#define KEY_BYTES_MAX 512
+#define FILE_BYTES_MAX (8 << 20)
+#define OTHERS "other" /* in /metrics: those that have no label of their own */
 
-struct key {
-    struct qr_key_digest digest;
-    enum qr_role role;
+struct entry {
+    struct qr_key_digest digest; /* its key's, side by side with the others */
+    struct qr_key *key;          /* owned */
 };
 
 struct qr_keys {
-    struct key *key; /* owned [n] */
+    struct entry *entry;      /* owned [n] */
     int32_t n, cap;
+    struct qr_key *anyone;    /* owned: where there is no key; else NULL */
+    struct qr_key_use others;
 };
 
 /* By the functions that need no memory, which a request may lack. */
@@ -32,85 +38,241 @@ static void sha256(struct qr_key_digest *out, const void *a, size_t n_a, const v
         qr_panic("SHA-256 is not available from libcrypto");
 }
 
-static int add_key(struct qr_keys *k, const char *text, size_t len, enum qr_role role, const char *where, struct qr_err *err)
+/* ---- reading ---- */
+
+struct reading {
+    struct qr_keys *k;
+    struct qr_map digests, names; /* of the keys so far: to their places */
+    enum qr_file_kind kind;
+};
+
+static bool same_terms(const struct qr_key_terms *a, const struct qr_key_terms *b)
 {
-    if (len == 0 || len > KEY_BYTES_MAX)
-        return qr_err_set(err, QR_E_USAGE, "%s: a key has %zu bytes; expected 1 to %d", where, len, KEY_BYTES_MAX);
-    for (size_t i = 0; i < len; i++)
-        if (text[i] <= 0x20 || text[i] == 0x7f)
-            return qr_err_set(err, QR_E_USAGE, "%s: a key has a space or a control byte; expected visible characters", where);
+    return a->rpm == b->rpm && a->tpm == b->tpm && a->concurrent == b->concurrent && a->weight == b->weight;
+}
+
+static void set_name(struct qr_key *key, const struct qr_key_line *line)
+{
+    const uint8_t *d = key->digest.bytes;
+    if (line->name_len == 0)
+        snprintf(key->name, sizeof key->name, "%02x%02x%02x%02x", d[0], d[1], d[2], d[3]);
+    else
+        memcpy(key->name, line->name, line->name_len);
+}
+
+/* The same key again. */
+static int merge(struct qr_key *key, const struct qr_key_line *line, enum qr_role role, const char *where, struct qr_err *err)
+{
+    const bool same_name = line->name_len == 0 || (strlen(key->name) == line->name_len && memcmp(key->name, line->name, line->name_len) == 0);
+    if (!same_name || !same_terms(&key->terms, &line->terms))
+        return qr_err_set(err, QR_E_USAGE, "%s: the key was given before, with another name or other limits", where);
+    key->role = role > key->role ? role : key->role;
+    return 0;
+}
+
+static int add_key(struct reading *r, const struct qr_key_line *line, enum qr_role role, const char *where, struct qr_err *err)
+{
+    struct qr_keys *k = r->k;
+    struct qr_key_digest digest;
+    sha256(&digest, line->key, line->len, "", 0);
+    const int32_t before = qr_map_find(&r->digests, (const char *)digest.bytes, sizeof digest.bytes, -1);
+    if (before >= 0)
+        return merge(k->entry[before].key, line, role, where, err);
     if (k->n == KEYS_MAX)
         return qr_err_set(err, QR_E_USAGE, "%s: more than %d keys", where, KEYS_MAX);
     if (k->n == k->cap) {
         k->cap = k->cap ? 2 * k->cap : 16;
-        k->key = qr_realloc(k->key, (size_t)k->cap, sizeof *k->key);
+        k->entry = qr_realloc(k->entry, (size_t)k->cap, sizeof *k->entry);
     }
-    sha256(&k->key[k->n].digest, text, len, "", 0);
-    k->key[k->n++].role = role;
+    struct qr_key *key = qr_alloc(1, sizeof *key);
+    *key = (struct qr_key){.digest = digest, .role = role, .terms = line->terms};
+    set_name(key, line);
+    k->entry[k->n] = (struct entry){digest, key};
+    qr_map_add(&r->digests, (const char *)key->digest.bytes, sizeof key->digest.bytes, k->n++);
+    if (strcmp(key->name, OTHERS) == 0)
+        return qr_err_set(err, QR_E_USAGE, "%s: name=%s is taken: /metrics calls keys so that it does not tell apart", where, OTHERS);
+    if (!qr_map_add(&r->names, key->name, strlen(key->name), k->n))
+        return qr_err_set(err, QR_E_USAGE, "%s: another key has the name %s, too; give this one a name= of its own", where, key->name);
     return 0;
 }
 
-static int add_file(struct qr_keys *k, const char *path, enum qr_role role, struct qr_err *err)
+static int add_line(struct reading *r, const char *text, size_t n, enum qr_role role, const char *where, struct qr_err *err)
 {
-    char line[KEY_BYTES_MAX + 64], where[400];
-    FILE *f = fopen(path, "r");
-    if (!f)
-        return qr_err_set(err, QR_E_NOT_FOUND, "cannot open the key file '%s': %s", path, strerror(errno));
-    int rc = 0, number = 0;
-    while (rc == 0 && fgets(line, sizeof line, f)) {
-        size_t n = strcspn(line, "\r\n");
+    struct qr_key_line line;
+    if (qr_key_line_parse(&line, text, n, err) != 0)
+        return qr_err_prefix(err, "%s: ", where);
+    return line.len == 0 ? 0 : add_key(r, &line, role, where, err);
+}
+
+static int add_file(struct reading *r, const char *path, enum qr_role role, struct qr_err *err)
+{
+    char where[400];
+    struct qr_buf text = {0};
+    if (!path)
+        return 0;
+    int rc = qr_file_read(&text, path, r->kind, FILE_BYTES_MAX, err), number = 0;
+    if (rc != 0)
+        rc = qr_err_prefix(err, "key file: ");
+    for (size_t at = 0; at < text.len && rc == 0;) {
+        const char *line = text.data + at, *end = memchr(line, '\n', text.len - at);
+        size_t n = end ? (size_t)(end - line) : text.len - at;
+        at += n + 1;
+        n -= n > 0 && line[n - 1] == '\r';
         snprintf(where, sizeof where, "key file %.300s:%d", path, ++number);
-        if (n > 0 && line[0] != '#')
-            rc = add_key(k, line, n, role, where, err);
+        rc = add_line(r, line, n, role, where, err);
     }
-    if (rc == 0 && ferror(f))
-        rc = qr_err_set(err, QR_E_IO, "cannot read the key file '%s': %s", path, strerror(errno));
-    OPENSSL_cleanse(line, sizeof line);
-    fclose(f);
+    if (text.data)
+        OPENSSL_cleanse(text.data, text.len);
+    qr_buf_release(&text);
     return rc;
 }
 
-static int add_list(struct qr_keys *k, const struct qr_str_list *list, enum qr_role role, const char *where, struct qr_err *err)
+/* Keys of flags have no limits: what looks like a field is not one. */
+static int add_list(struct reading *r, const struct qr_str_list *list, enum qr_role role, const char *where, struct qr_err *err)
 {
     int rc = 0;
-    for (int32_t i = 0; i < list->n && rc == 0; i++)
-        rc = add_key(k, list->item[i], strlen(list->item[i]), role, where, err);
+    for (int32_t i = 0; i < list->n && rc == 0; i++) {
+        struct qr_key_line line;
+        const char *text = list->item[i];
+        const size_t n = strlen(text);
+        rc = qr_key_line_parse(&line, text, n, err);
+        if (rc == 0 && (line.len != n || n == 0))
+            rc = qr_err_set(err, QR_E_USAGE, "a key has to be visible characters and not to begin with '#'; limits are for key files");
+        rc = rc ? qr_err_prefix(err, "%s: ", where) : add_key(r, &line, role, where, err);
+    }
     return rc;
 }
 
-int qr_keys_new(struct qr_keys **out, const struct qr_str_list *user, const char *user_file, const struct qr_str_list *admin,
-                const char *admin_file, struct qr_err *err)
+static int read_all(struct reading *r, const struct qr_keys_from *from, struct qr_err *err)
+{
+    int rc = add_list(r, from->user, QR_ROLE_USER, "--api-key", err);
+    rc = rc ? rc : add_list(r, from->admin, QR_ROLE_ADMIN, "--admin-key", err);
+    rc = rc ? rc : add_file(r, from->user_file, QR_ROLE_USER, err);
+    rc = rc ? rc : add_file(r, from->admin_file, QR_ROLE_ADMIN, err);
+    if (rc == 0 && r->k->n == 0 && (from->user_file || from->admin_file))
+        rc = qr_err_set(err, QR_E_USAGE, "key file %s has no key; a server that asks for keys needs one", from->user_file ? from->user_file : from->admin_file);
+    return rc;
+}
+
+/* The first ones of the new. One that was among the others stays there: its counters would jump. */
+static void label(struct qr_keys *k)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < k->n; i++)
+        n += k->entry[i].key->label == QR_LABEL_OWN;
+    for (int32_t i = 0; i < k->n; i++) {
+        struct qr_key *key = k->entry[i].key;
+        if (key->label == QR_LABEL_NEW)
+            key->label = n++ < QR_KEY_LABELS_MAX ? QR_LABEL_OWN : QR_LABEL_OTHERS;
+    }
+}
+
+static void add_anyone(struct qr_keys *k)
+{
+    k->anyone = qr_alloc(1, sizeof *k->anyone);
+    *k->anyone = (struct qr_key){.role = QR_ROLE_ADMIN, .name = "anyone", .terms = {.weight = 1}, .label = QR_LABEL_OWN};
+    sha256(&k->anyone->digest, "", 0, "", 0);
+}
+
+int qr_keys_new(struct qr_keys **out, const struct qr_keys_from *from, struct qr_err *err)
 {
     QR_ASSERT(out != NULL && err != NULL);
-    QR_ASSERT(user != NULL && admin != NULL);
-    struct qr_keys *k = qr_alloc(1, sizeof *k);
-    int rc = add_list(k, user, QR_ROLE_USER, "--api-key", err);
-    if (rc == 0)
-        rc = add_list(k, admin, QR_ROLE_ADMIN, "--admin-key", err);
-    if (rc == 0 && user_file)
-        rc = add_file(k, user_file, QR_ROLE_USER, err);
-    if (rc == 0 && admin_file)
-        rc = add_file(k, admin_file, QR_ROLE_ADMIN, err);
-    if (rc == 0 && k->n == 0 && (user_file || admin_file))
-        rc = qr_err_set(err, QR_E_USAGE, "key file %s has no key; a server that asks for keys needs one",
-                        user_file ? user_file : admin_file);
+    QR_ASSERT(from != NULL && from->user != NULL && from->admin != NULL);
+    struct reading r = {.k = qr_alloc(1, sizeof *r.k), .kind = from->kind};
+    qr_map_init(&r.digests, 16);
+    qr_map_init(&r.names, 16);
+    const int rc = read_all(&r, from, err);
+    qr_map_release(&r.digests);
+    qr_map_release(&r.names);
     if (rc != 0) {
-        qr_keys_free(k);
+        qr_keys_free(r.k);
         return rc;
     }
-    *out = k;
+    if (r.k->n == 0)
+        add_anyone(r.k);
+    label(r.k);
+    *out = r.k;
     return 0;
+}
+
+static void key_free(struct qr_key *key)
+{
+    if (key)
+        OPENSSL_cleanse(&key->digest, sizeof key->digest);
+    qr_free(key);
+}
+
+static void drop_entries(struct qr_keys *k)
+{
+    if (k->entry)
+        OPENSSL_cleanse(k->entry, (size_t)k->cap * sizeof *k->entry);
+    qr_free(k->entry);
 }
 
 void qr_keys_free(struct qr_keys *k)
 {
     if (!k)
         return;
-    if (k->key)
-        OPENSSL_cleanse(k->key, (size_t)k->cap * sizeof *k->key);
-    qr_free(k->key);
+    for (int32_t i = 0; i < k->n; i++)
+        key_free(k->entry[i].key);
+    key_free(k->anyone);
+    drop_entries(k);
     qr_free(k);
 }
+
+/* ---- another set ---- */
+
+/* `old` stays, under what `fresh`, which has the same digest, says of it. */
+static void stay(struct qr_key *old, struct entry *fresh)
+{
+    struct qr_key *now = fresh->key;
+    memcpy(old->name, now->name, sizeof old->name);
+    old->role = now->role;
+    old->terms = now->terms;
+    key_free(now);
+    fresh->key = old;
+}
+
+static void go(struct qr_key *old)
+{
+    old->gone = true;
+    if (old->n_calls == 0)
+        key_free(old);
+}
+
+int32_t qr_keys_replace(struct qr_keys *k, struct qr_keys *fresh, int32_t *n_gone)
+{
+    struct qr_map places;
+    int32_t n_stay = 0;
+    QR_ASSERT(k != NULL && fresh != NULL && n_gone != NULL);
+    QR_ASSERT(k->anyone == NULL && fresh->anyone == NULL);
+    qr_map_init(&places, (size_t)fresh->n);
+    for (int32_t i = 0; i < fresh->n; i++) {
+        fresh->entry[i].key->label = QR_LABEL_NEW;
+        qr_map_add(&places, (const char *)fresh->entry[i].digest.bytes, sizeof fresh->entry[i].digest.bytes, i);
+    }
+    for (int32_t i = 0; i < k->n; i++) {
+        const struct entry *old = &k->entry[i];
+        const int32_t at = qr_map_find(&places, (const char *)old->digest.bytes, sizeof old->digest.bytes, -1);
+        if (at < 0) {
+            go(old->key);
+            continue;
+        }
+        stay(old->key, &fresh->entry[at]);
+        n_stay++;
+    }
+    qr_map_release(&places);
+    *n_gone = k->n - n_stay;
+    drop_entries(k);
+    const struct qr_key_use others = k->others;
+    *k = *fresh;
+    k->others = others;
+    qr_free(fresh);
+    label(k);
+    return k->n - n_stay;
+}
+
+/* ---- one key ---- */
 
 int32_t qr_keys_count(const struct qr_keys *k, enum qr_role role)
 {
@@ -118,25 +280,73 @@ int32_t qr_keys_count(const struct qr_keys *k, enum qr_role role)
     QR_ASSERT(role != QR_ROLE_NONE);
     int32_t n = 0;
     for (int32_t i = 0; i < k->n; i++)
-        n += k->key[i].role == role;
+        n += k->entry[i].key->role == role;
     return n;
 }
 
-enum qr_role qr_keys_check(const struct qr_keys *k, const char *key, size_t len, struct qr_key_digest *digest)
+struct qr_key *qr_keys_find(const struct qr_keys *k, const char *key, size_t len)
 {
-    QR_ASSERT(k != NULL && digest != NULL);
+    QR_ASSERT(k != NULL);
     QR_ASSERT(key != NULL || len == 0);
-    bool open = k->n == 0;
-    sha256(digest, open || !key ? "" : key, open || !key ? 0 : len, "", 0);
-    if (open)
-        return QR_ROLE_ADMIN;
-    int role = QR_ROLE_NONE;
-    for (int32_t i = 0; i < k->n; i++) { /* all of them, always: the time says nothing about which one matched */
-        int same = CRYPTO_memcmp(k->key[i].digest.bytes, digest->bytes, sizeof digest->bytes) == 0;
-        int candidate = same * (int)k->key[i].role;
-        role = candidate > role ? candidate : role;
-    }
-    return key ? (enum qr_role)role : QR_ROLE_NONE;
+    struct qr_key_digest digest;
+    if (k->anyone)
+        return k->anyone;
+    sha256(&digest, key ? key : "", key ? len : 0, "", 0);
+    int32_t found = 0;
+    for (int32_t i = 0; i < k->n; i++) /* all of them, always: the time says nothing about which one matched, which is one at most */
+        found += (i + 1) * (CRYPTO_memcmp(k->entry[i].digest.bytes, digest.bytes, sizeof digest.bytes) == 0);
+    return key && found > 0 ? k->entry[found - 1].key : NULL;
+}
+
+const struct qr_key *qr_keys_at(const struct qr_keys *k, int32_t i)
+{
+    QR_ASSERT(k != NULL);
+    QR_ASSERT(i >= 0);
+    if (k->anyone)
+        return i == 0 ? k->anyone : NULL;
+    return i < k->n ? k->entry[i].key : NULL;
+}
+
+void qr_key_enter(struct qr_key *key)
+{
+    QR_ASSERT(key != NULL);
+    QR_ASSERT(!key->gone && key->n_calls >= 0);
+    key->n_calls++;
+}
+
+void qr_key_leave(struct qr_key *key)
+{
+    QR_ASSERT(key != NULL);
+    QR_ASSERT(key->n_calls > 0);
+    if (--key->n_calls == 0 && key->gone)
+        key_free(key);
+}
+
+void qr_key_use_add(struct qr_key_use *to, const struct qr_key_use *more)
+{
+    QR_ASSERT(to != NULL);
+    QR_ASSERT(more != NULL);
+    to->n_requests += more->n_requests;
+    to->n_errors += more->n_errors;
+    to->prompt_tokens += more->prompt_tokens;
+    to->cached_tokens += more->cached_tokens;
+    to->output_tokens += more->output_tokens;
+}
+
+void qr_keys_use(struct qr_keys *k, struct qr_key *key, const struct qr_key_use *more)
+{
+    QR_ASSERT(k != NULL && key != NULL);
+    QR_ASSERT(more != NULL);
+    qr_key_use_add(&key->use, more);
+    if (key->label != QR_LABEL_OWN)
+        qr_key_use_add(&k->others, more);
+}
+
+const struct qr_key_use *qr_keys_others(const struct qr_keys *k)
+{
+    QR_ASSERT(k != NULL);
+    QR_ASSERT(k->n >= 0);
+    return &k->others;
 }
 
 struct qr_hash128 qr_keys_salt(const struct qr_key_digest *digest, const char *cache_salt, size_t len)

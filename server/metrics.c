@@ -195,6 +195,37 @@ static void put_lora(struct out *o, const struct qr_engine *e)
     qr_free(info);
 }
 
+/* ---- keys ---- */
+
+/* Keys that have done something, by name; those without a label of their own together. */
+static void put_keys(struct out *o, const struct qr_keys *keys)
+{
+    static const struct {
+        const char *name, *help;
+        size_t offset;
+    } row[] = {
+        {"quire_key_requests_total", "Calls, by key.", offsetof(struct qr_key_use, n_requests)},
+        {"quire_key_errors_total", "Those of them that ended with an error.", offsetof(struct qr_key_use, n_errors)},
+        {"quire_key_prompt_tokens_total", "Prompt tokens of accepted requests, by key.", offsetof(struct qr_key_use, prompt_tokens)},
+        {"quire_key_prompt_tokens_cached_total", "Of those, taken from the prefix cache.", offsetof(struct qr_key_use, cached_tokens)},
+        {"quire_key_generation_tokens_total", "Generated tokens, by key.", offsetof(struct qr_key_use, output_tokens)},
+    };
+    for (int i = 0; i < QR_COUNT(row); i++) {
+        const struct qr_key *key;
+        char extra[QR_KEY_NAME_MAX + 8];
+        put_meta(o, row[i].name, "counter", row[i].help);
+        for (int32_t k = 0; (key = qr_keys_at(keys, k)) != NULL; k++) {
+            if (key->label != QR_LABEL_OWN || key->use.n_requests == 0)
+                continue;
+            snprintf(extra, sizeof extra, "key=\"%s\"", key->name);
+            put_sample(o, row[i].name, "", extra, (double)*(const int64_t *)(const void *)((const char *)&key->use + row[i].offset));
+        }
+        const struct qr_key_use *others = qr_keys_others(keys);
+        if (others->n_requests > 0)
+            put_sample(o, row[i].name, "", "key=\"other\"", (double)*(const int64_t *)(const void *)((const char *)others + row[i].offset));
+    }
+}
+
 /* ---- the server ---- */
 
 /* As vLLM's API server counts: requests of clients, not of probes. The first route is there from the start, so that queries have an answer. */
@@ -256,6 +287,9 @@ static void put_server(struct out *o, struct qr_server *s)
     const int64_t n_stored = qr_responses_count(s->responses, &n_bytes);
     put_one(o, "quire_stored_responses", "gauge", "Responses that /v1/responses has stored.", (double)n_stored);
     put_one(o, "quire_stored_responses_bytes", "gauge", "Memory that they hold of --responses-size.", (double)n_bytes);
+    if (s->access)
+        put_one(o, "quire_access_log_lost_lines_total", "counter", "Lines of --access-log that could not be written in time.",
+                (double)qr_access_log_lost(s->access));
     put_one(o, "quire_calls", "gauge", "API calls that have not ended.", s->n_calls);
     put_one(o, "quire_submitted_requests_total", "counter", "Requests handed to the engine.", (double)s->n_submitted);
     put_one(o, "quire_ended_requests_total", "counter", "Requests whose last event came back.", (double)s->n_ended);
@@ -271,6 +305,7 @@ void qr_metrics_put(struct qr_buf *out, struct qr_server *s)
     put_label_value(&o.labels, s->n_names > 0 ? s->names[0] : "");
     qr_buf_put_str(&o.labels, "\",engine=\"0\"");
     put_server(&o, s);
+    put_keys(&o, s->keys);
     if (s->phase == QR_PHASE_READY) {
         struct qr_stats stats;
         qr_engine_stats(s->model.engine, &stats);

@@ -30,6 +30,7 @@ static const struct qr_route routes[] = {
     {"POST", "/rerank", QR_ACCESS_USER, true, .call = &qr_call_rerank, .about = "The same as /v1/rerank."},
     {"POST", "/v1/score", QR_ACCESS_USER, true, .call = &qr_call_score, .about = "Scores of pairs of texts."},
     {"POST", "/score", QR_ACCESS_USER, true, .call = &qr_call_score, .about = "The same as /v1/score."},
+    {"GET", "/v1/usage", QR_ACCESS_USER, false, .handle = qr_api_usage, .about = "What keys have used: an admin's key sees all, a user's its own."},
     {"GET", "/v1/models", QR_ACCESS_USER, true, .handle = qr_api_models, .about = "The names that the model is served under, and adapters."},
     {"GET", "/v1/models/", QR_ACCESS_USER, true, .handle = qr_api_model, .about = "One of them."},
     {"POST", "/v1/load_lora_adapter", QR_ACCESS_ADMIN, true, .call = &qr_call_load_adapter, .about = "Serve one more adapter."},
@@ -136,11 +137,11 @@ static bool host_allowed(const struct qr_server *s, struct qr_span host)
 
 static bool access_allowed(const struct qr_server *s, const struct qr_http_head *h, enum qr_access access, struct qr_api_error *e)
 {
-    struct qr_key_digest digest;
     if (access == QR_ACCESS_PUBLIC)
         return true;
-    struct qr_span key = qr_route_key(h);
-    enum qr_role role = qr_keys_check(s->keys, key.data, key.len, &digest);
+    const struct qr_span key = qr_route_key(h);
+    const struct qr_key *known = qr_keys_find(s->keys, key.data, key.len);
+    const enum qr_role role = known ? known->role : QR_ROLE_NONE;
     if (role == QR_ROLE_ADMIN || (role == QR_ROLE_USER && access == QR_ACCESS_USER))
         return true;
     if (role == QR_ROLE_USER)
@@ -179,6 +180,16 @@ static bool refuse(struct qr_conn *c, const struct qr_api_error *e)
     own.door = qr_door_of_path(path.data, path.len);
     qr_api_error_reply(c, &own);
     return false;
+}
+
+/* Connections are counted by address as they come; of those of a proxy that is only known when it says whose they are. */
+static bool check_client(const struct qr_server *s, struct qr_conn *c)
+{
+    struct qr_api_error e;
+    if (s->trusted.n == 0 || qr_conn_count_client(c) <= s->config.per_address_max)
+        return true;
+    qr_api_error_set(&e, 503, "overloaded", "Too many requests from this address at a time; try again later.");
+    return refuse(c, &e);
 }
 
 static bool check_body(struct qr_server *s, struct qr_conn *c, const struct qr_http_head *h)
@@ -348,7 +359,7 @@ static void head(void *handling)
         return;
     }
     allow_origin(s, c, h->origin);
-    if (!check_route(c, h, &route))
+    if (!check_client(s, c) || !check_route(c, h, &route))
         return;
     QR_ASSERT(route != NULL);
     _Static_assert(QR_COUNT(routes) < QR_CONN_ROUTES_MAX, "each route has a number");
@@ -372,7 +383,8 @@ static void request(void *handling)
     const struct qr_route *same_path, *route = find_route(qr_conn_head(of->c), &same_path);
     struct qr_api_error e;
     QR_ASSERT(route != NULL); /* `head` let it pass */
-    if (route->needs_model && qr_server_unavailable(of->s, &e)) /* the drain may have begun while the body arrived */
+    if (!access_allowed(of->s, qr_conn_head(of->c), route->access, &e) || /* while the body arrived keys may have been reloaded, */
+        (route->needs_model && qr_server_unavailable(of->s, &e)))         /* and the drain may have begun */
         refuse(of->c, &e);
     else if (route->call)
         qr_call_start(of->s, of->c, route->call);

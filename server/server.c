@@ -17,6 +17,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/utf8.h"
+#include "server/access.h"
 #include "server/call.h"
 #include "server/forms.h"
 #include "server/console.h"
@@ -25,6 +26,7 @@
 
 #define FRESH_US 1000000      /* of a drain: a client that has just connected has so long to ask, and be told */
 #define ECHO_US 100000        /* the same signal within so long is the first one again */
+#define ACCESS_LINE_BYTES 8192 /* more than the longest line of the access log takes */
 #define LAST_WORDS_US 2000000 /* after the drain's time, for clients to hear of it */
 
 uint64_t qr_server_next_id(struct qr_server *s)
@@ -103,23 +105,11 @@ static void begin_drain(struct qr_server *s)
     check_drained(s);
 }
 
-/* SIGHUP: what files say that may change while it serves. */
-static void reload(struct qr_server *s)
-{
-    struct qr_err err;
-    if (!s->tls)
-        qr_log(QR_LOG_INFO, "server", "SIGHUP reloads nothing: settings and keys are read at the start; SIGTERM stops the server");
-    else if (qr_tls_reload(s->tls, &err) != 0)
-        qr_log_text(QR_LOG_ERROR, "server", "SIGHUP: the certificate is not replaced", "reason", err.msg);
-    else
-        qr_log(QR_LOG_INFO, "server", "SIGHUP: the certificate was read again");
-}
-
 static void on_signal(void *user, int32_t signum)
 {
     struct qr_server *s = user;
     if (signum == SIGHUP) {
-        reload(s);
+        qr_server_reload(s);
         return;
     }
     if (!s->draining) {
@@ -358,16 +348,18 @@ static void on_gone(void *user, struct qr_conn *c)
 }
 
 static const struct qr_http_handler handler = {
-    .conn = {.head = qr_route_head, .request = qr_route_request, .bad = qr_route_bad, .gone = on_gone},
+    .conn = {.head = qr_route_head, .request = qr_route_request, .bad = qr_route_bad, .gone = on_gone, .answered = qr_access_answered},
     .wake = on_wake,
     .tick = on_tick,
     .signal = on_signal,
 };
 
-static struct qr_http_config http_config(const struct qr_server_config *c, struct qr_budget *budget)
+static struct qr_http_config http_config(struct qr_server *s)
 {
+    const struct qr_server_config *c = &s->config;
     return (struct qr_http_config){
-        .budget = budget,
+        .budget = &s->budget,
+        .trusted = &s->trusted,
         .host = c->host,
         .port = (int32_t)c->port,
         .unix_path = c->unix_socket,
@@ -412,12 +404,13 @@ static int open_tls(struct qr_tls **out, const struct qr_server_config *c, struc
     return c->tls_cert ? qr_tls_open(out, c->tls_cert, c->tls_key, err) : 0;
 }
 
-/* What the configuration names in files, but for the model. The caller frees what came, whatever is returned. */
-static int read_files(struct qr_keys **keys, struct qr_tls **tls, const struct qr_server_config *c, struct qr_err *err)
+/* What the configuration names in files, but for the model, and what else may be wrong with it. The caller frees what came, whatever is returned. */
+static int read_settings(struct qr_keys **keys, struct qr_tls **tls, struct qr_networks *trusted, const struct qr_server_config *c, struct qr_err *err)
 {
     int rc = check_names(&c->served_names, err);
     rc = rc ? rc : qr_forms_check_name(c->tool_format, err);
-    rc = rc ? rc : qr_keys_new(keys, &c->api_keys, c->api_key_file, &c->admin_keys, c->admin_key_file, err);
+    rc = rc ? rc : qr_networks_parse(trusted, &c->trusted_proxies, "--trusted-proxy", err);
+    rc = rc ? rc : qr_reload_keys(keys, c, QR_FILE_ANY, err);
     return rc ? rc : open_tls(tls, c, err);
 }
 
@@ -427,10 +420,20 @@ int qr_server_check(const struct qr_server_config *config, struct qr_err *err)
     QR_ASSERT(err != NULL);
     struct qr_keys *keys = NULL;
     struct qr_tls *tls = NULL;
-    const int rc = read_files(&keys, &tls, config, err);
+    struct qr_networks trusted = {0};
+    const int rc = read_settings(&keys, &tls, &trusted, config, err);
     qr_keys_free(keys);
     qr_tls_close(tls);
+    qr_networks_release(&trusted);
     return rc;
+}
+
+static int open_access_log(struct qr_server *s, struct qr_err *err)
+{
+    if (!s->config.access_log)
+        return 0;
+    qr_buf_reserve(&s->access_line, ACCESS_LINE_BYTES);
+    return qr_access_log_open(&s->access, s->config.access_log, err);
 }
 
 int qr_server_open(struct qr_server **out, const struct qr_server_config *config, struct qr_err *err)
@@ -440,6 +443,7 @@ int qr_server_open(struct qr_server **out, const struct qr_server_config *config
     struct qr_server *s = qr_alloc(1, sizeof *s);
     s->config = *config;
     s->budget.max_bytes = config->bodies_bytes;
+    s->started_s = qr_clock_wall_s();
     s->id_seed = qr_rng_seed_random();
     qr_page_init(&s->page);
     s->responses = qr_responses_new(config->responses_max, config->responses_bytes, config->responses_ttl_us);
@@ -447,9 +451,10 @@ int qr_server_open(struct qr_server **out, const struct qr_server_config *config
     pthread_mutex_init(&s->lock, NULL);
     qr_list_init(&s->calls);
     qr_notify_init(&s->notify);
-    int rc = read_files(&s->keys, &s->tls, config, err);
+    int rc = read_settings(&s->keys, &s->tls, &s->trusted, config, err);
+    rc = rc ? rc : open_access_log(s, err);
     if (rc == 0) {
-        struct qr_http_config http = http_config(config, &s->budget);
+        struct qr_http_config http = http_config(s);
         http.tls = s->tls;
         rc = qr_http_open(&s->http, &http, &handler, s, err);
     }
@@ -458,6 +463,7 @@ int qr_server_open(struct qr_server **out, const struct qr_server_config *config
         return rc;
     }
     s->trim = qr_http_job_new(s->http);
+    qr_reload_open(s);
     *out = s;
     return 0;
 }
@@ -475,6 +481,7 @@ void qr_server_close(struct qr_server *s)
         return;
     qr_http_close(s->http);
     qr_http_job_free(s->trim);
+    qr_reload_close(s);
     qr_tls_close(s->tls);
     qr_calls_release(s);
     free_names(s->names, s->n_names);
@@ -482,6 +489,9 @@ void qr_server_close(struct qr_server *s)
     qr_forms_free(s->forms);
     qr_forms_free(s->pending.forms);
     qr_keys_free(s->keys);
+    qr_networks_release(&s->trusted);
+    qr_access_log_close(s->access);
+    qr_buf_release(&s->access_line);
     qr_responses_free(s->responses);
     qr_console_free(s->console);
     qr_buf_release(&s->scratch);
@@ -520,8 +530,9 @@ const char *qr_server_reachable(const struct qr_server *s)
 bool qr_server_is_open(const struct qr_server *s)
 {
     QR_ASSERT(s != NULL);
-    QR_ASSERT(s->keys != NULL);
-    return qr_keys_count(s->keys, QR_ROLE_USER) + qr_keys_count(s->keys, QR_ROLE_ADMIN) == 0 && !qr_http_is_loopback(s->http);
+    const struct qr_server_config *c = &s->config; /* keys may be reloaded meanwhile, but where there are files there are keys */
+    QR_ASSERT(s->http != NULL);
+    return c->api_keys.n + c->admin_keys.n == 0 && !c->api_key_file && !c->admin_key_file && !qr_http_is_loopback(s->http);
 }
 
 int qr_server_run(struct qr_server *s)

@@ -30,7 +30,8 @@ struct qr_server_config {
     struct qr_str_list api_keys, admin_keys;
     const char *api_key_file, *admin_key_file;
     const char *lora_dir;                   /* adapters below it may be loaded at run time; NULL: none */
-    struct qr_str_list cors_origins, allowed_hosts;
+    struct qr_str_list cors_origins, allowed_hosts, trusted_proxies;
+    const char *access_log;                 /* "-": stdout; NULL: none */
     int64_t connections_max, per_address_max;
     int64_t header_bytes, header_fields, body_bytes, bodies_bytes;
     int64_t grammars_bytes;
@@ -38,7 +39,8 @@ struct qr_server_config {
     const char *tool_format;                /* name of a dialect; NULL: as the chat template tells */
     int64_t header_us, idle_us, body_rate;
     int64_t stream_soft_bytes, stream_hard_bytes, stall_us, ping_us;
-    int64_t request_us, drain_us, watchdog_us, stuck_us;
+    int64_t request_us, queue_us, drain_us, watchdog_us, stuck_us; /* queue_us 0: no limit, as of the next */
+    int64_t waiting_tokens_max;
     int32_t reranker;                       /* of QR_RERANKER_CHOICES */
     int32_t pooling;                        /* enum qr_pooling: how rows become an embedding; NONE: as the model's files say */
     bool trust_special;                     /* special tokens written in user text are taken as such */
@@ -64,11 +66,12 @@ struct qr_server_config {
     QR_OPTION(T, s.api_keys, LIST, "api-key", .brief = true, .arg = "KEY", .group = "Server",                         \
               .help = "Key that clients must send as 'Authorization: Bearer KEY'; may be repeated."),                 \
     QR_OPTION(T, s.api_key_file, STR, "api-key-file", .arg = "FILE", .group = "Server",                               \
-              .help = "File with one key per line."),                                                                 \
+              .help = "File with one key per line: KEY [name=] [rpm=] [tpm=] [concurrent=] [weight=]. SIGHUP "        \
+                      "reads it again."),                                                                             \
     QR_OPTION(T, s.admin_keys, LIST, "admin-key", .arg = "KEY", .group = "Server",                                    \
               .help = "Key that may also call the administrative routes (/metrics)."),                                \
     QR_OPTION(T, s.admin_key_file, STR, "admin-key-file", .arg = "FILE", .group = "Server",                           \
-              .help = "File with one admin key per line."),                                                           \
+              .help = "The same of admin keys."),                                                                     \
     QR_OPTION(T, s.lora_dir, STR, "lora-dir", .arg = "DIR", .group = "Adapters",                                      \
               .help = "Adapters below this directory may be loaded while the server runs (POST "                      \
                       "/v1/load_lora_adapter, admin key); links that lead out of it are refused."),                   \
@@ -88,6 +91,12 @@ struct qr_server_config {
     QR_OPTION(T, s.allowed_hosts, LIST, "allowed-host", .arg = "NAME", .group = "Server",                             \
               .help = "Further Host name accepted on a loopback address; others are refused, which stops DNS "        \
                       "rebinding."),                                                                                  \
+    QR_OPTION(T, s.trusted_proxies, LIST, "trusted-proxy", .arg = "ADDRESS", .group = "Server",                       \
+              .help = "Address or network (10.0.0.0/8) of a proxy that is believed when X-Forwarded-For or Forwarded "   \
+                      "says where a request comes from; may be repeated."),                                           \
+    QR_OPTION(T, s.access_log, STR, "access-log", .arg = "FILE", .group = "Server",                                   \
+              .help = "File that gets one JSON line for each request, without any text of it; - is stdout. SIGHUP "   \
+                      "opens it again."),                                                                             \
     QR_OPTION(T, s.tool_format, STR, "tool-format", .arg = "NAME", .group = "Server",                                 \
               .help = "How the model writes calls of tools and reasoning, where its chat template does not tell: "    \
                       "a name of `quire parse --family help`."),                                                      \
@@ -96,6 +105,14 @@ struct qr_server_config {
                       "forge a role."),                                                                               \
     QR_OPTION(T, s.request_us, TIME, "request-timeout", .builtin = "600s", .min = 1e5, .max = 86.4e9, .arg = "T",     \
               .group = "Server limits", .help = "Longest time of one request from arrival to its last token."),       \
+    QR_OPTION(T, s.queue_us, TIME, "queue-timeout", .builtin = "0s", .min = 0, .max = 86.4e9, .arg = "T",             \
+              .group = "Server limits",                                                                               \
+              .help = "Longest time that a request may wait for its first step; then it is answered 503 with "        \
+                      "Retry-After. 0: as long as --request-timeout allows."),                                        \
+    QR_OPTION(T, s.waiting_tokens_max, INT, "max-waiting-tokens", .builtin = "0", .min = 0, .max = 1e12, .arg = "N",  \
+              .group = "Server limits",                                                                               \
+              .help = "Prompt tokens that may wait to be computed; a request that would make them more is "           \
+                      "answered 429 with Retry-After. 0: as many as --max-waiting sequences have."),                  \
     QR_OPTION(T, s.drain_us, TIME, "drain-timeout", .builtin = "30s", .min = 0, .max = 3.6e9, .arg = "T",             \
               .group = "Server limits", .help = "After SIGTERM, how long running requests may take to finish."),      \
     QR_OPTION(T, s.watchdog_us, TIME, "watchdog", .builtin = "30s", .min = 1e5, .max = 3.6e9, .arg = "T",             \
@@ -187,6 +204,10 @@ void qr_server_wake(void *server);
 
 /* Begins the drain as SIGTERM does. Any thread. */
 void qr_server_stop(struct qr_server *s);
+
+/* Reads key files and certificates, and opens the access log, again, as SIGHUP does: keys that are gone are refused from the next request on, those that stay
+ * keep their counters, and a file that is wrong changes nothing. What comes of it is logged. Loop thread. */
+void qr_server_reload(struct qr_server *s);
 
 /* Serves until drained. Returns the process's exit status: 0 after a drain, 130 when a second signal cut it short, 1 when
  * qr_server_set_failed was called. */

@@ -9,11 +9,14 @@
 #include "base/account.h"
 #include "base/buf.h"
 #include "base/list.h"
+#include "server/access_log.h"
 #include "server/api_error.h"
 #include "server/http_server.h"
 #include "server/keys.h"
 #include "server/notify.h"
 #include "server/page/page.h"
+#include "server/queue.h"
+#include "server/reload.h"
 #include "server/responses_store.h"
 #include "server/server.h"
 #include "server/tls.h"
@@ -31,6 +34,10 @@ struct qr_server {
     struct qr_server_config config;
     struct qr_http *http;                 /* owned */
     struct qr_keys *keys;                 /* owned */
+    struct qr_reload reload;
+    struct qr_networks trusted;           /* owned: proxies whose word about a client is taken */
+    struct qr_access_log *access;         /* owned; NULL: there is none */
+    struct qr_buf access_line;            /* owned: room for the longest line */
     struct qr_tls *tls;                   /* owned; NULL: connections are plain */
     struct qr_notify notify;
     struct qr_page page;
@@ -50,6 +57,7 @@ struct qr_server {
     struct qr_forms *forms;               /* owned: of answers */
     const char **names;                   /* owned [n_names], the strings too: what clients may call the model */
     int32_t n_names;
+    int64_t started_s;
     int64_t created_s;                    /* when the model became ready */
     char fingerprint[32];                 /* "fp_..." of program version and model name */
     bool draining, drain_over; /* drain_over: its time is, and all calls were ended */
@@ -66,6 +74,8 @@ struct qr_server {
     bool starved;                         /* a call that has begun found no room for its next piece, and has none inside */
     uint64_t id_seed, n_ids;
     uint64_t n_submitted, n_ended;        /* engine requests: the ledger's server half */
+    int64_t submitted_tokens;             /* of their prompts */
+    struct qr_queue_pace pace;
     uint64_t n_begun[QR_COUNTED_N];       /* calls */
     struct qr_buf scratch;                /* owned: one stream chunk at a time */
     struct qr_account scratch_account;    /* while one is put there */

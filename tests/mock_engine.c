@@ -294,7 +294,7 @@ static void admit(struct qr_engine *e, int64_t now_us)
 {
     while (e->n_running < e->options.running_max && !qr_list_empty(&e->waiting)) {
         struct voice *v = QR_CONTAINER(qr_list_pop_front(&e->waiting), struct voice, link);
-        v->admitted = true;
+        v->admitted = v->req->begun = true;
         v->due_us = now_us + e->options.prefill_us;
         e->n_running++;
         qr_list_push_back(&e->running, &v->link);
@@ -309,6 +309,9 @@ static void receive(struct qr_engine *e)
     while ((node = qr_list_pop_front(&inbox)) != NULL) {
         struct qr_request *r = QR_CONTAINER(node, struct qr_request, link);
         r->n_open = r->n_choices;
+        pthread_mutex_lock(&e->lock);
+        qr_hist_add(&e->stats.prompt_len, r->n_prompt);
+        pthread_mutex_unlock(&e->lock);
         for (int32_t c = 0; c < r->n_choices; c++) {
             struct voice *v = qr_alloc(1, sizeof *v);
             v->req = r;
@@ -326,7 +329,8 @@ static int64_t visit(struct qr_engine *e, struct qr_node *list, int64_t now_us, 
         struct voice *v = QR_CONTAINER(at, struct voice, link);
         struct qr_request *r = v->req;
         after = at->next;
-        bool cancelled = atomic_load(&r->cancelled), late = r->deadline_us != 0 && now_us > r->deadline_us;
+        r->late |= r->start_by_us != 0 && !r->begun && now_us > r->start_by_us;
+        bool cancelled = atomic_load(&r->cancelled), late = r->late || (r->deadline_us != 0 && now_us > r->deadline_us);
         bool broken = r->sampling.seed == MOCK_SEED_ERROR_AT_ONCE;
         if (!cancelled && !late && !broken && (!may_speak || v->due_us > now_us)) {
             if (may_speak && v->due_us < next_us)
@@ -338,7 +342,7 @@ static int64_t visit(struct qr_engine *e, struct qr_node *list, int64_t now_us, 
             return now_us; /* the receiver is behind: later, more at once */
         *ev = (struct qr_event){.req = r, .choice = v->choice, .stop_index = -1, .stop_id = -1, .n_output = v->n_done};
         if (!cancelled && late)
-            say_why(r, QR_E_BUSY, "the request was not finished within its time limit");
+            say_why(r, QR_E_BUSY, r->late ? "the request waited and was not begun" : "the request was not finished within its time limit");
         else if (!cancelled && broken)
             say_why(r, QR_E_INTERNAL, "the mock was asked to fail at once");
         if (cancelled || late || broken) {
@@ -439,6 +443,9 @@ static void *engine_main(void *arg)
         pthread_mutex_lock(&e->lock);
         e->stats.sched.n_decode = e->n_running;
         e->stats.sched.n_waiting = e->n_voices - e->n_running;
+        e->stats.sched.waiting_tokens = 0;
+        for (struct qr_node *at = e->waiting.next; at != &e->waiting; at = at->next)
+            e->stats.sched.waiting_tokens += QR_CONTAINER(at, struct voice, link)->req->n_prompt;
         e->stats.n_steps++;
         e->progress_us = now_us;
         int64_t wait_us = next_us == INT64_MAX ? 5000 : next_us - qr_clock_us();

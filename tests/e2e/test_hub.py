@@ -118,7 +118,7 @@ def test_a_gguf_is_chosen_by_its_path_or_a_part_of_it():
             if isinstance(says, list):
                 repo = name.split(':')[0]
                 assert rc == 0 and sorted(home.files(repo)) == says and out.endswith(f'/{says[0]}\n'), (name, rc, err)
-                assert home.run('pull', name, '--offline')[:2] == (0, out)
+                assert name != 'a/b:BF16' or home.run('pull', name, '--offline')[:2] == (0, out)
             else:
                 assert rc == says[0] and not out and all(text in err for text in says[1:]) and 'mmproj' not in err and not os.path.exists(home.cache), (name, rc, err)
 

@@ -533,6 +533,46 @@ Test(engine, a_deadline_ends_a_request_with_an_error)
     world_close(&w);
 }
 
+static void start_by(struct world *w, struct flight *f, int32_t n_choices, int32_t max_tokens, int64_t wait_us)
+{
+    struct qr_sampling s;
+    struct qr_err err = {0};
+    const int32_t prompt = 1;
+    qr_sampling_init(&s);
+    s.max_tokens = max_tokens;
+    s.ignore_eos = true;
+    f->req = qr_request_new(&s, &prompt, 1, n_choices);
+    f->req->user = f;
+    f->req->arrived_us = qr_clock_us();
+    f->req->start_by_us = wait_us > 0 ? f->req->arrived_us + wait_us : 0;
+    cr_assert(qr_engine_submit(w->engine, f->req, &err) == 0, "%s", err.msg);
+}
+
+Test(engine, what_has_to_begin_by_a_time_ends_there_only_if_it_still_waits)
+{
+    NEED_DATA();
+    struct world w;
+    struct setup setup;
+    setup_init(&setup, MODEL);
+    setup.config.running_max = 1;
+    world_open(&w, &setup);
+    struct flight *f = qr_alloc(4, sizeof *f);
+    start_by(&w, &f[0], 2, 100, 10000); /* its second choice waits longer, behind the first */
+    while (f[0].answer[0].n == 0)
+        world_pump(&w, 100000);
+    start_by(&w, &f[1], 2, 1, 1);
+    start_by(&w, &f[2], 1, 1, 0);
+    start_by(&w, &f[3], 1, 1, 60000000);
+    flight_finish(&w, &f[1]);
+    cr_assert(!f[0].done && f[1].answer[0].finish == QR_FINISH_ERROR && f[1].answer[1].finish == QR_FINISH_ERROR);
+    cr_assert(f[1].err.code == QR_E_BUSY && strstr(f[1].err.msg, "was not begun"), "%s", f[1].err.msg);
+    for (int i = 0; i < 4; i++)
+        flight_finish(&w, &f[i]);
+    cr_assert(f[0].answer[0].n == 100 && f[0].answer[1].n == 100 && f[2].answer[0].n == 1 && f[3].answer[0].n == 1);
+    qr_free(f);
+    world_close(&w);
+}
+
 Test(engine, choices_of_one_request_share_the_prompt_and_differ)
 {
     NEED_DATA();

@@ -159,7 +159,7 @@ def test_admin_routes_stay_shut_when_only_user_keys_exist():
 
 def test_key_files_are_checked():
     with tempfile.NamedTemporaryFile("w") as f:
-        for text, word in (("# nothing\n", "no key"), ("a b\n", "visible"), ("x" * 600 + "\n", "bytes")):
+        for text, word in (("# nothing\n", "no key"), ("a b\n", ":1: field 1"), ("x" * 600 + "\n", "bytes")):
             f.seek(0)
             f.truncate()
             f.write(text)

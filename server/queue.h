@@ -1,0 +1,27 @@
+/* queue.h - how many prompt tokens wait, and when it is worth asking again: from what the engine counts and what was handed to it since. Loop thread. */
+#ifndef QR_SERVER_QUEUE_H
+#define QR_SERVER_QUEUE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct qr_server;
+struct qr_api_error;
+
+/* How fast prompts were computed lately. */
+struct qr_queue_pace {
+    double tokens, step_us; /* of all prompts so far, when it was measured last */
+    double tokens_per_s;    /* 0: not known yet */
+    int64_t at_us;
+};
+
+/* Whether a request with prompts of n_tokens may wait behind those that do (--max-waiting-tokens); where none waits, any may. False: *e says why not. */
+bool qr_queue_admits(struct qr_server *s, int64_t n_tokens, struct qr_api_error *e);
+
+/* Whole seconds, at least one, after which so many prompt tokens fewer wait. */
+int32_t qr_queue_wait_s(struct qr_server *s, int64_t n_tokens);
+
+/* Prompt tokens that wait. */
+int64_t qr_queue_tokens(struct qr_server *s);
+
+#endif

@@ -59,7 +59,7 @@ else
     failed=$((failed + 1))
 fi
 if command -v prometheus >/dev/null 2>&1 && command -v promtool >/dev/null 2>&1; then
-    check tools/check_monitoring.sh "$world/monitoring"
+    check python3 tools/check_monitoring.py
 else
     skip monitoring "no prometheus (apt-get install prometheus)"
 fi

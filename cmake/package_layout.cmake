@@ -20,7 +20,7 @@ if(EXISTS ${root}/usr/lib/quire/libquire_mpi.so)
     file(RPATH_REMOVE FILE ${root}/usr/lib/quire/libquire_mpi.so)
 endif()
 
-# The same bytes from the same sources: gzip keeps no name and no time, and the date is the commit's.
+# The same bytes from the same commit: gzip keeps no name and no time, and every date is the commit's.
 execute_process(COMMAND git -C ${CPACK_QUIRE_SOURCE} log -1 --format=%cD OUTPUT_VARIABLE date OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
 if(NOT date)
     execute_process(COMMAND date -R OUTPUT_VARIABLE date OUTPUT_STRIP_TRAILING_WHITESPACE)
@@ -53,3 +53,6 @@ execute_process(COMMAND dpkg-shlibdeps -O -e${root}/usr/bin/quire WORKING_DIRECT
     COMMAND_ERROR_IS_FATAL ANY)
 string(REPLACE "shlibs:Depends=" "" CPACK_DEBIAN_PACKAGE_DEPENDS "${depends}")
 must(chmod -R go-w ${root})
+must(find ${root} -exec touch -h -d ${date} {} +)
+execute_process(COMMAND date -d ${date} +%s OUTPUT_VARIABLE seconds OUTPUT_STRIP_TRAILING_WHITESPACE)
+set(ENV{SOURCE_DATE_EPOCH} ${seconds})

@@ -1,5 +1,6 @@
 #!/bin/sh
-# check_world.sh - other people's packages from PyPI beside build/quire: their clients against the server, their engines and validators beside its grammars; the page in a browser, the package in a bare Debian, the dashboard's queries in a Prometheus.
+# check_world.sh - other people's packages from PyPI beside build/quire: their clients against the server, their engines and validators beside its grammars;
+# the page in a browser, the package in a bare Debian, the dashboard's queries in a Prometheus.
 # No test: it needs a network, and the packages change. Environments lie in build/world; what cannot be installed is skipped, which is said. `./dev check-world` builds and calls it.
 set -eu
 cd "$(dirname "$0")/.."

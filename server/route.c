@@ -51,7 +51,7 @@ static const struct qr_route routes[] = {
     {"GET", "/api/tags", QR_ACCESS_USER, true, .handle = qr_api_tags, .about = "The models that are served."},
     {"GET", "/api/ps", QR_ACCESS_USER, true, .handle = qr_api_ps, .about = "The models that are in memory."},
     {"GET", "/api/version", QR_ACCESS_USER, false, .handle = qr_api_ollama_version, .about = "The version, in the shapes of ollama."},
-    {"GET", "/version", QR_ACCESS_USER, false, .handle = qr_api_version, .about = "Name and version."},
+    {"GET", "/version", QR_ACCESS_USER, false, .handle = qr_api_version, .about = "Name, version, commit and the processor's level."},
     {"GET", "/health", QR_ACCESS_PUBLIC, false, .handle = qr_api_health, .about = "200 while requests are served, also during a drain."},
     {"GET", "/livez", QR_ACCESS_PUBLIC, false, .handle = qr_api_livez, .about = "200 whenever the process answers."},
     {"GET", "/readyz", QR_ACCESS_PUBLIC, false, .handle = qr_api_readyz, .about = "200 when a new request would be served."},

@@ -155,6 +155,16 @@ static bool access_allowed(const struct qr_server *s, const struct qr_http_head 
     return false;
 }
 
+bool qr_route_still_allows(const struct qr_server *s, const struct qr_conn *c)
+{
+    struct qr_api_error e;
+    QR_ASSERT(s != NULL && c != NULL);
+    const struct qr_http_head *h = qr_conn_head(c);
+    const struct qr_route *same_path, *route = find_route(h, &same_path);
+    QR_ASSERT(route != NULL); /* `head` let it pass */
+    return access_allowed(s, h, route->access, &e);
+}
+
 static void allow_origin(struct qr_server *s, struct qr_conn *c, struct qr_span origin)
 {
     char text[256];

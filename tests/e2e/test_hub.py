@@ -166,6 +166,8 @@ def test_what_the_hub_refuses_is_said_with_what_to_do():
             ('a redirect without an end', {'bad': {'location': '/a/b/resolve/main/model.safetensors'}}, 4, ('redirects (302) again and again',)),
             ('a redirect to a file', {'bad': {'location': 'file:///etc/passwd'}}, 4, ('to what is no http(s) URL',)),
             *((f'a path {e["path"]!r}', {'bad': {'tree': [entry, e]}}, 4, ("expected a path inside the model's directory",)) for e in evil)):
+        if SLOW > 1 and 'tree' in set_up.get('bad', {}) and case != 'no room':
+            continue  # sanitized, tests/fuzz/fuzz_hub.c has what a list may be
         with Hub(ok, page=set_up.get('page', 1000)) as hub, Home(hub) as home:
             hub.token, hub.gated, hub.near = set_up.get('token'), set_up.get('gated', False), ['a/b'] if 'nob' in str(set_up) else []
             hub.faults, hub.bad = set_up.get('faults', {}), set_up.get('bad', {})

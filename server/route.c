@@ -47,6 +47,7 @@ static const struct qr_route routes[] = {
     {"POST", "/api/chat", QR_ACCESS_USER, true, .call = &qr_call_ollama_chat, .about = "Answer a conversation in the shapes of ollama."},
     {"POST", "/api/generate", QR_ACCESS_USER, true, .call = &qr_call_ollama_generate, .about = "Continue a text in the shapes of ollama."},
     {"POST", "/api/embed", QR_ACCESS_USER, true, .call = &qr_call_ollama_embed, .about = "Texts to vectors in the shapes of ollama."},
+    {"POST", "/api/embeddings", QR_ACCESS_USER, true, .call = &qr_call_ollama_embeddings, .about = "One text to a vector, as older clients of ollama ask."},
     {"POST", "/api/show", QR_ACCESS_USER, true, .call = &qr_call_ollama_show, .about = "What is known of the model."},
     {"GET", "/api/tags", QR_ACCESS_USER, true, .handle = qr_api_tags, .about = "The models that are served."},
     {"GET", "/api/ps", QR_ACCESS_USER, true, .handle = qr_api_ps, .about = "The models that are in memory."},

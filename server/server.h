@@ -44,7 +44,8 @@ struct qr_server_config {
     int32_t reranker;                       /* of QR_RERANKER_CHOICES */
     int32_t pooling;                        /* enum qr_pooling: how rows become an embedding; NONE: as the model's files say */
     bool trust_special;                     /* special tokens written in user text are taken as such */
-    bool ignore_signals;                    /* not an option: for tests that stop the server themselves */
+    const char *commit, *level;             /* no options, as the next: what /version says of the build and the processor; NULL: unknown */
+    bool ignore_signals;                    /* for tests that stop the server themselves */
 };
 
 /* Rows of an option table for a struct T with a member `s` (struct qr_server_config). */

@@ -49,6 +49,7 @@ void qr_console_free(struct qr_console *o); /* NULL is fine */
 
 void qr_console_tick(struct qr_server *s, int64_t now_us);
 void qr_console_wake(struct qr_server *s);                   /* the engine may have answered a look */
+void qr_console_recheck(struct qr_server *s);                /* keys were reloaded: streams that they do not allow end */
 void qr_console_gone(struct qr_server *s, struct qr_conn *c); /* an unanswered connection, perhaps an onlooker's, has gone */
 
 /* A piece has ended, its last event has come and its request is still there. */
@@ -68,10 +69,6 @@ void qr_trace_put_steps(struct qr_buf *out, struct qr_onlooker *o, const struct 
 void qr_trace_put_request(struct qr_buf *out, struct qr_onlooker *o, const struct qr_piece *piece, const struct qr_request_look *at, int64_t end_us,
                           const char *state);
 void qr_trace_put_end(struct qr_buf *out, const struct qr_onlooker *o, const struct qr_server *s, int64_t now_us);
-
-/* "name":value, behind a comma where one is needed. */
-void qr_console_put_num(struct qr_buf *out, const char *name, int64_t value);
-void qr_console_put_str(struct qr_buf *out, const char *name, const char *value);
 
 /* The path of a call's route, and whose it is: eight hexadecimal digits of its key's digest. */
 const char *qr_console_route(const struct qr_call *call);

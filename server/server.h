@@ -92,8 +92,8 @@ struct qr_server_config {
               .help = "Further Host name accepted on a loopback address; others are refused, which stops DNS "        \
                       "rebinding."),                                                                                  \
     QR_OPTION(T, s.trusted_proxies, LIST, "trusted-proxy", .arg = "ADDRESS", .group = "Server",                       \
-              .help = "Address or network (10.0.0.0/8) of a proxy that is believed when X-Forwarded-For or Forwarded "   \
-                      "says where a request comes from; may be repeated."),                                           \
+              .help = "Address or network (10.0.0.0/8) of a proxy that is believed when X-Forwarded-For or Forwarded " \
+                      "says where a request comes from; unix: whoever comes by --unix-socket. May be repeated."),     \
     QR_OPTION(T, s.access_log, STR, "access-log", .arg = "FILE", .group = "Server",                                   \
               .help = "File that gets one JSON line for each request, without any text of it; - is stdout. SIGHUP "   \
                       "opens it again."),                                                                             \

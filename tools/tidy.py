@@ -139,7 +139,7 @@ def check_documents(paths, say):
             continue
         text = open(path, encoding='utf-8').read()
         size = len(text.encode())
-        total += size
+        total += 0 if path.startswith(('models/', 'tests/')) else size
         if size > DOCUMENT_MAX:
             say(path, 1, f'{size} bytes; a document has at most {DOCUMENT_MAX}')
         for number, line in enumerate(text.split('\n'), 1):

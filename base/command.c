@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/buf.h"
 #include "base/mem.h"
 
 /* Each line of `lines`, indented. */
@@ -73,7 +74,10 @@ int qr_command_fail(const char *name, const struct qr_err *err)
     QR_ASSERT(name != NULL);
     QR_ASSERT(err != NULL && err->code < 0);
     fflush(stdout);
-    fprintf(stderr, "quire %s: %s\n", name, err->msg);
+    struct qr_buf seen = {0}; /* names in files and what servers say come from others */
+    qr_buf_put_visible(&seen, err->msg, strlen(err->msg));
+    fprintf(stderr, "quire %s: %s\n", name, seen.len > 0 ? seen.data : "");
+    qr_buf_release(&seen);
     return qr_err_exit_status(err->code);
 }
 

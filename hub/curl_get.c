@@ -11,7 +11,6 @@
 #include <time.h>
 
 #include "base/assert.h"
-#include "base/buf.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -389,12 +388,8 @@ static int give_up(const struct flight *f, CURLcode result, struct qr_err *err)
         enum qr_code code = QR_E_IO;
         for (int i = 0; i < QR_COUNT(codes); i++)
             code = codes[i].status == f->g->status ? codes[i].code : code;
-        struct qr_buf seen = {0}; /* of what the hub says, which may be made for terminals */
-        qr_buf_put_visible(&seen, f->g->message, strlen(f->g->message));
-        qr_err_set(err, code, "%s: the hub answers %d%s%.150s%s%s", f->g->what, f->g->status, seen.len ? " (" : "", seen.len ? seen.data : "",
-                   seen.len ? ")" : "", kept);
-        qr_buf_release(&seen);
-        return code;
+        return qr_err_set(err, code, "%s: the hub answers %d%s%.150s%s%s", f->g->what, f->g->status, f->g->message[0] ? " (" : "", f->g->message,
+                          f->g->message[0] ? ")" : "", kept);
     }
     return qr_err_set(err, QR_E_IO, "%s: %s%s%s", f->g->what, result ? f->r->curl.easy_strerror(result) : "the answer ends too early",
                       f->tries > 0 ? ", again and again" : "", kept);

@@ -108,6 +108,11 @@ void qr_json_print(struct qr_buf *out, const struct qr_json *v);
 /* Appends "..." with escapes. Bytes that are no valid UTF-8 become U+FFFD. */
 void qr_json_put_str(struct qr_buf *out, const char *s, size_t n);
 
+/* Members of an object that is being written: "name": behind a comma where one is needed, and a value. A name has no byte that needs an escape. */
+void qr_json_put_name(struct qr_buf *out, const char *name);
+void qr_json_put_member_i64(struct qr_buf *out, const char *name, int64_t value);
+void qr_json_put_member_text(struct qr_buf *out, const char *name, const char *text); /* NULL: null */
+
 /* The fewest digits that read back as v, which is positive and finite: v = digits * 10^exp10. */
 void qr_shortest_f64(double v, uint64_t *digits, int *exp10);
 

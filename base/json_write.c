@@ -55,6 +55,31 @@ void qr_json_put_str(struct qr_buf *out, const char *s, size_t n)
     qr_buf_put_byte(out, '"');
 }
 
+void qr_json_put_name(struct qr_buf *out, const char *name)
+{
+    QR_ASSERT(out != NULL);
+    QR_ASSERT(name != NULL);
+    qr_buf_put_comma(out);
+    qr_buf_put_byte(out, '"');
+    qr_buf_put_str(out, name);
+    qr_buf_put_str(out, "\":");
+}
+
+void qr_json_put_member_i64(struct qr_buf *out, const char *name, int64_t value)
+{
+    qr_json_put_name(out, name);
+    qr_buf_put_i64(out, value);
+}
+
+void qr_json_put_member_text(struct qr_buf *out, const char *name, const char *text)
+{
+    qr_json_put_name(out, name);
+    if (text)
+        qr_json_put_str(out, text, strlen(text));
+    else
+        qr_buf_put_str(out, "null");
+}
+
 /* ---- numbers ---- */
 
 static const double ten[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,

@@ -17,6 +17,22 @@ const char *qr_library_why_not(const char *path)
     return strncmp(s, path, n) == 0 && strncmp(s + n, ": ", 2) == 0 ? s + n + 2 : s;
 }
 
+const char *qr_library_load(void *to, const char *file, const struct qr_library_symbol *symbol, int32_t n)
+{
+    QR_ASSERT(to != NULL && file != NULL);
+    QR_ASSERT(symbol != NULL && n > 0);
+    void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    if (!library)
+        return qr_library_why_not(file);
+    for (int32_t i = 0; i < n; i++) {
+        void *at = dlsym(library, symbol[i].name);
+        if (!at)
+            return qr_library_why_not(file);
+        memcpy((char *)to + symbol[i].offset, &at, sizeof at);
+    }
+    return NULL;
+}
+
 bool qr_library_find(char path[QR_PATH_MAX], const char *name)
 {
     static const char *const place[] = {"", "/../lib/quire", "/../lib"};

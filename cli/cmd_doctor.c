@@ -240,10 +240,9 @@ static void print_json(const struct doctor *d)
     for (int32_t i = 0; i < d->n; i++) {
         const struct finding *f = &d->found[i];
         qr_buf_put_comma(&b);
-        qr_buf_printf(&b, "{\"name\":\"%s\",\"state\":\"%s\",\"text\":", f->name, mark[f->mark]);
-        qr_json_put_str(&b, f->text, strlen(f->text));
-        qr_buf_put_str(&b, ",\"remedy\":");
-        qr_json_put_str(&b, f->remedy, strlen(f->remedy));
+        qr_buf_printf(&b, "{\"name\":\"%s\",\"state\":\"%s\"", f->name, mark[f->mark]);
+        qr_json_put_member_text(&b, "text", f->text);
+        qr_json_put_member_text(&b, "remedy", f->remedy);
         qr_buf_put_byte(&b, '}');
     }
     qr_buf_put_str(&b, "]}\n");

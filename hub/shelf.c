@@ -185,11 +185,13 @@ static void print_json(const struct rows *r)
     struct qr_buf out = {0};
     for (int32_t i = 0; i < r->n; i++) {
         const struct row *row = &r->row[i];
-        qr_buf_put_str(&out, "{\"name\":");
-        qr_json_put_str(&out, row->name, strlen(row->name));
-        qr_buf_put_str(&out, ",\"revision\":");
-        qr_json_put_str(&out, row->revision, strlen(row->revision));
-        qr_buf_printf(&out, ",\"bytes\":%lld,\"used\":%lld,\"format\":\"%s\"}\n", (long long)row->n_bytes, (long long)row->used_s, row->format);
+        qr_buf_put_byte(&out, '{');
+        qr_json_put_member_text(&out, "name", row->name);
+        qr_json_put_member_text(&out, "revision", row->revision);
+        qr_json_put_member_i64(&out, "bytes", row->n_bytes);
+        qr_json_put_member_i64(&out, "used", row->used_s);
+        qr_json_put_member_text(&out, "format", row->format);
+        qr_buf_put_str(&out, "}\n");
     }
     fwrite(out.data, 1, out.len, stdout);
     qr_buf_release(&out);

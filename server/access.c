@@ -13,38 +13,20 @@
 #define TEXT_MAX 200 /* bytes of a path or a model's name */
 #define GONE 499     /* nginx's status for a client that left before there was one */
 
-static void put_name(struct qr_buf *b, const char *name)
+/* Text of a client's choice, cut; NULL is null. */
+static void put_cut(struct qr_buf *b, const char *name, const char *text, size_t n)
 {
-    qr_buf_put_str(b, b->len > 1 ? ",\"" : "\"");
-    qr_buf_put_str(b, name);
-    qr_buf_put_str(b, "\":");
-}
-
-/* NULL is null. */
-static void put_text(struct qr_buf *b, const char *name, const char *text, size_t n)
-{
-    put_name(b, name);
+    qr_json_put_name(b, name);
     if (text)
         qr_json_put_str(b, text, n < TEXT_MAX ? n : TEXT_MAX);
     else
         qr_buf_put_str(b, "null");
 }
 
-static void put_word(struct qr_buf *b, const char *name, const char *word)
-{
-    put_text(b, name, word, word ? strlen(word) : 0);
-}
-
-static void put_count(struct qr_buf *b, const char *name, int64_t n)
-{
-    put_name(b, name);
-    qr_buf_put_i64(b, n);
-}
-
 /* Milliseconds, to the microsecond; a negative time is null. */
 static void put_ms(struct qr_buf *b, const char *name, int64_t us)
 {
-    put_name(b, name);
+    qr_json_put_name(b, name);
     if (us >= 0)
         qr_buf_printf(b, "%lld.%03d", (long long)(us / 1000), (int)(us % 1000));
     else
@@ -80,24 +62,25 @@ static void put_line(struct qr_buf *b, const struct qr_server *s, struct qr_conn
     const struct qr_http_head *h = a->head;
     const struct qr_call *call = qr_conn_call(c);
     const struct qr_key *key = key_of(s, call, h);
+    const char *model = call && !call->preparing ? call->model : NULL;
     const struct qr_key_use *used = call ? &call->used : &nothing;
     qr_buf_put_byte(b, '{');
-    put_word(b, "time", qr_access_time(now));
-    put_word(b, "id", qr_conn_request_id(c));
-    put_word(b, "client", a->client.n_bytes > 0 ? qr_address_text(client, &a->client) : NULL);
-    put_word(b, "key", key ? key->name : NULL);
-    put_text(b, "method", h ? h->method.data : NULL, h ? h->method.len : 0);
-    put_text(b, "path", h ? h->path.data : NULL, h ? h->path.len : 0);
-    put_count(b, "status", a->status == 0 ? GONE : a->status);
-    put_word(b, "door", h ? qr_door_name_of_path(h->path.data, h->path.len) : NULL);
-    put_word(b, "model", call && !call->preparing ? call->model : NULL);
-    put_count(b, "prompt_tokens", used->prompt_tokens);
-    put_count(b, "cached_tokens", used->cached_tokens);
-    put_count(b, "output_tokens", used->output_tokens);
+    qr_json_put_member_text(b, "time", qr_access_time(now));
+    put_cut(b, "id", qr_conn_request_id(c), strlen(qr_conn_request_id(c)));
+    qr_json_put_member_text(b, "client", a->client.n_bytes > 0 ? qr_address_text(client, &a->client) : NULL);
+    qr_json_put_member_text(b, "key", key ? key->name : NULL);
+    put_cut(b, "method", h ? h->method.data : NULL, h ? h->method.len : 0);
+    put_cut(b, "path", h ? h->path.data : NULL, h ? h->path.len : 0);
+    qr_json_put_member_i64(b, "status", a->status == 0 ? GONE : a->status);
+    qr_json_put_member_text(b, "door", h ? qr_door_name_of_path(h->path.data, h->path.len) : NULL);
+    put_cut(b, "model", model, model ? strlen(model) : 0);
+    qr_json_put_member_i64(b, "prompt_tokens", used->prompt_tokens);
+    qr_json_put_member_i64(b, "cached_tokens", used->cached_tokens);
+    qr_json_put_member_i64(b, "output_tokens", used->output_tokens);
     put_ms(b, "ttft_ms", call && call->first_token_us > 0 ? call->first_token_us - a->begun_us : -1);
     put_ms(b, "total_ms", qr_clock_us() - a->begun_us);
-    put_word(b, "finish", finish_of(call, a));
-    put_count(b, "bytes", a->bytes);
+    qr_json_put_member_text(b, "finish", finish_of(call, a));
+    qr_json_put_member_i64(b, "bytes", a->bytes);
     qr_buf_put_str(b, "}\n");
 }
 

@@ -204,10 +204,9 @@ static int32_t *by_score(const struct qr_call *call)
 static void put_head(struct qr_call *call)
 {
     struct qr_buf *b = &call->reply;
-    qr_buf_put_str(b, "{\"id\":");
-    qr_json_put_str(b, call->id, strlen(call->id));
-    qr_buf_put_str(b, ",\"model\":");
-    qr_json_put_str(b, call->model, strlen(call->model));
+    qr_buf_put_byte(b, '{');
+    qr_json_put_member_text(b, "id", call->id);
+    qr_json_put_member_text(b, "model", call->model);
 }
 
 static void put_usage(struct qr_call *call)

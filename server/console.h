@@ -70,10 +70,6 @@ void qr_trace_put_request(struct qr_buf *out, struct qr_onlooker *o, const struc
                           const char *state);
 void qr_trace_put_end(struct qr_buf *out, const struct qr_onlooker *o, const struct qr_server *s, int64_t now_us);
 
-/* "name":value, behind a comma where one is needed. */
-void qr_console_put_num(struct qr_buf *out, const char *name, int64_t value);
-void qr_console_put_str(struct qr_buf *out, const char *name, const char *value);
-
 /* The path of a call's route, and whose it is: eight hexadecimal digits of its key's digest. */
 const char *qr_console_route(const struct qr_call *call);
 void qr_console_who(char out[16], const struct qr_call *call);

@@ -12,49 +12,22 @@
 #define RATE_US 10000000     /* rates are of so long, */
 #define HISTOGRAM_US 60000000 /* and histograms */
 
-void qr_console_put_num(struct qr_buf *out, const char *name, int64_t value)
-{
-    qr_buf_put_comma(out);
-    qr_buf_put_byte(out, '"');
-    qr_buf_put_str(out, name);
-    qr_buf_put_str(out, "\":");
-    qr_buf_put_i64(out, value);
-}
-
-void qr_console_put_str(struct qr_buf *out, const char *name, const char *value)
-{
-    qr_buf_put_comma(out);
-    qr_buf_put_byte(out, '"');
-    qr_buf_put_str(out, name);
-    qr_buf_put_str(out, "\":");
-    qr_json_put_str(out, value, strlen(value));
-}
-
 static void put_real(struct qr_buf *out, const char *name, double value)
 {
-    char text[40];
-    snprintf(text, sizeof text, "%.4g", value);
-    qr_buf_put_comma(out);
-    qr_buf_put_byte(out, '"');
-    qr_buf_put_str(out, name);
-    qr_buf_put_str(out, "\":");
-    qr_buf_put_str(out, text);
+    qr_json_put_name(out, name);
+    qr_buf_printf(out, "%.4g", value);
 }
 
 static void open_object(struct qr_buf *out, const char *name)
 {
-    qr_buf_put_comma(out);
-    qr_buf_put_byte(out, '"');
-    qr_buf_put_str(out, name);
-    qr_buf_put_str(out, "\":{");
+    qr_json_put_name(out, name);
+    qr_buf_put_byte(out, '{');
 }
 
 static void open_array(struct qr_buf *out, const char *name)
 {
-    qr_buf_put_comma(out);
-    qr_buf_put_byte(out, '"');
-    qr_buf_put_str(out, name);
-    qr_buf_put_str(out, "\":[");
+    qr_json_put_name(out, name);
+    qr_buf_put_byte(out, '[');
 }
 
 /* ---- what does not change, and what is counted ---- */
@@ -62,39 +35,39 @@ static void open_array(struct qr_buf *out, const char *name)
 static void put_model(struct qr_buf *out, const struct qr_server *s, const struct qr_engine_limits *l)
 {
     open_object(out, "model");
-    qr_console_put_str(out, "name", s->n_names > 0 ? s->names[0] : "");
-    qr_console_put_num(out, "ctx_max", l->ctx_max);
-    qr_console_put_str(out, "weights", qr_dtype_name(l->weight_dtype));
-    qr_console_put_str(out, "kv", qr_dtype_name(l->kv_dtype));
-    qr_console_put_num(out, "ranks", l->n_ranks > 1 ? l->n_ranks : 1);
+    qr_json_put_member_text(out, "name", s->n_names > 0 ? s->names[0] : "");
+    qr_json_put_member_i64(out, "ctx_max", l->ctx_max);
+    qr_json_put_member_text(out, "weights", qr_dtype_name(l->weight_dtype));
+    qr_json_put_member_text(out, "kv", qr_dtype_name(l->kv_dtype));
+    qr_json_put_member_i64(out, "ranks", l->n_ranks > 1 ? l->n_ranks : 1);
     qr_buf_put_byte(out, '}');
 }
 
 static void put_limits(struct qr_buf *out, const struct qr_server *s, const struct qr_engine_limits *l)
 {
     open_object(out, "limits");
-    qr_console_put_num(out, "running_max", l->running_max);
-    qr_console_put_num(out, "waiting_max", l->waiting_max);
-    qr_console_put_num(out, "step_tokens_max", l->step_tokens_max);
-    qr_console_put_num(out, "block_tokens", l->block_tokens);
-    qr_console_put_num(out, "n_blocks", l->n_blocks);
-    qr_console_put_num(out, "n_host_blocks", l->n_host_blocks);
-    qr_console_put_num(out, "kv_bytes", l->kv_bytes);
-    qr_console_put_num(out, "weight_bytes", l->weight_bytes);
-    qr_console_put_num(out, "requests_bytes", s->budget.max_bytes);
-    qr_console_put_num(out, "connections_max", s->config.connections_max);
+    qr_json_put_member_i64(out, "running_max", l->running_max);
+    qr_json_put_member_i64(out, "waiting_max", l->waiting_max);
+    qr_json_put_member_i64(out, "step_tokens_max", l->step_tokens_max);
+    qr_json_put_member_i64(out, "block_tokens", l->block_tokens);
+    qr_json_put_member_i64(out, "n_blocks", l->n_blocks);
+    qr_json_put_member_i64(out, "n_host_blocks", l->n_host_blocks);
+    qr_json_put_member_i64(out, "kv_bytes", l->kv_bytes);
+    qr_json_put_member_i64(out, "weight_bytes", l->weight_bytes);
+    qr_json_put_member_i64(out, "requests_bytes", s->budget.max_bytes);
+    qr_json_put_member_i64(out, "connections_max", s->config.connections_max);
     qr_buf_put_byte(out, '}');
 }
 
 static void put_use(struct qr_buf *out, struct qr_server *s, const struct qr_stats *t)
 {
     open_object(out, "use");
-    qr_console_put_num(out, "running", t->sched.n_prefill + t->sched.n_decode);
-    qr_console_put_num(out, "waiting", t->sched.n_waiting);
-    qr_console_put_num(out, "connections", qr_http_env(s->http)->n_conns);
-    qr_console_put_num(out, "requests_bytes", atomic_load(&s->budget.used_bytes));
-    qr_console_put_num(out, "rss_bytes", qr_memory_of_process("VmRSS"));
-    qr_console_put_num(out, "backlog_ms", (int64_t)(t->backlog_s * 1e3));
+    qr_json_put_member_i64(out, "running", t->sched.n_prefill + t->sched.n_decode);
+    qr_json_put_member_i64(out, "waiting", t->sched.n_waiting);
+    qr_json_put_member_i64(out, "connections", qr_http_env(s->http)->n_conns);
+    qr_json_put_member_i64(out, "requests_bytes", atomic_load(&s->budget.used_bytes));
+    qr_json_put_member_i64(out, "rss_bytes", qr_memory_of_process("VmRSS"));
+    qr_json_put_member_i64(out, "backlog_ms", (int64_t)(t->backlog_s * 1e3));
     qr_buf_put_byte(out, '}');
 }
 
@@ -147,13 +120,6 @@ static struct sum sum_of(const struct qr_call *call, uint64_t look)
     return a;
 }
 
-static void put_hex(struct qr_buf *out, uint32_t v)
-{
-    char text[16];
-    snprintf(text, sizeof text, "\"%08x\"", v);
-    qr_buf_put_str(out, text);
-}
-
 static void put_request(struct qr_buf *out, const struct qr_call *call, const struct sum *a, int64_t now_us)
 {
     static const char *const state[] = {"waiting", "prefill", "decode"};
@@ -161,26 +127,26 @@ static void put_request(struct qr_buf *out, const struct qr_call *call, const st
     qr_console_who(who, call);
     qr_buf_put_comma(out);
     qr_buf_put_byte(out, '{');
-    qr_console_put_str(out, "id", call->id);
-    qr_console_put_str(out, "route", qr_console_route(call));
-    qr_console_put_str(out, "who", who);
-    qr_console_put_str(out, "state", state[a->state]);
-    qr_console_put_num(out, "prompt_tokens", a->n_prompt);
-    qr_console_put_num(out, "cached_tokens", a->n_cached);
-    qr_console_put_num(out, "done_tokens", a->n_done);
-    qr_console_put_num(out, "output_tokens", a->n_output);
-    qr_console_put_num(out, "max_tokens", a->req->sampling.max_tokens);
-    qr_console_put_num(out, "choices", call->n_choices);
-    qr_console_put_num(out, "age_ms", (now_us - call->arrived_us) / 1000);
+    qr_json_put_member_text(out, "id", call->id);
+    qr_json_put_member_text(out, "route", qr_console_route(call));
+    qr_json_put_member_text(out, "who", who);
+    qr_json_put_member_text(out, "state", state[a->state]);
+    qr_json_put_member_i64(out, "prompt_tokens", a->n_prompt);
+    qr_json_put_member_i64(out, "cached_tokens", a->n_cached);
+    qr_json_put_member_i64(out, "done_tokens", a->n_done);
+    qr_json_put_member_i64(out, "output_tokens", a->n_output);
+    qr_json_put_member_i64(out, "max_tokens", a->req->sampling.max_tokens);
+    qr_json_put_member_i64(out, "choices", call->n_choices);
+    qr_json_put_member_i64(out, "age_ms", (now_us - call->arrived_us) / 1000);
     if (a->first_token_us > 0)
-        qr_console_put_num(out, "ttft_ms", (a->first_token_us - call->arrived_us) / 1000);
+        qr_json_put_member_i64(out, "ttft_ms", (a->first_token_us - call->arrived_us) / 1000);
     else
         qr_buf_put_str(out, ",\"ttft_ms\":null");
-    qr_console_put_num(out, "blocks", a->n_blocks);
-    qr_console_put_num(out, "priority", a->req->priority);
+    qr_json_put_member_i64(out, "blocks", a->n_blocks);
+    qr_json_put_member_i64(out, "priority", a->req->priority);
     if (a->n_blocks > 0) {
-        qr_buf_put_str(out, ",\"owner\":");
-        put_hex(out, a->owner);
+        qr_json_put_name(out, "owner");
+        qr_buf_printf(out, "\"%08x\"", a->owner);
     }
     qr_buf_put_byte(out, '}');
 }
@@ -200,7 +166,7 @@ static void put_requests(struct qr_buf *out, const struct qr_server *s, int64_t 
             put_request(out, call, &a, now_us);
     }
     qr_buf_put_byte(out, ']');
-    qr_console_put_num(out, "requests_left_out", n > QR_CONSOLE_REQUESTS ? n - QR_CONSOLE_REQUESTS : 0);
+    qr_json_put_member_i64(out, "requests_left_out", n > QR_CONSOLE_REQUESTS ? n - QR_CONSOLE_REQUESTS : 0);
 }
 
 /* ---- the map of blocks ---- */
@@ -247,12 +213,12 @@ static void put_blocks(struct qr_buf *out, struct qr_console *o)
     int32_t n_owners = 0;
     memset(o->place, -1, sizeof o->place);
     open_object(out, "blocks");
-    qr_console_put_num(out, "total", l->n_blocks);
-    qr_console_put_num(out, "free", l->n_free);
-    qr_console_put_num(out, "cached", l->n_cached);
-    qr_console_put_num(out, "used", l->n_used);
-    qr_console_put_num(out, "shared", l->n_shared);
-    qr_console_put_num(out, "per_cell", l->per_cell);
+    qr_json_put_member_i64(out, "total", l->n_blocks);
+    qr_json_put_member_i64(out, "free", l->n_free);
+    qr_json_put_member_i64(out, "cached", l->n_cached);
+    qr_json_put_member_i64(out, "used", l->n_used);
+    qr_json_put_member_i64(out, "shared", l->n_shared);
+    qr_json_put_member_i64(out, "per_cell", l->per_cell);
     open_array(out, "map");
     for (int32_t i = 0, n; i < l->n_cells; i += n) {
         for (n = 1; i + n < l->n_cells && same_run(&l->cell[i], &l->cell[i + n]); n++)
@@ -263,7 +229,7 @@ static void put_blocks(struct qr_buf *out, struct qr_console *o)
     open_array(out, "owners");
     for (int32_t i = 0; i < n_owners; i++) {
         qr_buf_put_comma(out);
-        put_hex(out, o->owner[i]);
+        qr_buf_printf(out, "\"%08x\"", o->owner[i]);
     }
     qr_buf_put_str(out, "]}");
 }
@@ -301,10 +267,8 @@ static void put_histogram(struct qr_buf *out, const char *name, const struct qr_
     open_object(out, name);
     open_array(out, "le");
     for (int32_t i = 0; i < h->n_bounds; i++) {
-        char text[40];
-        snprintf(text, sizeof text, "%.6g", h->bound[i] * 1e3);
         qr_buf_put_comma(out);
-        qr_buf_put_str(out, text);
+        qr_buf_printf(out, "%.6g", h->bound[i] * 1e3);
     }
     qr_buf_put_byte(out, ']');
     open_array(out, "n");
@@ -398,8 +362,8 @@ static void put_warnings(struct qr_buf *out, const struct weighing *w)
             continue;
         qr_buf_put_comma(out);
         qr_buf_put_byte(out, '{');
-        qr_console_put_str(out, "id", warning[i].id);
-        qr_console_put_str(out, "text", warning[i].text);
+        qr_json_put_member_text(out, "id", warning[i].id);
+        qr_json_put_member_text(out, "text", warning[i].text);
         qr_buf_put_byte(out, '}');
     }
     qr_buf_put_byte(out, ']');
@@ -418,11 +382,11 @@ void qr_console_put_state(struct qr_buf *out, struct qr_server *s, int64_t now_u
     if (ready)
         qr_engine_stats(s->model.engine, &t);
     qr_buf_put_byte(out, '{');
-    qr_console_put_num(out, "now_us", now_us);
-    qr_console_put_num(out, "started_us", o->started_us);
-    qr_console_put_str(out, "version", QUIRE_VERSION);
-    qr_console_put_str(out, "phase", trouble ? trouble : "ready");
-    qr_console_put_num(out, "look_age_ms", o->look.number > 0 ? (now_us - o->look.taken_us) / 1000 : 0);
+    qr_json_put_member_i64(out, "now_us", now_us);
+    qr_json_put_member_i64(out, "started_us", o->started_us);
+    qr_json_put_member_text(out, "version", QUIRE_VERSION);
+    qr_json_put_member_text(out, "phase", trouble ? trouble : "ready");
+    qr_json_put_member_i64(out, "look_age_ms", o->look.number > 0 ? (now_us - o->look.taken_us) / 1000 : 0);
     put_model(out, s, limits);
     put_limits(out, s, limits);
     put_use(out, s, &t);

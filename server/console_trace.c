@@ -14,11 +14,11 @@
 static void open_event(struct qr_buf *out, const char *name, const char *ph, int32_t tid, int64_t ts_us)
 {
     qr_buf_put_str(out, ",\n{");
-    qr_console_put_str(out, "name", name);
-    qr_console_put_str(out, "ph", ph);
-    qr_console_put_num(out, "pid", 1);
-    qr_console_put_num(out, "tid", tid);
-    qr_console_put_num(out, "ts", ts_us);
+    qr_json_put_member_text(out, "name", name);
+    qr_json_put_member_text(out, "ph", ph);
+    qr_json_put_member_i64(out, "pid", 1);
+    qr_json_put_member_i64(out, "tid", tid);
+    qr_json_put_member_i64(out, "ts", ts_us);
 }
 
 void qr_trace_put_begin(struct qr_buf *out)
@@ -36,17 +36,17 @@ static void put_step(struct qr_buf *out, const struct qr_step_record *r)
     static const char *const phase[QR_STEP_PARTS] = {"plan", "lower", "forward", "wait", "mask", "sample", "output"};
     int64_t at_us = r->begun_us;
     open_event(out, "step", "X", 1, r->begun_us);
-    qr_console_put_num(out, "dur", r->us);
+    qr_json_put_member_i64(out, "dur", r->us);
     qr_buf_put_str(out, ",\"args\":{");
-    qr_console_put_num(out, "prompt_tokens", r->n_prompt);
-    qr_console_put_num(out, "decode_rows", r->n_decode);
-    qr_console_put_num(out, "waiting", r->n_waiting);
+    qr_json_put_member_i64(out, "prompt_tokens", r->n_prompt);
+    qr_json_put_member_i64(out, "decode_rows", r->n_decode);
+    qr_json_put_member_i64(out, "waiting", r->n_waiting);
     qr_buf_put_str(out, "}}");
     for (int i = 0; i < QR_STEP_PARTS; i++) {
         if (r->part_us[i] <= 0)
             continue;
         open_event(out, phase[i], "X", 1, at_us);
-        qr_console_put_num(out, "dur", r->part_us[i]);
+        qr_json_put_member_i64(out, "dur", r->part_us[i]);
         qr_buf_put_byte(out, '}');
         at_us += r->part_us[i];
     }
@@ -69,8 +69,8 @@ void qr_trace_put_steps(struct qr_buf *out, struct qr_onlooker *o, const struct 
 static void put_edge(struct qr_buf *out, const char *name, const char *ph, const char *id, int64_t ts_us)
 {
     open_event(out, name, ph, 2, ts_us);
-    qr_console_put_str(out, "cat", "request");
-    qr_console_put_str(out, "id", id);
+    qr_json_put_member_text(out, "cat", "request");
+    qr_json_put_member_text(out, "id", id);
 }
 
 /* One span inside of a request's; nothing where it would be empty. */
@@ -105,13 +105,13 @@ void qr_trace_put_request(struct qr_buf *out, struct qr_onlooker *o, const struc
     const int64_t first_us = within(at->first_token_us, admitted_us, end_us);
     put_edge(out, "request", "b", id, begin_us);
     qr_buf_put_str(out, ",\"args\":{");
-    qr_console_put_str(out, "route", qr_console_route(call));
-    qr_console_put_str(out, "who", who);
-    qr_console_put_str(out, "state", state);
-    qr_console_put_num(out, "arrived_us", call->arrived_us);
-    qr_console_put_num(out, "prompt_tokens", piece->req->n_prompt);
-    qr_console_put_num(out, "cached_tokens", at->n_cached);
-    qr_console_put_num(out, "output_tokens", at->n_output);
+    qr_json_put_member_text(out, "route", qr_console_route(call));
+    qr_json_put_member_text(out, "who", who);
+    qr_json_put_member_text(out, "state", state);
+    qr_json_put_member_i64(out, "arrived_us", call->arrived_us);
+    qr_json_put_member_i64(out, "prompt_tokens", piece->req->n_prompt);
+    qr_json_put_member_i64(out, "cached_tokens", at->n_cached);
+    qr_json_put_member_i64(out, "output_tokens", at->n_output);
     qr_buf_put_str(out, "}}");
     put_phase(out, "queue", id, begin_us, admitted_us);
     put_phase(out, "prefill", id, admitted_us, first_us);
@@ -126,11 +126,11 @@ void qr_trace_put_end(struct qr_buf *out, const struct qr_onlooker *o, const str
     QR_ASSERT(out != NULL);
     QR_ASSERT(o != NULL && s != NULL);
     qr_buf_put_str(out, "],\n\"otherData\":{");
-    qr_console_put_str(out, "version", QUIRE_VERSION);
-    qr_console_put_str(out, "model", s->n_names > 0 ? s->names[0] : "");
-    qr_console_put_num(out, "us", now_us - o->from_us);
-    qr_console_put_num(out, "steps", (int64_t)o->n_steps);
-    qr_console_put_num(out, "steps_missed", (int64_t)o->n_missed);
-    qr_console_put_num(out, "requests", (int64_t)o->n_requests);
+    qr_json_put_member_text(out, "version", QUIRE_VERSION);
+    qr_json_put_member_text(out, "model", s->n_names > 0 ? s->names[0] : "");
+    qr_json_put_member_i64(out, "us", now_us - o->from_us);
+    qr_json_put_member_i64(out, "steps", (int64_t)o->n_steps);
+    qr_json_put_member_i64(out, "steps_missed", (int64_t)o->n_missed);
+    qr_json_put_member_i64(out, "requests", (int64_t)o->n_requests);
     qr_buf_put_str(out, "}}");
 }

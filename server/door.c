@@ -16,8 +16,7 @@
 void qr_door_put_name(struct qr_door_in *in, const char *chat)
 {
     QR_ASSERT(in != NULL && chat != NULL);
-    qr_buf_put_comma(&in->chat);
-    qr_buf_printf(&in->chat, "\"%s\":", chat);
+    qr_json_put_name(&in->chat, chat);
 }
 
 void qr_door_put_value(struct qr_door_in *in, const char *chat, const struct qr_json *v)
@@ -40,8 +39,7 @@ void qr_door_put_member(struct qr_buf *out, const char *name, const struct qr_js
     QR_ASSERT(out != NULL && name != NULL);
     if (qr_json_is_null(v))
         return;
-    qr_buf_put_comma(out);
-    qr_buf_printf(out, "\"%s\":", name);
+    qr_json_put_name(out, name);
     qr_json_print(out, v);
 }
 

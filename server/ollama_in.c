@@ -83,16 +83,6 @@ int qr_ollama_settle(struct qr_door_in *in, struct qr_err *err)
 
 /* ---- chat ---- */
 
-/* One member of a message under chat's name. */
-static void put_member(struct qr_buf *out, const struct qr_json *message, const char *name, const char *chat)
-{
-    const struct qr_json *v = qr_json_find(message, name);
-    if (qr_json_is_null(v))
-        return;
-    qr_buf_printf(out, ",\"%s\":", chat);
-    qr_json_print(out, v);
-}
-
 static int put_message(struct qr_door_in *in, const struct qr_json *message, const char *at, struct qr_err *err)
 {
     static const char *const same[] = {"content", "tool_calls", "tool_call_id", "name"};
@@ -112,8 +102,8 @@ static int put_message(struct qr_door_in *in, const struct qr_json *message, con
     qr_json_print(&in->chat, role);
     qr_buf_put_str(&in->chat, qr_json_is_null(content) ? ",\"content\":\"\"" : "");
     for (int i = 0; i < QR_COUNT(same); i++)
-        put_member(&in->chat, message, same[i], same[i]);
-    put_member(&in->chat, message, "thinking", "reasoning_content");
+        qr_door_put_member(&in->chat, same[i], qr_json_find(message, same[i]));
+    qr_door_put_member(&in->chat, "reasoning_content", qr_json_find(message, "thinking"));
     qr_buf_put_byte(&in->chat, '}');
     return 0;
 }

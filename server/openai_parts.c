@@ -70,8 +70,7 @@ static void cut_specials(const struct qr_call *call, struct qr_choice *choice)
 /* `"name":"text"` */
 static void put_text_member(struct qr_buf *out, const char *name, const struct qr_buf *text)
 {
-    qr_buf_put_comma(out);
-    qr_buf_printf(out, "\"%s\":", name);
+    qr_json_put_name(out, name);
     qr_json_put_str(out, text->data ? text->data : "", text->len);
 }
 

@@ -24,6 +24,7 @@ static const struct {
     {"/v1/load_lora_adapter", "lora_name:string! lora_path:string! load_inplace:boolean"},
     {"/v1/unload_lora_adapter", "lora_name:string!"},
     {"/api/embed", "model:string input:!"},
+    {"/api/embeddings", "model:string prompt:string!"},
     {"/api/show", "model:string"},
     {"/v1/ops/profile", "seconds:number"},
 };
@@ -111,9 +112,8 @@ static bool takes_body(const struct qr_route *r)
 
 static void put_property(struct qr_buf *out, const char *name, const char *type, const struct qr_field *f, bool required)
 {
-    qr_buf_put_comma(out);
-    qr_json_put_str(out, name, strlen(name));
-    qr_buf_put_str(out, ":{");
+    qr_json_put_name(out, name);
+    qr_buf_put_byte(out, '{');
     if (*type)
         qr_buf_printf(out, "\"type\":\"%s\"", type);
     if (f && (f->type == QR_FIELD_INT || f->type == QR_FIELD_FLOAT)) {
@@ -124,9 +124,7 @@ static void put_property(struct qr_buf *out, const char *name, const char *type,
     const char *note = f && f->type == QR_FIELD_REFUSED ? f->why : NULL;
     note = f && f->type == QR_FIELD_IGNORED ? "Ignored." : f && f->max_is_ctx ? "At most the context length." : note;
     if (note) {
-        qr_buf_put_comma(out);
-        qr_buf_put_str(out, "\"description\":");
-        qr_json_put_str(out, note, strlen(note));
+        qr_json_put_member_text(out, "description", note);
     }
     if (f && f->type == QR_FIELD_REFUSED)
         qr_buf_put_str(out, ",\"deprecated\":true");
@@ -173,8 +171,8 @@ static void put_operation(struct qr_buf *out, const struct qr_route *r)
     qr_buf_put_comma(out);
     qr_buf_printf(out, "\"%s\":{\"operationId\":\"", method);
     put_operation_id(out, r);
-    qr_buf_put_str(out, "\",\"summary\":");
-    qr_json_put_str(out, r->about, strlen(r->about));
+    qr_buf_put_byte(out, '"');
+    qr_json_put_member_text(out, "summary", r->about);
     qr_buf_printf(out, ",\"description\":\"Key: %s.\",\"security\":[%s]", who[r->access], security[r->access]);
     if (has_id(r))
         qr_buf_put_str(out, ",\"parameters\":[{\"name\":\"id\",\"in\":\"path\",\"required\":true,\"schema\":{\"type\":\"string\"}}]");

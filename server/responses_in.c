@@ -227,8 +227,7 @@ static int ignore(struct qr_door_in *in, const struct qr_json *v, struct qr_err 
 static void repeat(struct qr_buf *out, const struct qr_json *body, const char *name, const char *usual)
 {
     const struct qr_json *v = qr_json_find(body, name);
-    qr_buf_put_comma(out);
-    qr_buf_printf(out, "\"%s\":", name);
+    qr_json_put_name(out, name);
     if (qr_json_is_null(v))
         qr_buf_put_str(out, usual);
     else

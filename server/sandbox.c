@@ -1,6 +1,5 @@
 #include "server/sandbox.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <sched.h>
 #include <seccomp.h>
@@ -10,6 +9,7 @@
 #include <sys/socket.h>
 
 #include "base/assert.h"
+#include "base/library.h"
 
 #define LIBRARY "libseccomp.so.2"
 
@@ -32,10 +32,7 @@ struct library {
     int (*load)(const scmp_filter_ctx x);
 };
 
-static const struct {
-    size_t at;
-    const char *name;
-} symbols[] = {
+static const struct qr_library_symbol symbols[] = {
     {offsetof(struct library, init), "seccomp_init"},
     {offsetof(struct library, release), "seccomp_release"},
     {offsetof(struct library, set), "seccomp_attr_set"},
@@ -43,21 +40,6 @@ static const struct {
     {offsetof(struct library, add), "seccomp_rule_add_array"},
     {offsetof(struct library, load), "seccomp_load"},
 };
-
-static int open_library(struct library *lib, struct qr_err *err)
-{
-    void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-    if (!library)
-        return qr_err_set(err, QR_E_UNSUPPORTED, "--sandbox needs " LIBRARY ", which cannot be opened (%.200s); install it (apt-get install libseccomp2)",
-                          dlerror());
-    for (int i = 0; i < QR_COUNT(symbols); i++) {
-        void *symbol = dlsym(library, symbols[i].name);
-        if (!symbol)
-            return qr_err_set(err, QR_E_UNSUPPORTED, LIBRARY " has no %s; version 2.3 or newer is needed", symbols[i].name);
-        memcpy((char *)lib + symbols[i].at, &symbol, sizeof symbol);
-    }
-    return 0;
-}
 
 static bool is_allowed(int family)
 {
@@ -87,12 +69,13 @@ int qr_sandbox_enter(struct qr_err *err)
 {
     struct library lib;
     QR_ASSERT(err != NULL);
-    int rc = open_library(&lib, err);
-    if (rc)
-        return rc;
+    const char *missing = qr_library_load(&lib, LIBRARY, symbols, QR_COUNT(symbols));
+    if (missing)
+        return qr_err_set(err, QR_E_UNSUPPORTED, "--sandbox needs " LIBRARY ", version 2.3 or newer, which cannot be used (%.200s); install it "
+                          "(apt-get install libseccomp2)", missing);
     scmp_filter_ctx x = lib.init(SCMP_ACT_ALLOW);
     QR_ASSERT(x != NULL);
-    rc = lib.set(x, SCMP_FLTATR_CTL_TSYNC, 1); /* for all threads */
+    int rc = lib.set(x, SCMP_FLTATR_CTL_TSYNC, 1); /* for all threads */
     rc = rc ? rc : add_rules(&lib, x);
     rc = rc ? rc : lib.load(x);
     lib.release(x);

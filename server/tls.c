@@ -3,7 +3,6 @@
  * have begun keep the one they began with. Loop thread. */
 #include "server/tls.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <openssl/bio.h>
 #include <openssl/err.h>
@@ -12,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "base/library.h"
 #include "base/mem.h"
 
 #define LIBRARY "libssl.so.3"
@@ -52,10 +52,7 @@ struct qr_tls_conn {
     BIO *in, *out;
 };
 
-static const struct {
-    size_t at;
-    const char *name;
-} symbols[] = {
+static const struct qr_library_symbol symbols[] = {
     {offsetof(struct libssl, method), "TLS_server_method"},
     {offsetof(struct libssl, ctx_new), "SSL_CTX_new"},
     {offsetof(struct libssl, ctx_free), "SSL_CTX_free"},
@@ -80,17 +77,9 @@ static const struct {
 
 static int open_library(struct libssl *lib, struct qr_err *err)
 {
-    void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-    if (!library)
-        return qr_err_set(err, QR_E_UNSUPPORTED, "--tls-cert needs " LIBRARY ", which cannot be opened (%.200s); install it (apt-get install libssl3)",
-                          dlerror());
-    for (int i = 0; i < QR_COUNT(symbols); i++) {
-        void *symbol = dlsym(library, symbols[i].name);
-        if (!symbol)
-            return qr_err_set(err, QR_E_UNSUPPORTED, LIBRARY " has no %s; OpenSSL 3 is needed", symbols[i].name);
-        memcpy((char *)lib + symbols[i].at, &symbol, sizeof symbol);
-    }
-    return 0;
+    const char *missing = qr_library_load(lib, LIBRARY, symbols, QR_COUNT(symbols));
+    return missing ? qr_err_set(err, QR_E_UNSUPPORTED, "--tls-cert needs " LIBRARY " of OpenSSL 3, which cannot be used (%.200s); install it "
+                                "(apt-get install libssl3)", missing) : 0;
 }
 
 /* A key with a password: nothing here could ask for it. */

@@ -220,7 +220,9 @@ static void print_text(const struct doctor *d, int32_t n_bad, int32_t n_notes)
     static const char *const mark[] = {"ok  ", "note", "BAD "};
     for (int32_t i = 0; i < d->n; i++) {
         const struct finding *f = &d->found[i];
-        printf("%s  %-13s %s\n", mark[f->mark], f->name, f->text);
+        printf("%s  %-13s ", mark[f->mark], f->name);
+        qr_command_print(f->text, strlen(f->text));
+        putchar('\n');
         if (f->remedy[0] && f->mark != MARK_OK)
             printf("%20s %s\n", "->", f->remedy);
     }

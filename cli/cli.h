@@ -136,6 +136,9 @@ struct qr_cli_lora {
      .help = "Gap between a sequence's tokens to aim at: prompts beside running sequences are cut so that a step takes about so long. "  \
              "0: steps are as large as --max-step-tokens allows."}
 
+/* Of git, when this was built: "1a2b3c4d", with "-dirty" behind it when files had changed; "unknown". */
+const char *qr_cli_commit(void);
+
 /* QR_E_USAGE unless --model was given and is a directory. */
 int qr_cli_need_model(const struct qr_cli_model *m, struct qr_err *err);
 

@@ -329,7 +329,10 @@ static int serve(const struct serve_options *o)
         return qr_cli_follow(&s.team, &o->m, &o->e);
     qr_mem_keep_little();
     s.available_bytes = qr_memory_available();
-    rc = qr_server_open(&s.server, &o->s, &err);
+    struct qr_server_config config = o->s;
+    config.commit = qr_cli_commit();
+    config.level = qr_cpu_level();
+    rc = qr_server_open(&s.server, &config, &err);
     if (rc != 0)
         return end_team(&s, 0, rc, &err);
     qr_mem_populate_program(); /* clients wait in the socket's queue meanwhile */

@@ -152,7 +152,7 @@ static int run(int argc, char **argv)
         return finish("help", 0);
     }
     if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "version") == 0) {
-        printf("quire %s\n", QUIRE_VERSION);
+        printf("quire %s (%s, %s)\n", QUIRE_VERSION, qr_cli_commit(), qr_cpu_level());
         return finish("version", 0);
     }
     const struct qr_command *c = qr_command_find(qr_cli_commands, QR_COUNT(qr_cli_commands), argv[1]);

@@ -125,7 +125,7 @@ static void put_see(void *user, const struct qr_command *c)
 
 static void put_program(struct qr_buf *out)
 {
-    qr_buf_put_str(out, ".TH QUIRE 1 \"\" \"quire " QUIRE_VERSION "\"\n.SH NAME\nquire \\- serves and trains Llama\\-family language models\n"
+    qr_buf_put_str(out, ".TH QUIRE 1 \"\" \"quire " QUIRE_VERSION "\"\n.ad l\n.SH NAME\nquire \\- serves and trains Llama\\-family language models\n"
                         ".SH SYNOPSIS\n\\fBquire\\fR \\fICOMMAND\\fR [\\fIOPTIONS\\fR]\n.SH DESCRIPTION\n"
                         "One program that serves language models over HTTP, as OpenAI's, Anthropic's and ollama's clients expect it, talks to them in a "
                         "terminal, and trains them. Settings come from flags, variables, a YAML file (\\-\\-config) and built\\-ins, in this order. "
@@ -144,7 +144,7 @@ void qr_reference_man(struct qr_buf *out, const struct qr_command *c)
     }
     qr_buf_put_str(out, ".TH \"");
     put_name(out, c->name);
-    qr_buf_put_str(out, "\" 1 \"\" \"quire " QUIRE_VERSION "\"\n.SH NAME\n");
+    qr_buf_put_str(out, "\" 1 \"\" \"quire " QUIRE_VERSION "\"\n.ad l\n.SH NAME\n");
     put_name(out, c->name);
     qr_buf_put_str(out, " \\- ");
     put_str(out, c->purpose);

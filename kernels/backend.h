@@ -176,6 +176,9 @@ void qr_backend_adopt_choices(struct qr_backend *be, const char *text);
 /* One line for banners: "cpu: amx". Lives as long as the process. The number of threads is in the backend. */
 const char *qr_cpu_describe(void);
 
+/* Its level alone: "amx". */
+const char *qr_cpu_level(void);
+
 /* Names of the levels that this processor has ("ref" is always one), best last; returns their number (for tests and benches). */
 int32_t qr_cpu_levels(const char *names[8]);
 

@@ -68,6 +68,10 @@ static bool parse_network(struct qr_network *out, const char *text)
 {
     const char *slash = strchr(text, '/');
     int32_t n_bits = 0;
+    if (strcmp(text, "unix") == 0) {
+        *out = (struct qr_network){0}; /* what comes by a Unix socket has no address, and is inside */
+        return true;
+    }
     if (!qr_address_parse(&out->address, text, slash ? (size_t)(slash - text) : strlen(text)))
         return false;
     const int32_t most = out->address.n_bytes * 8;
@@ -92,7 +96,7 @@ int qr_networks_parse(struct qr_networks *out, const struct qr_str_list *list, c
     for (int32_t i = 0; i < list->n; i++)
         if (!parse_network(&out->net[out->n++], list->item[i])) {
             qr_networks_release(out);
-            return qr_err_set(err, QR_E_USAGE, "%s: '%.60s' is no address or network, as 10.0.0.7, 10.0.0.0/8 or fd00::/8", what, list->item[i]);
+            return qr_err_set(err, QR_E_USAGE, "%s: '%.60s' is no address or network, as 10.0.0.7, 10.0.0.0/8 or fd00::/8, nor 'unix'", what, list->item[i]);
         }
     return 0;
 }

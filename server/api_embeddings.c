@@ -23,8 +23,9 @@ static int32_t n_embd(const struct qr_call *call)
     return qr_engine_model(call->server->model.engine)->n_embd;
 }
 
-/* What a body may say; NULL: it does not. */
+/* What a body may say; NULL: it does not. `name`: what it calls the input. */
 struct fields {
+    const char *name;
     const struct qr_json *model, *input, *dimensions, *format, *cut, *add_special;
 };
 
@@ -78,8 +79,9 @@ static void too_long(struct qr_call *call, const char *path, int32_t n, int32_t 
     snprintf(call->error.param, sizeof call->error.param, "%s", path);
 }
 
-static int set_inputs(struct qr_call *call, const struct qr_json *input, bool add_special, struct qr_err *err)
+static int set_inputs(struct qr_call *call, const struct fields *f, bool add_special, struct qr_err *err)
 {
+    const struct qr_json *input = f->input;
     const struct qr_server *s = call->server;
     const int32_t ctx = qr_engine_limits(s->model.engine)->ctx_max;
     const bool many = is_many(input);
@@ -87,7 +89,7 @@ static int set_inputs(struct qr_call *call, const struct qr_json *input, bool ad
     const struct qr_json *v = many ? qr_json_first(input) : input;
     for (int32_t i = 0; rc == 0 && i < call->n_pieces; i++, v = qr_json_after(v)) {
         char path[32];
-        snprintf(path, sizeof path, many ? "input[%d]" : "input", i);
+        snprintf(path, sizeof path, many ? "%s[%d]" : "%s", f->name, i);
         struct qr_piece *piece = &call->piece[i];
         rc = read_input(call, &piece->ids, v, path, add_special, err);
         piece->n_prompt = piece->ids.n;
@@ -107,11 +109,10 @@ static int set_inputs(struct qr_call *call, const struct qr_json *input, bool ad
 static int check(struct qr_call *call, const struct fields *f, int32_t *n, struct qr_err *err)
 {
     if (qr_json_type(f->input) != QR_JSON_T_STRING && qr_json_type(f->input) != QR_JSON_T_ARRAY)
-        return qr_wrong_type(err, "input", INPUT, f->input);
+        return qr_wrong_type(err, f->name, INPUT, f->input);
     *n = is_many(f->input) ? qr_json_count(f->input) : 1;
     if (*n > INPUTS_MAX)
-        return qr_err_at(err, QR_E_TOO_LARGE, "input", "input has %d elements; at most %d fit one request", *n,
-                         INPUTS_MAX);
+        return qr_err_at(err, QR_E_TOO_LARGE, f->name, "%s has %d elements; at most %d fit one request", f->name, *n, INPUTS_MAX);
     return read_fields(call, f, err);
 }
 
@@ -129,12 +130,12 @@ static int check_server(const struct qr_server *s, struct qr_err *err)
                      why ? why : "");
 }
 
-static void prepare(struct qr_call *call)
+static void prepare_named(struct qr_call *call, const char *name, enum qr_json_type type, const char *what)
 {
-    struct fields f = {0};
+    struct fields f = {.name = name};
     const struct qr_member members[] = {
         {"model", QR_JSON_T_STRING, "a string", .value = &f.model},
-        {"input", QR_JSON_T_NULL, INPUT, .value = &f.input, .required = true},
+        {name, type, what, .value = &f.input, .required = true},
         {"dimensions", QR_JSON_T_NULL, "an integer", .value = &f.dimensions},
         {"encoding_format", QR_JSON_T_STRING, "\"float\" or \"base64\"", .value = &f.format},
         {"truncate_prompt_tokens", QR_JSON_T_NULL, NULL, .value = &f.cut},
@@ -149,10 +150,20 @@ static void prepare(struct qr_call *call)
     if (rc == 0) {
         if (!qr_call_check_model(call, f.model) || !qr_call_make_pieces(call, n))
             return;
-        rc = set_inputs(call, f.input, !f.add_special || qr_json_bool(f.add_special), &err);
+        rc = set_inputs(call, &f, !f.add_special || qr_json_bool(f.add_special), &err);
     }
     if (rc != 0)
         qr_call_fail(call, &err);
+}
+
+static void prepare(struct qr_call *call)
+{
+    prepare_named(call, "input", QR_JSON_T_NULL, INPUT);
+}
+
+static void prepare_prompt(struct qr_call *call)
+{
+    prepare_named(call, "prompt", QR_JSON_T_STRING, "a string");
 }
 
 /* ---- the answer ---- */
@@ -261,6 +272,17 @@ static void write_embed(struct qr_call *call)
                   (long long)n_tokens);
 }
 
+/* In the shape that ollama had before: one vector. */
+static void write_embedding(struct qr_call *call)
+{
+    qr_buf_put_str(&call->reply, "{\"embedding\":");
+    put_vectors(call, true);
+    qr_buf_put_byte(&call->reply, '}');
+}
+
+const struct qr_call_kind qr_call_ollama_embeddings = {.counted = QR_COUNTED_EMBEDDINGS, .door = &qr_door_ollama, .prepare = prepare_prompt,
+                                                       .collect = collect, .write = write_embedding, .make = make_request,
+                                                       .submitted_max = SUBMITTED_MAX};
 const struct qr_call_kind qr_call_ollama_embed = {.counted = QR_COUNTED_EMBEDDINGS, .door = &qr_door_ollama, .prepare = prepare,
                                                   .collect = collect, .write = write_embed, .make = make_request,
                                                   .submitted_max = SUBMITTED_MAX};

@@ -45,10 +45,12 @@ void qr_api_health(struct qr_server *s, struct qr_conn *c)
 
 void qr_api_version(struct qr_server *s, struct qr_conn *c)
 {
-    static const char body[] = "{\"version\":\"" QUIRE_VERSION "\",\"name\":\"quire\"}";
-    struct qr_reply reply = {.status = 200, .content_type = "application/json", .body = body, .len = sizeof body - 1};
+    struct qr_buf b = {0};
     QR_ASSERT(s != NULL);
     QR_ASSERT(c != NULL);
+    qr_buf_printf(&b, "{\"version\":\"" QUIRE_VERSION "\",\"name\":\"quire\",\"commit\":\"%s\",\"level\":\"%s\"}",
+                  s->config.commit ? s->config.commit : "unknown", s->config.level ? s->config.level : "unknown");
+    struct qr_reply reply = {.status = 200, .content_type = "application/json", .taken = &b};
     qr_conn_reply(c, &reply);
 }
 

@@ -120,8 +120,8 @@ struct qr_call {
 
 /* One of each route that needs more than an answer at once (route.c). */
 extern const struct qr_call_kind qr_call_chat, qr_call_responses, qr_call_messages, qr_call_count_tokens, qr_call_ollama_chat,
-    qr_call_ollama_generate, qr_call_ollama_show, qr_call_ollama_embed, qr_call_completions, qr_call_embeddings, qr_call_rerank, qr_call_score,
-    qr_call_load_adapter, qr_call_unload_adapter, qr_call_tokenize, qr_call_detokenize, qr_call_render_chat, qr_call_render_completions,
+    qr_call_ollama_generate, qr_call_ollama_show, qr_call_ollama_embed, qr_call_ollama_embeddings, qr_call_completions, qr_call_embeddings, qr_call_rerank,
+    qr_call_score, qr_call_load_adapter, qr_call_unload_adapter, qr_call_tokenize, qr_call_detokenize, qr_call_render_chat, qr_call_render_completions,
     qr_call_response_tokens;
 
 void qr_call_start(struct qr_server *s, struct qr_conn *c, const struct qr_call_kind *kind);

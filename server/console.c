@@ -227,6 +227,23 @@ void qr_console_wake(struct qr_server *s)
         tell(s, qr_clock_us());
 }
 
+void qr_console_recheck(struct qr_server *s)
+{
+    QR_ASSERT(s != NULL && s->console != NULL);
+    for (int32_t i = 0; i < QR_ONLOOKERS_MAX; i++) {
+        struct qr_onlooker *x = &s->console->onlooker[i];
+        const bool stream = x->kind == QR_ONLOOKER_EVENTS || x->kind == QR_ONLOOKER_PROFILE; /* a state is told at once */
+        if (!stream || qr_route_still_allows(s, x->conn))
+            continue;
+        if (x->kind == QR_ONLOOKER_PROFILE) {
+            end_profile(s, x, qr_clock_us());
+            continue;
+        }
+        qr_conn_stream_end(x->conn, true);
+        forget(s->console, x);
+    }
+}
+
 void qr_console_gone(struct qr_server *s, struct qr_conn *c)
 {
     QR_ASSERT(s != NULL && c != NULL);

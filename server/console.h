@@ -49,6 +49,7 @@ void qr_console_free(struct qr_console *o); /* NULL is fine */
 
 void qr_console_tick(struct qr_server *s, int64_t now_us);
 void qr_console_wake(struct qr_server *s);                   /* the engine may have answered a look */
+void qr_console_recheck(struct qr_server *s);                /* keys were reloaded: streams that they do not allow end */
 void qr_console_gone(struct qr_server *s, struct qr_conn *c); /* an unanswered connection, perhaps an onlooker's, has gone */
 
 /* A piece has ended, its last event has come and its request is still there. */

@@ -16,6 +16,11 @@
 #define PIPELINE_BYTES_MAX (256 << 10) /* read ahead while a request is being answered */
 #define FRESH_US 1000000               /* a client that has just connected is about to ask */
 
+/* What a web page's script may read of an answer's head. */
+#define EXPOSED                                                                                                      \
+    "x-request-id, request-id, retry-after, x-error-id, x-ratelimit-limit-requests, x-ratelimit-remaining-requests, " \
+    "x-ratelimit-reset-requests, x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens"
+
 void qr_conn_env_init(struct qr_conn_env *env, const struct qr_conn_limits *limits, struct qr_budget *budget, const struct qr_conn_handler *handler,
                       void *user)
 {
@@ -652,8 +657,7 @@ static void put_head(struct qr_conn *c, int32_t status, const char *content_type
     if (extra)
         qr_buf_put_str(&c->out, extra);
     if (c->cors[0])
-        qr_buf_printf(&c->out, "Access-Control-Allow-Origin: %s\r\nAccess-Control-Expose-Headers: x-request-id, retry-after\r\nVary: Origin\r\n",
-                      c->cors);
+        qr_buf_printf(&c->out, "Access-Control-Allow-Origin: %s\r\nAccess-Control-Expose-Headers: " EXPOSED "\r\nVary: Origin\r\n", c->cors);
     if (c->close_after || c->linger_after)
         qr_buf_put_str(&c->out, "Connection: close\r\n");
     else if (c->body_us && qr_http_parser_head(c->parser)->http10)

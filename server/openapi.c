@@ -24,6 +24,7 @@ static const struct {
     {"/v1/load_lora_adapter", "lora_name:string! lora_path:string! load_inplace:boolean"},
     {"/v1/unload_lora_adapter", "lora_name:string!"},
     {"/api/embed", "model:string input:!"},
+    {"/api/embeddings", "model:string prompt:string!"},
     {"/api/show", "model:string"},
     {"/v1/ops/profile", "seconds:number"},
 };

@@ -3,6 +3,7 @@
 
 #include "base/assert.h"
 #include "base/log.h"
+#include "server/console.h"
 #include "server/state.h"
 
 int qr_reload_keys(struct qr_keys **out, const struct qr_server_config *c, enum qr_file_kind kind, struct qr_err *err)
@@ -48,6 +49,7 @@ static void reload_done(void *arg)
         n_new = qr_keys_replace(s->keys, r->keys, &n_gone);
         qr_log(QR_LOG_INFO, "server", "keys are reloaded users=%d admins=%d new=%d gone=%d", qr_keys_count(s->keys, QR_ROLE_USER),
                qr_keys_count(s->keys, QR_ROLE_ADMIN), n_new, n_gone);
+        qr_console_recheck(s);
     }
     r->keys = NULL;
     if (r->again)

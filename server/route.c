@@ -47,11 +47,12 @@ static const struct qr_route routes[] = {
     {"POST", "/api/chat", QR_ACCESS_USER, true, .call = &qr_call_ollama_chat, .about = "Answer a conversation in the shapes of ollama."},
     {"POST", "/api/generate", QR_ACCESS_USER, true, .call = &qr_call_ollama_generate, .about = "Continue a text in the shapes of ollama."},
     {"POST", "/api/embed", QR_ACCESS_USER, true, .call = &qr_call_ollama_embed, .about = "Texts to vectors in the shapes of ollama."},
+    {"POST", "/api/embeddings", QR_ACCESS_USER, true, .call = &qr_call_ollama_embeddings, .about = "One text to a vector, as older clients of ollama ask."},
     {"POST", "/api/show", QR_ACCESS_USER, true, .call = &qr_call_ollama_show, .about = "What is known of the model."},
     {"GET", "/api/tags", QR_ACCESS_USER, true, .handle = qr_api_tags, .about = "The models that are served."},
     {"GET", "/api/ps", QR_ACCESS_USER, true, .handle = qr_api_ps, .about = "The models that are in memory."},
     {"GET", "/api/version", QR_ACCESS_USER, false, .handle = qr_api_ollama_version, .about = "The version, in the shapes of ollama."},
-    {"GET", "/version", QR_ACCESS_USER, false, .handle = qr_api_version, .about = "Name and version."},
+    {"GET", "/version", QR_ACCESS_USER, false, .handle = qr_api_version, .about = "Name, version, commit and the processor's level."},
     {"GET", "/health", QR_ACCESS_PUBLIC, false, .handle = qr_api_health, .about = "200 while requests are served, also during a drain."},
     {"GET", "/livez", QR_ACCESS_PUBLIC, false, .handle = qr_api_livez, .about = "200 whenever the process answers."},
     {"GET", "/readyz", QR_ACCESS_PUBLIC, false, .handle = qr_api_readyz, .about = "200 when a new request would be served."},
@@ -153,6 +154,16 @@ static bool access_allowed(const struct qr_server *s, const struct qr_http_head 
     else
         qr_api_error_set(e, 401, "missing_api_key", "An API key is required: send the header 'Authorization: Bearer KEY'.");
     return false;
+}
+
+bool qr_route_still_allows(const struct qr_server *s, const struct qr_conn *c)
+{
+    struct qr_api_error e;
+    QR_ASSERT(s != NULL && c != NULL);
+    const struct qr_http_head *h = qr_conn_head(c);
+    const struct qr_route *same_path, *route = find_route(h, &same_path);
+    QR_ASSERT(route != NULL); /* `head` let it pass */
+    return access_allowed(s, h, route->access, &e);
 }
 
 static void allow_origin(struct qr_server *s, struct qr_conn *c, struct qr_span origin)

@@ -27,6 +27,9 @@ void qr_route_head(void *server, struct qr_conn *c);
 void qr_route_request(void *server, struct qr_conn *c);
 void qr_route_bad(void *server, struct qr_conn *c, int32_t status, const char *why);
 
+/* Whether the request that a connection had is allowed by the keys of now, too. */
+bool qr_route_still_allows(const struct qr_server *s, const struct qr_conn *c);
+
 /* The key a request presents, or NULL data. */
 struct qr_span qr_route_key(const struct qr_http_head *h);
 

@@ -44,7 +44,8 @@ struct qr_server_config {
     int32_t reranker;                       /* of QR_RERANKER_CHOICES */
     int32_t pooling;                        /* enum qr_pooling: how rows become an embedding; NONE: as the model's files say */
     bool trust_special;                     /* special tokens written in user text are taken as such */
-    bool ignore_signals;                    /* not an option: for tests that stop the server themselves */
+    const char *commit, *level;             /* no options, as the next: what /version says of the build and the processor; NULL: unknown */
+    bool ignore_signals;                    /* for tests that stop the server themselves */
 };
 
 /* Rows of an option table for a struct T with a member `s` (struct qr_server_config). */
@@ -91,8 +92,8 @@ struct qr_server_config {
               .help = "Further Host name accepted on a loopback address; others are refused, which stops DNS "        \
                       "rebinding."),                                                                                  \
     QR_OPTION(T, s.trusted_proxies, LIST, "trusted-proxy", .arg = "ADDRESS", .group = "Server",                       \
-              .help = "Address or network (10.0.0.0/8) of a proxy that is believed when X-Forwarded-For or Forwarded "   \
-                      "says where a request comes from; may be repeated."),                                           \
+              .help = "Address or network (10.0.0.0/8) of a proxy that is believed when X-Forwarded-For or Forwarded " \
+                      "says where a request comes from; unix: whoever comes by --unix-socket. May be repeated."),     \
     QR_OPTION(T, s.access_log, STR, "access-log", .arg = "FILE", .group = "Server",                                   \
               .help = "File that gets one JSON line for each request, without any text of it; - is stdout. SIGHUP "   \
                       "opens it again."),                                                                             \

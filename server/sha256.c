@@ -1,7 +1,6 @@
 #define OPENSSL_SUPPRESS_DEPRECATED /* of SHA256_Init: in its place EVP_DigestInit allocates, and reads OpenSSL's configuration */
 #include "server/sha256.h"
 
-#include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/sha.h>
 
@@ -23,11 +22,4 @@ void qr_sha256_base64(char out[QR_SHA256_BASE64], const void *bytes, size_t n)
     qr_sha256(sum, bytes, n, NULL, 0);
     const int len = EVP_EncodeBlock((unsigned char *)out, sum, sizeof sum);
     QR_ASSERT(len == QR_SHA256_BASE64 - 1);
-}
-
-bool qr_sha256_equal(const uint8_t a[QR_SHA256_BYTES], const uint8_t b[QR_SHA256_BYTES])
-{
-    QR_ASSERT(a != NULL);
-    QR_ASSERT(b != NULL);
-    return CRYPTO_memcmp(a, b, QR_SHA256_BYTES) == 0;
 }

@@ -4,7 +4,6 @@
 #ifndef QR_SERVER_SHA256_H
 #define QR_SERVER_SHA256_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -14,8 +13,5 @@
 /* Of a and, behind it, b; n_b may be 0. */
 void qr_sha256(uint8_t out[QR_SHA256_BYTES], const void *a, size_t n_a, const void *b, size_t n_b);
 void qr_sha256_base64(char out[QR_SHA256_BASE64], const void *bytes, size_t n);
-
-/* Takes the same time whatever they are. */
-bool qr_sha256_equal(const uint8_t a[QR_SHA256_BYTES], const uint8_t b[QR_SHA256_BYTES]);
 
 #endif

@@ -1,5 +1,6 @@
 #!/bin/sh
-# check_world.sh - other people's packages from PyPI beside build/quire: their clients against the server, their engines and validators beside its grammars; and the page in a browser.
+# check_world.sh - other people's packages from PyPI beside build/quire: their clients against the server, their engines and validators beside its grammars;
+# the page in a browser, the package in a bare Debian, the dashboard's queries in a Prometheus.
 # No test: it needs a network, and the packages change. Environments lie in build/world; what cannot be installed is skipped, which is said. `./dev check-world` builds and calls it.
 set -eu
 cd "$(dirname "$0")/.."
@@ -50,6 +51,18 @@ if command -v chromium >/dev/null 2>&1 || command -v chromium-browser >/dev/null
     check python3 tools/check_page.py
 else
     skip page "no chromium (apt-get install chromium)"
+fi
+if [ "$(id -u)" != 0 ] || ! command -v debootstrap >/dev/null 2>&1; then
+    skip package "root and debootstrap are needed (apt-get install debootstrap)"
+elif ./dev package -DQUIRE_CUDA=OFF; then
+    check tools/check_package.sh "$world/package"
+else
+    failed=$((failed + 1))
+fi
+if command -v prometheus >/dev/null 2>&1 && command -v promtool >/dev/null 2>&1; then
+    check python3 tools/check_monitoring.py
+else
+    skip monitoring "no prometheus (apt-get install prometheus)"
 fi
 echo "check-world: $failed of the checks failed, $skipped skipped"
 [ "$failed" = 0 ]

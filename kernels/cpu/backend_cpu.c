@@ -261,6 +261,11 @@ const char *qr_cpu_describe(void)
     return words[best_level() - level];
 }
 
+const char *qr_cpu_level(void)
+{
+    return best_level()->name;
+}
+
 int32_t qr_cpu_levels(const char *names[8])
 {
     QR_ASSERT(names != NULL);

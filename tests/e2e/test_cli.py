@@ -6,6 +6,7 @@ import json
 import math
 import os
 import pty
+import re
 import shutil
 import signal
 import struct
@@ -236,6 +237,17 @@ def test_bench_train_says_the_same_loss_however_much_is_recomputed():
     assert got[2]['tape_bytes'] < got[1]['tape_bytes'] < got[0]['tape_bytes'], got
     rc, out, err = run('bench', 'train', '--dim', '100', '--heads', '3')
     assert rc == 2 and '--dim 100 over --heads 3' in err, err
+
+
+def test_the_version_names_the_commit_and_the_level():
+    rc, out, err = run('--version')
+    version, commit, level = re.fullmatch(r'quire (\S+) \(([0-9a-f]{8,40}(?:-dirty)?|unknown), (\w+)\)\n', out).groups()
+    assert rc == 0 and not err and run('version')[1] == out and level == levels()[-1], (out, err)
+    if commit != 'unknown':
+        known = subprocess.run(['git', '-C', ROOT, 'cat-file', '-t', commit.split('-')[0]], capture_output=True, text=True, check=False)
+        assert known.stdout == 'commit\n', (commit, known)
+    else:
+        assert not shutil.which('git') or not os.path.exists(os.path.join(ROOT, '.git'))
 
 
 def test_an_installed_program_runs_from_where_it_was_put_and_finds_its_libraries_there():

@@ -345,7 +345,9 @@ def test_chat_tokenize_detokenize_models_and_version_answer():
         assert status == 200 and t['count'] == len(t['tokens'])
         status, d = s.post('/detokenize', {'model': 'a', 'tokens': t['tokens']})
         assert status == 200 and 'Once upon a time' in d['prompt']
-        assert s.get('/version')[0] == s.get('/health')[0] == s.get('/livez')[0] == 200
+        v = json.loads(s.get('/version')[1])
+        assert run('--version')[1] == f"quire {v['version']} ({v['commit']}, {v['level']})\n", v
+        assert s.get('/health')[0] == s.get('/livez')[0] == 200
         status, e = s.post('/v1/completions', {'model': 'c', 'prompt': 'x'})
         assert status == 404 and set(e['error']) >= {'message', 'type', 'param', 'code'}, e
 

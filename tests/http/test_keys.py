@@ -19,7 +19,7 @@ DOORS = {CHAT: {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1}
          "/v1/messages": {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1},
          "/v1/messages/count_tokens": {"messages": [{"role": "user", "content": "x"}]}, "/tokenize": {"prompt": "x"}, "/detokenize": {"tokens": [1]},
          "/api/chat": {"messages": [{"role": "user", "content": "x"}], "stream": False, "options": {"num_predict": 1}},
-         "/api/generate": {"prompt": "x", "stream": False, "options": {"num_predict": 1}}, "/api/embed": {"input": "x"}}
+         "/api/generate": {"prompt": "x", "stream": False, "options": {"num_predict": 1}}, "/api/embed": {"input": "x"}, "/api/embeddings": {"prompt": "x"}}
 TOKENLESS = ("/v1/messages/count_tokens", "/tokenize", "/detokenize")
 
 
@@ -229,6 +229,28 @@ def test_sighup_takes_new_keys_in_and_old_ones_out():
         assert [post(port, "/tokenize", {"prompt": "x"}, bearer("stays")).status for _ in range(2)] == [200, 429]
 
 
+def test_who_looks_on_with_an_admins_key_that_is_gone_hears_no_more():
+    with Keys("user name=user\n") as k:
+        admins = os.path.join(os.path.dirname(k.path), "admins")
+        with open(admins, "w") as f:
+            f.write("gone\nstays\n")
+        with Server("--mock-rate", "0", "--api-key-file", k.path, "--admin-key-file", admins) as s:
+            streams = {}
+            for key, path, body in (("gone", "events", b""), ("gone", "profile", b'{"seconds":60}'), ("stays", "events", b"")):
+                c = streams[key, path] = Connection(s.port)
+                c.send(render("POST" if body else "GET", "/v1/ops/" + path, body, bearer(key)))
+                assert c.head()[0] == 200
+            with open(admins, "w") as f:
+                f.write("stays\n")
+            s.process.send_signal(signal.SIGHUP)
+            trace = b"".join(streams["gone", "profile"].chunks())
+            assert "traceEvents" in json.loads(trace), "a profile ends with what it has"
+            list(streams["gone", "events"].chunks())
+            assert streams["gone", "events"].closed()
+            more = streams["stays", "events"].chunks()
+            assert [next(more) for _ in range(2)], "the other one goes on"
+
+
 def test_a_wrong_file_keeps_the_old_keys_and_says_why():
     with Keys("old\n", admin=()) as k:
         port = k.server.port
@@ -357,7 +379,7 @@ def test_a_request_that_waits_too_long_is_answered_503():
         first.send(render("POST", "/v1/completions", json.dumps({"prompt": "x", "max_tokens": 24, "n": 1, "stream": True}).encode()))
         first.head()
         for path, body in DOORS.items():
-            if path in TOKENLESS or path == "/api/embed":
+            if path in TOKENLESS or path.startswith("/api/embed"):
                 continue
             begun = time.monotonic()
             r = post(s.port, path, body) if path in (CHAT, "/v1/messages") else None

@@ -150,6 +150,10 @@ def test_texts_are_embedded():
             theirs = post(s.port, "/v1/embeddings", {"input": given}).json()
             assert ours.status == 200, ours.body
             assert ours.json()["embeddings"] == [d["embedding"] for d in theirs["data"]] and ours.json()["prompt_eval_count"] == theirs["usage"]["prompt_tokens"], ours.body
+        old = post(s.port, "/api/embeddings", {"model": "mock", "prompt": "a"}).json()
+        assert old == {"embedding": post(s.port, "/api/embed", {"input": "a"}).json()["embeddings"][0]}, old
+        r = post(s.port, "/api/embeddings", {"model": "mock", "prompt": ["a"]})
+        assert r.status == 400 and r.json()["error"].startswith("prompt must be a string"), r.body
         r = post(s.port, "/api/embed", {"model": "mock"})
         assert r.status == 400 and r.json()["error"].startswith("input is required"), r.body
 

@@ -37,7 +37,7 @@ Test(address, networks_have_what_is_in_them)
     const char *all[] = {"0.0.0.0/0"};
     n = nets(all, 1);
     const struct qr_address four = address("1.2.3.4"), six = address("::2");
-    cr_assert(qr_networks_have(&n, &four) && !qr_networks_have(&n, &six));
+    cr_assert(qr_networks_have(&n, &four) && !qr_networks_have(&n, &six) && !qr_networks_have(&n, &(struct qr_address){0}));
     qr_networks_release(&n);
 }
 
@@ -54,17 +54,17 @@ Test(address, what_is_no_network_is_refused)
     }
 }
 
-/* Fields are separated by '|'. */
+/* Fields are separated by '|'. peer NULL: a Unix socket's. */
 static const char *client(char out[QR_ADDRESS_TEXT], const char *peer, const char *forwarded_for, const char *forwarded)
 {
-    const char *list[] = {"10.0.0.0/8", "fd00::/8"};
-    struct qr_networks n = nets(list, 2);
+    const char *list[] = {"10.0.0.0/8", "fd00::/8", "unix"};
+    struct qr_networks n = nets(list, 3);
     struct qr_http_forwarded said = {0};
     for (const char *at = forwarded_for; at; at = strchr(at, '|') ? strchr(at, '|') + 1 : NULL)
         said.x_forwarded_for[said.n_for++] = (struct qr_span){at, strcspn(at, "|")};
     for (const char *at = forwarded; at; at = strchr(at, '|') ? strchr(at, '|') + 1 : NULL)
         said.forwarded[said.n_forwarded++] = (struct qr_span){at, strcspn(at, "|")};
-    const struct qr_address from = address(peer), found = qr_client_address(&from, &said, &n);
+    const struct qr_address from = peer ? address(peer) : (struct qr_address){0}, found = qr_client_address(&from, &said, &n);
     qr_networks_release(&n);
     return qr_address_text(out, &found);
 }
@@ -102,6 +102,9 @@ Test(address, only_trusted_proxies_are_believed)
         {"10.0.0.1", NULL, "for=\"6.6.6.6, for=1.2.3.4", "1.2.3.4"},
         {"10.0.0.1", NULL, "for=_hidden", "10.0.0.1"},
         {"10.0.0.1", NULL, "proto=https", "10.0.0.1"},
+        {NULL, "6.6.6.6, 1.2.3.4", NULL, "1.2.3.4"},                   /* by a Unix socket */
+        {NULL, "1.2.3.4, 10.0.0.9", NULL, "1.2.3.4"},
+        {NULL, NULL, NULL, ""},
         {"10.0.0.1", "1.2.3.4", "for=6.6.6.6", "1.2.3.4"},             /* proxies that write the one pass the other on */
     };
     char out[QR_ADDRESS_TEXT];

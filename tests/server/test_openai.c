@@ -192,13 +192,13 @@ Test(openai, every_field_and_route_is_documented)
         cr_assert_not_null(strstr(text, route[i].path), "docs/api.md does not mention %s", route[i].path);
 }
 
-Test(api_error, has_four_keys_and_escapes_what_it_quotes)
+Test(api_error, has_five_keys_and_escapes_what_it_quotes)
 {
     struct qr_api_error e;
     struct qr_buf b = {0};
     qr_api_error_set(&e, 404, "model_not_found", "The model '%s' does not exist.", "a\"\n\x01");
     qr_api_error_put(&b, &e, false);
     cr_assert_str_eq(b.data, "{\"error\":{\"message\":\"The model 'a\\\"\\n\\u0001' does not exist.\",\"type\":\"invalid_request_error\","
-                             "\"param\":null,\"code\":\"model_not_found\"}}");
+                             "\"param\":null,\"code\":\"model_not_found\",\"id\":\"Q111\"}}");
     qr_buf_release(&b);
 }

@@ -295,6 +295,8 @@ static void submit(struct qr_call *call)
                 return; /* when one of its own ends, or one of others, there is room for the next */
             }
             qr_api_error_from(&call->error, &err);
+            if (err.code == QR_E_BUSY)
+                call->error.retry_after_s = qr_queue_place_s(s);
             if (err.code == QR_E_NOT_FOUND) /* the adapter left while the request was prepared */
                 call->error.code = "model_not_found";
             answer_error(call);

@@ -89,6 +89,17 @@ static void each_named(struct qr_buf *out, const char *fields, put_field *put)
     }
 }
 
+/* The first route that does the same: others are further names of it. */
+static const char *first_name(const struct qr_route *r)
+{
+    int32_t n;
+    const struct qr_route *all = qr_routes(&n);
+    for (int32_t i = 0; r->call && i < n; i++)
+        if (all[i].call == r->call)
+            return all[i].path;
+    return r->path;
+}
+
 /* Every field of the route's body. */
 static void each_field(struct qr_buf *out, const struct qr_route *r, put_field *put)
 {
@@ -103,7 +114,7 @@ static void each_field(struct qr_buf *out, const struct qr_route *r, put_field *
         if (f[i].apis & r->call->api)
             put(out, f[i].name, json_type(&f[i]), &f[i], false);
     for (int i = 0; i < QR_COUNT(bodies); i++)
-        if (!door && strcmp(bodies[i].path, r->path) == 0)
+        if (strcmp(bodies[i].path, first_name(r)) == 0)
             each_named(out, bodies[i].fields, put);
 }
 

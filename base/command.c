@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/buf.h"
 #include "base/mem.h"
 
 /* Each line of `lines`, indented. */
@@ -68,12 +69,28 @@ void qr_command_help(struct qr_buf *out, const struct qr_command *c, bool brief,
     qr_options_help(out, c->table, c->n_options, c->name, columns);
 }
 
+void qr_command_print(const char *text, size_t n)
+{
+    struct qr_buf seen = {0};
+    QR_ASSERT(text != NULL);
+    QR_ASSERT(n <= SIZE_MAX / 4);
+    qr_buf_put_visible(&seen, text, n);
+    if (seen.len > 0)
+        fwrite(seen.data, 1, seen.len, stdout);
+    qr_buf_release(&seen);
+}
+
 int qr_command_fail(const char *name, const struct qr_err *err)
 {
     QR_ASSERT(name != NULL);
     QR_ASSERT(err != NULL && err->code < 0);
     fflush(stdout);
-    fprintf(stderr, "quire %s: %s\n", name, err->msg);
+    struct qr_buf line = {0};
+    qr_buf_printf(&line, "quire %s: ", name);
+    qr_buf_put_visible(&line, err->msg, strlen(err->msg));
+    qr_buf_put_byte(&line, '\n');
+    fwrite(line.data, 1, line.len, stderr);
+    qr_buf_release(&line);
     return qr_err_exit_status(err->code);
 }
 

@@ -44,7 +44,10 @@ struct qr_command {
 /* The whole command: argv[0] is ignored. Returns the exit status. Not for a group. */
 int qr_command_main(const struct qr_command *c, int argc, char **argv);
 
-/* Prints "quire NAME: message" to stderr; returns the exit status for the code. */
+/* Text for people that has names in it which others have chosen, to stdout: control bytes are made visible. */
+void qr_command_print(const char *text, size_t n);
+
+/* Prints "quire NAME: message" to stderr, with control bytes made visible, too; returns the exit status for the code. */
 int qr_command_fail(const char *name, const struct qr_err *err);
 
 /* Appends the help of a command or a group: all of it, or at most 25 lines of 80 columns (brief). */

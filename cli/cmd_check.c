@@ -54,8 +54,10 @@ static int check(struct qr_command_run *r, struct qr_err *err)
     look_at_tokenizer(&co.tokenizer, o->model);
     const int rc = qr_model_check(&out, o->model, &co, err);
     const bool told = out.len > 0;
-    if (told)
+    if (told && o->json)
         fwrite(out.data, 1, out.len, stdout);
+    else if (told)
+        qr_command_print(out.data, out.len);
     qr_buf_release(&out);
     r->status = rc ? qr_err_exit_status(err->code) : 0;
     if (r->status == qr_err_exit_status(QR_E_USAGE))

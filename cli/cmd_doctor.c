@@ -137,14 +137,17 @@ static void look_at_limits(struct doctor *d)
 static void look_at_libraries(struct doctor *d)
 {
     static const struct {
-        const char *name, *file, *use, *remedy;
-    } library[] = {{"TLS", "libssl.so.3", "--tls-cert", "sudo apt-get install libssl3"},
-                   {"sandbox", "libseccomp.so.2", "--sandbox", "sudo apt-get install libseccomp2"},
-                   {"downloads", "libcurl.so.4", "quire pull", "sudo apt-get install libcurl4"}};
+        const char *name, *file, *other, *use, *remedy; /* other: serves as well, or NULL */
+    } library[] = {{"TLS", "libssl.so.3", NULL, "--tls-cert", "sudo apt-get install libssl3"},
+                   {"sandbox", "libseccomp.so.2", NULL, "--sandbox", "sudo apt-get install libseccomp2"},
+                   {"downloads", "libcurl.so.4", "libcurl-gnutls.so.4", "quire pull", "sudo apt-get install libcurl4"}};
     for (int i = 0; i < QR_COUNT(library); i++) {
-        void *opened = dlopen(library[i].file, RTLD_LAZY | RTLD_LOCAL);
+        const char *file = library[i].file;
+        void *opened = dlopen(file, RTLD_LAZY | RTLD_LOCAL);
+        if (!opened && library[i].other)
+            opened = dlopen(file = library[i].other, RTLD_LAZY | RTLD_LOCAL);
         if (opened)
-            add(d, library[i].name, MARK_OK, "%s", library[i].file);
+            add(d, library[i].name, MARK_OK, "%s", file);
         else
             remedy(add(d, library[i].name, MARK_NOTE, "%s is not installed: %s cannot be used", library[i].file, library[i].use), library[i].remedy);
         if (opened)
@@ -220,7 +223,9 @@ static void print_text(const struct doctor *d, int32_t n_bad, int32_t n_notes)
     static const char *const mark[] = {"ok  ", "note", "BAD "};
     for (int32_t i = 0; i < d->n; i++) {
         const struct finding *f = &d->found[i];
-        printf("%s  %-13s %s\n", mark[f->mark], f->name, f->text);
+        printf("%s  %-13s ", mark[f->mark], f->name);
+        qr_command_print(f->text, strlen(f->text));
+        putchar('\n');
         if (f->remedy[0] && f->mark != MARK_OK)
             printf("%20s %s\n", "->", f->remedy);
     }

@@ -64,7 +64,7 @@ bool qr_hub_path_ok(const char *path)
     if (strlen(path) > PATH_MAX_BYTES)
         return false;
     for (const char *s = path; *s; s++)
-        if ((unsigned char)*s < 0x20 || *s == 0x7f)
+        if ((unsigned char)*s < 0x20 || *s == 0x7f || (s[0] == '\xc2' && (unsigned char)s[1] < 0xa0)) /* controls, of UTF-8 too: names are shown */
             return false;
     for (const char *s = path;; s++) {
         const size_t n = strcspn(s, "/");

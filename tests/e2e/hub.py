@@ -121,7 +121,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             fault = faults.pop(0) if faults and self.command == 'GET' else None
         headers = {'ETag': '"etag-of-' + hashlib.md5(path.encode()).hexdigest() + '"', 'Accept-Ranges': 'bytes', **(headers or {})}
         if isinstance(fault, int):
-            return self.say(fault, b'no', {'Retry-After': '0'})
+            return self.say(fault, b'no', {'Retry-After': '0', 'X-Error-Message': 'no\x1b[2J'})
         if fault == 'wrong':
             data = data[:-1] + bytes([data[-1] ^ 1])
         if fault == 'longer':

@@ -1,9 +1,11 @@
 """`quire doctor`: what is in the way of a server is named with its remedy, and what is not is not."""
 import json
 import os
+import re
 import resource
 import socket
 import subprocess
+import tempfile
 
 from lib import QUIRE, ROOT, environment, main, run
 
@@ -45,6 +47,15 @@ def test_a_model_that_is_missing_damaged_or_too_large_is_named():
     assert rc == 1 and found['model']['state'] == 'bad' and 'quire plan' in found['model']['remedy'], found
     rc, found = findings('--host', 'no.such.host.invalid')
     assert rc == 1 and 'no.such.host.invalid' in found['address']['text'], found
+
+
+def test_names_that_a_model_brings_do_not_steer_a_terminal():
+    with tempfile.TemporaryDirectory() as model:
+        with open(os.path.join(model, 'config.json'), 'w') as f:
+            json.dump({'architectures': ['Llama\x1b]0;x\x07\x9b31m'], 'model_type': 'llama'}, f)
+        for command in ('doctor', 'check', 'plan'):
+            rc, out, err = run(command, model, *(['--port', str(free_port())] if command == 'doctor' else []))
+            assert rc != 0 and 'Llama^[]0;x^G' in out + err and not re.search('[\x00-\x08\x0b-\x1f\x7f-\x9f]', out + err), (command, out, err)
 
 
 def test_limits_of_the_process_are_noted():

@@ -152,7 +152,7 @@ def test_what_the_hub_refuses_is_said_with_what_to_do():
             ('wrong bytes', {'faults': {weights: ['wrong']}}, 4, ('model.safetensors: what came has the hash', 'was removed')),
             ('wrong bytes of a small file', {'faults': {'config.json': ['wrong']}}, 4, ('config.json: what came has the hash', 'was removed')),
             ('more bytes', {'faults': {weights: ['longer']}}, 4, ('sends more than the 5000 bytes',)),
-            ('a file that is not there', {'faults': {weights: [404]}}, 4, ('model.safetensors: the hub answers 404',)),
+            ('a file that is not there', {'faults': {weights: [404]}}, 4, ('model.safetensors: the hub answers 404 (no^[[2J)',)),
             ('a small file that is not there', {'faults': {'config.json': [404]}}, 4, ('config.json: the hub answers 404',)),
             ('never well', {'faults': {'config.json': [503] * 8}}, 4, ('config.json: the hub answers 503',)),
             ('no JSON', {'bad': {'tree': b'[{]'}}, 4, ("the hub's list of files",)),

@@ -43,7 +43,8 @@ Test(names, a_path_stays_inside)
         const char *path;
         bool ok;
     } cases[] = {{"config.json", true}, {"1_Pooling/config.json", true}, {"a/..b", true}, {"...", true}, {"", false}, {"/a", false}, {"a/", false},
-                 {"a//b", false}, {".", false}, {"..", false}, {"a/../b", false}, {"a/./b", false}, {"a\nb", false}, {"a\x7f", false}, {"refs/pr/1", true}};
+                 {"a//b", false}, {".", false}, {"..", false}, {"a/../b", false}, {"a/./b", false}, {"a\nb", false}, {"a\x7f", false}, {"refs/pr/1", true},
+                 {"a\xc2\x9b", false}, {"a\xc2\xa0", true}, {"a\xc2", false}};
     for (int i = 0; i < QR_COUNT(cases); i++)
         cr_expect_eq(qr_hub_path_ok(cases[i].path), cases[i].ok, "'%s'", cases[i].path);
 }

@@ -137,14 +137,17 @@ static void look_at_limits(struct doctor *d)
 static void look_at_libraries(struct doctor *d)
 {
     static const struct {
-        const char *name, *file, *use, *remedy;
-    } library[] = {{"TLS", "libssl.so.3", "--tls-cert", "sudo apt-get install libssl3"},
-                   {"sandbox", "libseccomp.so.2", "--sandbox", "sudo apt-get install libseccomp2"},
-                   {"downloads", "libcurl.so.4", "quire pull", "sudo apt-get install libcurl4"}};
+        const char *name, *file, *other, *use, *remedy; /* other: serves as well, or NULL */
+    } library[] = {{"TLS", "libssl.so.3", NULL, "--tls-cert", "sudo apt-get install libssl3"},
+                   {"sandbox", "libseccomp.so.2", NULL, "--sandbox", "sudo apt-get install libseccomp2"},
+                   {"downloads", "libcurl.so.4", "libcurl-gnutls.so.4", "quire pull", "sudo apt-get install libcurl4"}};
     for (int i = 0; i < QR_COUNT(library); i++) {
-        void *opened = dlopen(library[i].file, RTLD_LAZY | RTLD_LOCAL);
+        const char *file = library[i].file;
+        void *opened = dlopen(file, RTLD_LAZY | RTLD_LOCAL);
+        if (!opened && library[i].other)
+            opened = dlopen(file = library[i].other, RTLD_LAZY | RTLD_LOCAL);
         if (opened)
-            add(d, library[i].name, MARK_OK, "%s", library[i].file);
+            add(d, library[i].name, MARK_OK, "%s", file);
         else
             remedy(add(d, library[i].name, MARK_NOTE, "%s is not installed: %s cannot be used", library[i].file, library[i].use), library[i].remedy);
         if (opened)

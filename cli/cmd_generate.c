@@ -236,7 +236,6 @@ static int truncate_prompt(const struct generator *g, struct qr_ids *prompt, str
 /* At once, so that finished answers are there when the run is ended; an output that cannot be written ends the run. */
 static int print_job(const struct generator *g, const struct job *j, struct qr_err *err)
 {
-    static const char *const finish[] = {"", "stop", "length", "cancelled", "error"};
     struct qr_buf out = {0};
     if (g->o->json) {
         qr_buf_put_str(&out, "{\"prompt_ids\":");
@@ -245,7 +244,7 @@ static int print_job(const struct generator *g, const struct job *j, struct qr_e
         qr_buf_put_ids(&out, j->output.id, j->output.n);
         qr_buf_put_str(&out, ",\"text\":");
         qr_json_put_str(&out, j->text.data, j->text.len);
-        qr_buf_printf(&out, ",\"finish_reason\":\"%s\"}", finish[j->finish]);
+        qr_buf_printf(&out, ",\"finish_reason\":\"%s\"}", qr_finish_name(j->finish));
     } else if (isatty(STDOUT_FILENO)) {
         qr_buf_put_visible(&out, j->text.data, j->text.len);
     } else {

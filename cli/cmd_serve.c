@@ -112,15 +112,17 @@ static void print_addresses(const struct serve *s, const char *name, bool headle
                   {"rerank", "\"query\": \"What do cats do?\", \"documents\": [\"Cats sleep.\", \"Once upon a time\"]"}};
     const int trial = s->scorer.kind != QR_SCORER_NONE ? 2 : headless;
     const char *to = qr_server_reachable(s->server), *scheme = qr_server_scheme(s->server);
+    const bool keyed = s->o->s.api_keys.n > 0 || s->o->s.admin_keys.n > 0 || s->o->s.api_key_file || s->o->s.admin_key_file;
     const bool in_files = strcmp(scheme, "unix") == 0, chat = trial == 0 && strcmp(scheme, "http") == 0;
     fprintf(stderr, "ready   %s:%s%s   api /v1   metrics /metrics   (%.2f s)\n", scheme, in_files ? "" : "//", qr_server_address(s->server),
             (double)(qr_clock_us() - s->started_us) * 1e-6);
     if (!in_files)
         fprintf(stderr, "try     %s://%s/ in a browser\n", scheme, to);
     if (chat)
-        fprintf(stderr, "        %s chat --url http://%s\n", program_invocation_name, to);
-    fprintf(stderr, "%s     curl %s%s%s/v1/%s -H 'Content-Type: application/json' -d '{\"model\": \"%s\", %s}'\n", in_files ? "try" : "   ",
-            in_files ? "--unix-socket " : scheme, in_files ? to : "://", in_files ? " http://localhost" : to, trials[trial].route, name, trials[trial].body);
+        fprintf(stderr, "        %s chat --url http://%s%s\n", program_invocation_name, to, keyed ? " --api-key KEY" : "");
+    fprintf(stderr, "%s     curl %s%s%s/v1/%s%s -H 'Content-Type: application/json' -d '{\"model\": \"%s\", %s}'\n", in_files ? "try" : "   ",
+            in_files ? "--unix-socket " : scheme, in_files ? to : "://", in_files ? " http://localhost" : to, trials[trial].route,
+            keyed ? " -H 'Authorization: Bearer KEY'" : "", name, trials[trial].body);
 }
 
 static void banner(const struct serve *s, int64_t opened_us)

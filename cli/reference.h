@@ -26,7 +26,7 @@ void qr_reference_each(void (*each)(void *user, const struct qr_command *c), voi
 
 /* The flags that every command has beside its table (option.h): NULL behind the last. */
 struct qr_reference_flag {
-    const char *name, *arg, *help;
+    const char *name, *arg, *help; /* static; arg NULL: it has no value */
 };
 extern const struct qr_reference_flag qr_reference_common[];
 

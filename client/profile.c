@@ -3,14 +3,16 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/assert.h"
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/progress.h"
 #include "client/http_client.h"
 
 #define TRACE_MAX ((size_t)512 << 20)
+#define TICK_NS 200000000
 
 struct profile_options {
     const char *url, *api_key, *out; /* borrowed from the option set */
@@ -25,6 +27,8 @@ struct download {
     enum qr_http_outcome outcome;
     char detail[200];
     bool too_large;
+    struct qr_progress progress;
+    uint64_t whole_us;
 };
 
 static void on_head(void *arg, const struct qr_http_head *head)
@@ -39,6 +43,14 @@ static void on_body(void *arg, const char *bytes, size_t n)
     d->too_large |= d->body.len + n > TRACE_MAX;
     if (!d->too_large)
         qr_buf_put(&d->body, bytes, n);
+}
+
+/* The server records for as long as it was asked to: how long that takes is known. */
+static void on_tick(void *arg)
+{
+    struct download *d = arg;
+    const uint64_t done_us = (uint64_t)(qr_clock_us() - d->progress.began_us);
+    qr_progress_show(&d->progress, done_us < d->whole_us ? done_us : d->whole_us, d->whole_us);
 }
 
 static void on_end(void *arg, const struct qr_http_end *end)
@@ -92,9 +104,13 @@ static int fetch(struct download *d, const struct profile_options *o, const stru
     const struct qr_http_call call = {.method = "POST", .path = "/ops/profile", .api_key = o->api_key, .body = body, .n_body = (size_t)n,
                                       .on_head = on_head, .on_body = on_body, .on_end = on_end, .arg = d};
     qr_http_begin(http, &call);
-    if (isatty(STDERR_FILENO))
-        fprintf(stderr, "recording %.3g s of %s\n", o->seconds, qr_http_client_name(http));
+    struct qr_timer *tick = qr_timer_new(d->loop, on_tick, d);
+    d->whole_us = (uint64_t)(o->seconds * 1e6);
+    qr_progress_open(&d->progress, "recording");
+    qr_timer_every(tick, TICK_NS);
     qr_loop_run(d->loop);
+    qr_progress_end(&d->progress);
+    qr_timer_free(tick);
     rc = judge(d, qr_http_client_name(http), err);
     qr_http_client_free(http);
     return rc;

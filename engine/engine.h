@@ -54,6 +54,7 @@ struct qr_grammar; /* answers/grammar/matcher.h */
 /* Where a request stood at the last look (view.h) that met it: of all its choices. Written by the engine while a look is being made, and read by the thread
  * that had it made until that is done with it. */
 enum qr_request_state { QR_REQUEST_WAITING, QR_REQUEST_PREFILL, QR_REQUEST_DECODE };
+const char *qr_request_state_name(enum qr_request_state state); /* "waiting", "prefill", "decode" */
 struct qr_request_look {
     uint64_t number;              /* of that look */
     enum qr_request_state state;  /* of the choice that has come farthest */
@@ -122,6 +123,7 @@ enum qr_finish {
     QR_FINISH_CANCEL, /* qr_engine_cancel */
     QR_FINISH_ERROR,  /* req->err says why */
 };
+const char *qr_finish_name(enum qr_finish finish); /* "stop", "length", "cancelled", "error"; NULL while more follows */
 
 #define QR_EVENT_TOKENS 8
 #define QR_EVENT_TEXT 1024

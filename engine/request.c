@@ -148,3 +148,19 @@ void qr_request_free(struct qr_request *r)
     qr_free(r->memory);
     qr_free(r);
 }
+
+const char *qr_finish_name(enum qr_finish finish)
+{
+    static const char *const name[] = {NULL, "stop", "length", "cancelled", "error"};
+    QR_ASSERT((int)finish >= 0);
+    QR_ASSERT((int)finish < QR_COUNT(name));
+    return name[finish];
+}
+
+const char *qr_request_state_name(enum qr_request_state state)
+{
+    static const char *const name[] = {"waiting", "prefill", "decode"};
+    QR_ASSERT((int)state >= 0);
+    QR_ASSERT((int)state < QR_COUNT(name));
+    return name[state];
+}

@@ -155,6 +155,7 @@ static int open_all(struct qr_engine *e, struct qr_err *err)
     qr_arena_init_fixed(&e->act, e->act_mem, act_bytes);
     qr_exec_init(&e->exec, e->model, e->be, &e->act, &e->kv);
     e->exec.lora = e->adapters.lora;
+    e->exec.beat_us = &e->progress_us;
     qr_tier_open(e);
     qr_exec_join(&e->exec);
     qr_lower_init(&e->lower, c->step_tokens_max, c->running_max, c->logit_rows_max, e->limits.ctx_max, c->block_tokens, c->lora_slots);

@@ -14,17 +14,16 @@
 #include <unistd.h>
 
 #include "base/assert.h"
-#include "base/files/gguf_file.h"
 #include "base/json.h"
 #include "base/mem.h"
 
-#define INDEX "model.safetensors.index.json"
 #define INDEX_BYTES_MAX ((size_t)256 << 20)
 #define SHORT_COMMIT 7
 #define DEEP_MAX 8 /* folders in a snapshot */
 
-static const char *variable(const char *name)
+const char *qr_hub_variable(const char *name)
 {
+    QR_ASSERT(name != NULL);
     const char *s = getenv(name);
     return s && *s ? s : NULL;
 }
@@ -33,7 +32,8 @@ int qr_hub_cache_locate(struct qr_hub_cache *c, struct qr_err *err)
 {
     QR_ASSERT(c != NULL);
     QR_ASSERT(err != NULL);
-    const char *hub = variable("HF_HUB_CACHE"), *home = variable("HF_HOME"), *xdg = variable("XDG_CACHE_HOME"), *user = variable("HOME");
+    const char *hub = qr_hub_variable("HF_HUB_CACHE"), *home = qr_hub_variable("HF_HOME");
+    const char *xdg = qr_hub_variable("XDG_CACHE_HOME"), *user = qr_hub_variable("HOME");
     *c = (struct qr_hub_cache){.home = ""};
     if (home)
         snprintf(c->home, sizeof c->home, "%s", home);
@@ -198,14 +198,6 @@ bool qr_hub_cache_has(const struct qr_hub_cache *c, const struct qr_hub_name *na
     return lstat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_size == file->n_bytes;
 }
 
-static bool is_listed(const struct qr_hub_files *f, const char *path)
-{
-    for (int32_t i = 0; i < f->n; i++)
-        if (strcmp(f->file[i].path, path) == 0)
-            return true;
-    return false;
-}
-
 /* Whether every shard that the index names is listed. An index that cannot be read is its reader's to complain of. */
 static bool has_shards(const struct qr_hub_files *f, const char *dir)
 {
@@ -216,14 +208,14 @@ static bool has_shards(const struct qr_hub_files *f, const char *dir)
     struct qr_err err;
     const char *last = "";
     bool all = true;
-    snprintf(path, sizeof path, "%.*s/" INDEX, QR_PATH_MAX - 64, dir);
+    snprintf(path, sizeof path, "%.*s/" QR_HUB_INDEX, QR_PATH_MAX - 64, dir);
     if (qr_file_read(&text, path, QR_FILE_REGULAR, INDEX_BYTES_MAX, &err) == 0 &&
         qr_json_parse_members(&root, text.data, text.len, &qr_json_limits_file, wanted, &err) == 0) {
         for (const struct qr_json *v = qr_json_first(qr_json_find(root, "weight_map")); v && all; v = qr_json_after(v)) {
             const char *shard = qr_json_text(v, NULL);
             if (!shard || strcmp(shard, last) == 0)
                 continue;
-            all = is_listed(f, shard);
+            all = qr_hub_files_find(f, shard) != NULL;
             last = shard;
         }
     }
@@ -232,16 +224,10 @@ static bool has_shards(const struct qr_hub_files *f, const char *dir)
     return all;
 }
 
-/* Whether the parts of a GGUF that was split are all listed. */
 static bool has_parts(const struct qr_hub_files *f, const struct qr_hub_file *first)
 {
-    char path[QR_GGUF_PATH_MAX];
-    const size_t n = strlen(first->path), tail = sizeof "00001-of-00003.gguf" - 1;
-    int one, of;
-    if (n <= tail || sscanf(first->path + n - tail, "%5d-of-%5d", &one, &of) != 2)
-        return true;
-    for (int32_t i = 0; i < of; i++)
-        if (!qr_gguf_part_path(path, first->path, i, of) || !is_listed(f, path))
+    for (int32_t i = 0; i < qr_hub_gguf_n_parts(first); i++)
+        if (!qr_hub_gguf_part(f, first, i))
             return false;
     return true;
 }
@@ -259,7 +245,7 @@ int qr_hub_cache_find(char path[QR_PATH_MAX], const struct qr_hub_cache *c, cons
     if (rc == QR_E_USAGE)
         qr_hub_select_print(&f, name);
     qr_hub_cache_path(dir, c, name, "snapshots", commit);
-    const bool lacks = rc == QR_E_NOT_FOUND || (rc == 0 && (opens ? !has_parts(&f, opens) : !is_listed(&f, "tokenizer.json") || !has_shards(&f, dir)));
+    const bool lacks = rc == QR_E_NOT_FOUND || (rc == 0 && (opens ? !has_parts(&f, opens) : !qr_hub_files_find(&f, "tokenizer.json") || !has_shards(&f, dir)));
     if (lacks)
         rc = qr_err_set(err, QR_E_NOT_FOUND, "%s (revision %.100s) is in %.200s in part only", name->repo, revision, c->dir);
     else if (rc == 0 && opens)

@@ -12,10 +12,15 @@
 
 #include "hub/files.h"
 
+#define QR_HUB_INCOMPLETE ".incomplete"
+
 struct qr_hub_cache {
     char home[QR_PATH_MAX]; /* where the token is */
     char dir[QR_PATH_MAX];  /* HUB */
 };
+
+/* A variable of the environment, or NULL where it is empty or not set. Borrowed. */
+const char *qr_hub_variable(const char *name);
 
 /* Errors: QR_E_USAGE without a home. Nothing is made. */
 int qr_hub_cache_locate(struct qr_hub_cache *c, struct qr_err *err);

@@ -362,8 +362,8 @@ static bool is_redirect(int32_t status)
     return status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
 }
 
-/* What may go better the next time. */
-static bool is_passing(const struct flight *f, CURLcode result)
+/* Whether the next try may go better. */
+static bool is_transient(const struct flight *f, CURLcode result)
 {
     static const int32_t statuses[] = {408, 429, 500, 502, 503, 504};
     for (int i = 0; i < QR_COUNT(statuses); i++)
@@ -398,7 +398,7 @@ static int give_up(const struct flight *f, CURLcode result, struct qr_err *err)
 static int again_or_give_up(struct flight *f, CURLcode result, struct qr_err *err)
 {
     f->tries = f->got > f->got_before ? 0 : f->tries;
-    if (!is_passing(f, result) || !f->r->answered || f->tries == TRIES_MAX)
+    if (!is_transient(f, result) || !f->r->answered || f->tries == TRIES_MAX)
         return give_up(f, result, err);
     const int64_t pause_us = f->retry_after_s >= 0 ? (int64_t)f->retry_after_s * 1000000 : (int64_t)PAUSE_US << f->tries;
     f->tries++;

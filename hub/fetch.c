@@ -20,7 +20,7 @@
 static void blob_path(char path[QR_PATH_MAX], const struct qr_hub_fetch *f, bool incomplete)
 {
     char file[QR_HUB_HASH_MAX + 16];
-    snprintf(file, sizeof file, "%s%s", f->file->hash, incomplete ? ".incomplete" : "");
+    snprintf(file, sizeof file, "%s%s", f->file->hash, incomplete ? QR_HUB_INCOMPLETE : "");
     qr_hub_cache_path(path, f->cache, f->name, "blobs", file);
 }
 
@@ -194,14 +194,12 @@ static const struct qr_hub_sink sink = {sink_open, sink_put, sink_restart, sink_
 
 /* ---- its GET ---- */
 
-/* The path of a URL: what is no plain character is written as %XX. */
-static void put_quoted(struct qr_buf *out, const char *path)
+void qr_hub_put_quoted(struct qr_buf *out, const char *text, const char *plain)
 {
-    for (; *path; path++)
-        if (isalnum((unsigned char)*path) || strchr("/-_.~", *path))
-            qr_buf_put_byte(out, *path);
-        else
-            qr_buf_printf(out, "%%%02X", (unsigned char)*path);
+    QR_ASSERT(out != NULL);
+    QR_ASSERT(text != NULL && plain != NULL);
+    for (; *text; text++)
+        qr_buf_printf(out, isalnum((unsigned char)*text) || strchr(plain, *text) ? "%c" : "%%%02X", (unsigned char)*text);
 }
 
 void qr_hub_fetch_init(struct qr_hub_fetch *f, const char *endpoint)
@@ -210,7 +208,7 @@ void qr_hub_fetch_init(struct qr_hub_fetch *f, const char *endpoint)
     QR_ASSERT(f->cache && f->name && f->commit && f->file);
     struct qr_buf url = {0};
     qr_buf_printf(&url, "%s/%s/resolve/%s/", endpoint, f->name->repo, f->commit);
-    put_quoted(&url, f->file->path);
+    qr_hub_put_quoted(&url, f->file->path, "/-_.~");
     f->url = url.data;
     f->lock = f->fd = -1;
     f->get = (struct qr_hub_get){.url = f->url, .what = f->file->path, .n_bytes = f->file->n_bytes, .bytes_max = f->file->n_bytes, .sink = &sink, .user = f};

@@ -9,7 +9,7 @@
 #include "hub/get.h"
 
 struct qr_hub_fetch {
-    const struct qr_hub_cache *cache; /* borrowed, as all here */
+    const struct qr_hub_cache *cache; /* borrowed, as the next three */
     const struct qr_hub_name *name;
     const char *commit;
     const struct qr_hub_file *file;
@@ -25,6 +25,9 @@ struct qr_hub_fetch {
 
 /* Bytes of the file that are in the cache, whole or not. */
 int64_t qr_hub_fetch_cached(const struct qr_hub_cache *c, const struct qr_hub_name *name, const struct qr_hub_file *file);
+
+/* Text as part of a URL: what is no letter, digit or one of `plain` is written as %XX. */
+void qr_hub_put_quoted(struct qr_buf *out, const char *text, const char *plain);
 
 void qr_hub_fetch_init(struct qr_hub_fetch *f, const char *endpoint);
 void qr_hub_fetch_release(struct qr_hub_fetch *f);

@@ -10,6 +10,7 @@
 
 #include "hub/name.h"
 
+#define QR_HUB_INDEX "model.safetensors.index.json" /* names the shards of a model */
 #define QR_HUB_FILES_MAX 50000
 #define QR_HUB_BYTES_MAX ((int64_t)1 << 50) /* of all files */
 
@@ -30,6 +31,9 @@ void qr_hub_files_release(struct qr_hub_files *f);
 
 /* Errors: QR_E_DAMAGED for a path that could lead elsewhere, a hash that is none, a size that cannot be; QR_E_TOO_LARGE. */
 int qr_hub_files_add(struct qr_hub_files *f, const char *path, int64_t n_bytes, const char *hash, struct qr_err *err);
+
+/* The file of that path, or NULL. */
+struct qr_hub_file *qr_hub_files_find(const struct qr_hub_files *f, const char *path);
 
 /* Appends what a page of the hub's tree API lists. Errors: those, and QR_E_DAMAGED for what is no such page. */
 int qr_hub_tree_parse(struct qr_hub_files *f, const char *text, size_t len, struct qr_err *err);
@@ -54,6 +58,10 @@ void qr_hub_select_print(const struct qr_hub_files *f, const struct qr_hub_name 
 void qr_hub_select_elsewhere(struct qr_buf *out, const struct qr_hub_name *name);
 
 bool qr_hub_is_gguf(const char *path);        /* a model's, or the first part of one; no projector, no later part */
-int64_t qr_hub_gguf_bytes(const struct qr_hub_files *f, const struct qr_hub_file *first); /* all parts' */
+
+/* A GGUF that was split is told by its first part; one that was not has one. */
+int32_t qr_hub_gguf_n_parts(const struct qr_hub_file *first);
+struct qr_hub_file *qr_hub_gguf_part(const struct qr_hub_files *f, const struct qr_hub_file *first, int32_t no); /* from 0; NULL: it is not listed */
+int64_t qr_hub_gguf_bytes(const struct qr_hub_files *f, const struct qr_hub_file *first); /* all parts', up to one that is not listed */
 
 #endif

@@ -10,21 +10,16 @@
 #include "base/files/source.h"
 #include "hub/find.h"
 
-static const char *variable(const char *name, const char *otherwise)
-{
-    const char *s = getenv(name);
-    return s && *s ? s : otherwise;
-}
-
 int qr_hub_place_find(struct qr_hub_place *p, const struct qr_hub_options *o, struct qr_err *err)
 {
     static const char *const yes[] = {"1", "on", "yes", "true"};
-    const char *endpoint = variable("HF_ENDPOINT", "https://huggingface.co"), *offline = variable("HF_HUB_OFFLINE", "");
+    const char *endpoint = qr_hub_variable("HF_ENDPOINT"), *offline = qr_hub_variable("HF_HUB_OFFLINE");
     QR_ASSERT(p != NULL && o != NULL);
     QR_ASSERT(err != NULL);
     *p = (struct qr_hub_place){.revision = o->revision ? o->revision : "main", .offline = o->offline};
     for (int i = 0; i < QR_COUNT(yes); i++)
-        p->offline |= strcasecmp(offline, yes[i]) == 0;
+        p->offline |= offline && strcasecmp(offline, yes[i]) == 0;
+    endpoint = endpoint ? endpoint : "https://huggingface.co";
     size_t n = strlen(endpoint);
     while (n > 0 && endpoint[n - 1] == '/')
         n--;

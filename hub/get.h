@@ -29,7 +29,7 @@ struct qr_hub_get {
     const char *what;   /* borrowed: "config.json", for messages */
     int64_t n_bytes;    /* of the whole answer; -1: unknown, at most bytes_max */
     int64_t bytes_max;
-    const struct qr_hub_sink *sink;
+    const struct qr_hub_sink *sink; /* borrowed, with user */
     void *user;
     /* Of the last answer: */
     int32_t status;              /* of HTTP; 0: there was none */
@@ -40,7 +40,7 @@ struct qr_hub_get {
 
 struct qr_hub_getter; /* opaque */
 
-struct qr_hub_getter_options {
+struct qr_hub_getter_options { /* all borrowed */
     const char *endpoint;    /* "https://huggingface.co" */
     const char *token;       /* or NULL */
     void (*tick)(void *user); /* about ten times a second; or NULL */

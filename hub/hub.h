@@ -13,7 +13,7 @@
 #include "base/file.h"
 
 struct qr_hub_options {
-    const char *revision; /* branch, tag or commit; NULL: main */
+    const char *revision; /* borrowed: branch, tag or commit; NULL: main */
     bool offline;
 };
 

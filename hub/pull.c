@@ -39,9 +39,9 @@ static int read_token(struct qr_buf *out, const struct qr_hub_cache *c, struct q
     static const char *const names[] = {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"};
     const char *from = "", *s = NULL;
     char path[QR_PATH_MAX + 8];
-    for (int i = 0; i < QR_COUNT(names) && !(s && *s); i++)
-        s = getenv(from = names[i]);
-    if (s && *s)
+    for (int i = 0; i < QR_COUNT(names) && !s; i++)
+        s = qr_hub_variable(from = names[i]);
+    if (s)
         qr_buf_put_str(out, s);
     else {
         snprintf(path, sizeof path, "%s/token", c->home);
@@ -162,8 +162,7 @@ static int read_commit(struct pull *p, struct qr_err *err)
     struct qr_buf url = {0}, text = {0};
     struct qr_hub_get g = {.link = NULL};
     qr_buf_printf(&url, "%s/api/models/%s/revision/", p->place->endpoint, p->name->repo);
-    for (const char *s = p->place->revision; *s; s++) /* refs/pr/1 is one part of the path */
-        qr_buf_printf(&url, strchr("/%?#", *s) ? "%%%02X" : "%c", (unsigned char)*s);
+    qr_hub_put_quoted(&url, p->place->revision, "-_.~"); /* refs/pr/1 is one part of the path */
     int rc = get_text(p, &text, &g, url.data, p->name->repo, err);
     rc = rc ? explain(p, &g, rc, err) : qr_hub_commit_parse(p->commit, text.data, text.len, err);
     qr_buf_release(&url);

@@ -13,7 +13,6 @@
 #include "hub/files.h"
 
 #define WEIGHTS "model.safetensors"
-#define INDEX "model.safetensors.index.json"
 #define PARTS "model*-of-*.safetensors"
 
 /* What the readers of a directory open, beside its weights. '*' stands for no '/'. */
@@ -37,25 +36,24 @@ bool qr_hub_is_gguf(const char *path)
     return qr_ends_with(name, ".gguf") && !qr_gguf_is_later_part(name) && !qr_gguf_is_projector(name);
 }
 
-static struct qr_hub_file *find(const struct qr_hub_files *f, const char *path)
+int32_t qr_hub_gguf_n_parts(const struct qr_hub_file *first)
 {
-    for (int32_t i = 0; i < f->n; i++)
-        if (strcmp(f->file[i].path, path) == 0)
-            return &f->file[i];
-    return NULL;
+    QR_ASSERT(first != NULL);
+    QR_ASSERT(first->path != NULL);
+    const size_t n = strlen(first->path), tail = sizeof "00001-of-00003.gguf" - 1;
+    int one, of;
+    return n > tail && sscanf(first->path + n - tail, "%5d-of-%5d", &one, &of) == 2 ? of : 1;
 }
 
-/* Part `no` of a GGUF that was split, the first being 0; NULL: there is none. */
-static struct qr_hub_file *part(const struct qr_hub_files *f, const struct qr_hub_file *first, int32_t no)
+struct qr_hub_file *qr_hub_gguf_part(const struct qr_hub_files *f, const struct qr_hub_file *first, int32_t no)
 {
     char path[QR_GGUF_PATH_MAX];
-    int one, of;
-    const size_t n = strlen(first->path), tail = sizeof "00001-of-00003.gguf" - 1;
+    QR_ASSERT(f != NULL && first != NULL);
+    QR_ASSERT(no >= 0);
+    const int32_t n = qr_hub_gguf_n_parts(first);
     if (no == 0)
-        return find(f, first->path);
-    if (n <= tail || sscanf(first->path + n - tail, "%5d-of-%5d", &one, &of) != 2 || no >= of || !qr_gguf_part_path(path, first->path, no, of))
-        return NULL;
-    return find(f, path);
+        return qr_hub_files_find(f, first->path);
+    return no < n && qr_gguf_part_path(path, first->path, no, n) ? qr_hub_files_find(f, path) : NULL;
 }
 
 int64_t qr_hub_gguf_bytes(const struct qr_hub_files *f, const struct qr_hub_file *first)
@@ -64,7 +62,7 @@ int64_t qr_hub_gguf_bytes(const struct qr_hub_files *f, const struct qr_hub_file
     QR_ASSERT(first != NULL);
     int64_t n_bytes = 0;
     const struct qr_hub_file *p;
-    for (int32_t i = 0; (p = part(f, first, i)); i++)
+    for (int32_t i = 0; (p = qr_hub_gguf_part(f, first, i)); i++)
         n_bytes += p->n_bytes;
     return n_bytes;
 }
@@ -103,7 +101,7 @@ void qr_hub_select_print(const struct qr_hub_files *f, const struct qr_hub_name 
 
 static int choose_gguf(struct qr_hub_files *f, const struct qr_hub_name *name, const struct qr_hub_file **opens, struct qr_err *err)
 {
-    struct qr_hub_file *chosen = name->file ? find(f, name->file) : NULL, *p;
+    struct qr_hub_file *chosen = name->file ? qr_hub_files_find(f, name->file) : NULL, *p;
     int32_t n = 0;
     if (chosen && qr_gguf_is_later_part(name_in(chosen->path)))
         chosen = NULL;
@@ -115,7 +113,7 @@ static int choose_gguf(struct qr_hub_files *f, const struct qr_hub_name *name, c
     for (int32_t i = 0; n == 1 && !chosen; i++)
         chosen = fits(&f->file[i], name) ? &f->file[i] : NULL;
     if (chosen) {
-        for (int32_t i = 0; (p = part(f, chosen, i)); i++)
+        for (int32_t i = 0; (p = qr_hub_gguf_part(f, chosen, i)); i++)
             p->wanted = true;
         *opens = chosen;
         return 0;
@@ -131,14 +129,14 @@ static bool is_needed(const char *path, bool whole)
     for (int i = 0; i < QR_COUNT(needed); i++)
         if (fnmatch(needed[i], path, FNM_PATHNAME) == 0)
             return true;
-    return whole ? strcmp(path, WEIGHTS) == 0 : strcmp(path, INDEX) == 0 || fnmatch(PARTS, path, FNM_PATHNAME) == 0;
+    return whole ? strcmp(path, WEIGHTS) == 0 : strcmp(path, QR_HUB_INDEX) == 0 || fnmatch(PARTS, path, FNM_PATHNAME) == 0;
 }
 
 int qr_hub_select(struct qr_hub_files *f, const struct qr_hub_name *name, const struct qr_hub_file **opens, struct qr_err *err)
 {
     QR_ASSERT(f != NULL && name != NULL);
     QR_ASSERT(opens != NULL && err != NULL);
-    const bool whole = find(f, WEIGHTS) != NULL;
+    const bool whole = qr_hub_files_find(f, WEIGHTS) != NULL;
     const char *pickle = NULL;
     int32_t n_gguf = 0;
     for (int32_t i = 0; i < f->n; i++) {
@@ -148,11 +146,12 @@ int qr_hub_select(struct qr_hub_files *f, const struct qr_hub_name *name, const 
         pickle = qr_ends_with(path, ".bin") || qr_ends_with(path, ".pth") || qr_ends_with(path, ".pt") ? path : pickle;
     }
     *opens = NULL;
-    if (name->file || (n_gguf > 0 && !find(f, "config.json")) || (n_gguf > 0 && !whole && !find(f, INDEX)))
+    if (name->file || (n_gguf > 0 && !qr_hub_files_find(f, "config.json")) || (n_gguf > 0 && !whole && !qr_hub_files_find(f, QR_HUB_INDEX)))
         return choose_gguf(f, name, opens, err);
-    if (!find(f, "config.json") || (!whole && !find(f, INDEX)))
-        return qr_err_set(err, QR_E_NOT_FOUND, "%s: holds no model that can be read: expected config.json with " WEIGHTS " or " INDEX ", or a *.gguf%s%.100s%s",
-                          name->repo, pickle ? "; " : "", pickle ? pickle : "", pickle ? " may be pickle, which can run code and is never fetched" : "");
+    if (!qr_hub_files_find(f, "config.json") || (!whole && !qr_hub_files_find(f, QR_HUB_INDEX)))
+        return qr_err_set(err, QR_E_NOT_FOUND, "%s: holds no model that can be read: expected config.json with " WEIGHTS " or " QR_HUB_INDEX
+                          ", or a *.gguf%s%.100s%s", name->repo, pickle ? "; " : "", pickle ? pickle : "",
+                          pickle ? " may be pickle, which can run code and is never fetched" : "");
     for (int32_t i = 0; i < f->n; i++)
         f->file[i].wanted = is_needed(f->file[i].path, whole);
     return 0;

@@ -45,6 +45,16 @@ int qr_hub_files_add(struct qr_hub_files *f, const char *path, int64_t n_bytes, 
     return 0;
 }
 
+struct qr_hub_file *qr_hub_files_find(const struct qr_hub_files *f, const char *path)
+{
+    QR_ASSERT(f != NULL);
+    QR_ASSERT(path != NULL);
+    for (int32_t i = 0; i < f->n; i++)
+        if (strcmp(f->file[i].path, path) == 0)
+            return &f->file[i];
+    return NULL;
+}
+
 /* A large file's own size and hash are in "lfs"; "oid" and "size" beside it are those of its pointer or, in other hubs, its own. */
 static int add_entry(struct qr_hub_files *f, const struct qr_json *v, struct qr_err *err)
 {

@@ -92,6 +92,7 @@ struct qr_exec {
     bool unfused;                  /* products one by one, norms and gates apart: something reads or adds between them (adapters, watch) */
     void (*watch)(void *user, const struct qr_tensor *in, const struct qr_weight *w); /* sees the input of each product in the layers; or NULL */
     void *watch_user;              /* borrowed */
+    _Atomic int64_t *beat_us;      /* borrowed, or NULL: gets the time (qr_clock_us) as each layer ends: a step of a large model may take minutes */
     enum qr_dtype real;            /* what activations are: f32; f64 where the reference kernels are compiled in double */
     struct qr_batch placed;        /* the batch, when its arrays had to be copied to a device */
     struct qr_repeat *repeat;      /* owned [QR_REPEATS_MAX]: steps that a device repeats (repeat.h); NULL before the first */

@@ -5,7 +5,10 @@
  * included; the bits are the same either way (kernels.h).
  *
  * No row depends on another but through the cache, so nothing here looks at how a batch is made up. Runs on the thread that owns the exec. */
+#include <stdatomic.h>
+
 #include "base/assert.h"
+#include "base/clock.h"
 #include "loader/pack/share.h"
 #include "model/lora.h"
 #include "model/model.h"
@@ -535,6 +538,8 @@ static void serve_scope_end(struct qr_exec *x, struct qr_tensor *h, size_t mark)
     QR_ASSERT(x != NULL && h != NULL);
     QR_ASSERT((uintptr_t)h->data < (uintptr_t)x->act->base + mark || mark == 0);
     qr_arena_rewind(x->act, mark);
+    if (x->beat_us)
+        atomic_store_explicit(x->beat_us, qr_clock_us(), memory_order_relaxed);
 }
 
 const struct qr_ops qr_ops_serve = {

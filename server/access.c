@@ -44,7 +44,6 @@ static const struct qr_key *key_of(const struct qr_server *s, const struct qr_ca
 /* An error's code, or how the first answer ended. */
 static const char *finish_of(const struct qr_call *call, const struct qr_answered *a)
 {
-    static const char *const word[] = {NULL, "stop", "length", "cancelled", "error"};
     if (!a->whole || a->code)
         return a->whole ? a->code : "gone";
     if (call && call->error.status != 0) /* behind what was streamed */
@@ -52,7 +51,7 @@ static const char *finish_of(const struct qr_call *call, const struct qr_answere
     if (!call || call->kind->api == 0 || call->n_choices == 0)
         return NULL;
     const struct qr_choice *choice = &call->choice[0];
-    return choice->finish == QR_FINISH_STOP && choice->n_calls > 0 ? "tool_calls" : word[choice->finish];
+    return choice->finish == QR_FINISH_STOP && choice->n_calls > 0 ? "tool_calls" : qr_finish_name(choice->finish);
 }
 
 static void put_line(struct qr_buf *b, const struct qr_server *s, struct qr_conn *c, const struct qr_answered *a)

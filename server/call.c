@@ -24,7 +24,7 @@
 static void leave_key(struct qr_call *call)
 {
     if (call->kind->counted != QR_COUNTED_NOT)
-        qr_limits_leave(&call->key->state, call->promised_tokens);
+        qr_limits_leave(&call->key->state, call->reserved_tokens);
     qr_key_leave(call->key);
 }
 
@@ -257,9 +257,9 @@ static int submit_piece(struct qr_call *call, struct qr_request *r, struct qr_er
 static void use_tokens(struct qr_call *call, const struct qr_key_use *more)
 {
     struct qr_key *key = call->key;
-    const int64_t n = more->prompt_tokens + more->output_tokens, left = call->promised_tokens, spent = n < left ? n : left;
+    const int64_t n = more->prompt_tokens + more->output_tokens, left = call->reserved_tokens, spent = n < left ? n : left;
     qr_limits_spend(&key->state, &key->terms, spent, qr_clock_us());
-    call->promised_tokens -= spent;
+    call->reserved_tokens -= spent;
     qr_keys_use(call->server->keys, key, more);
     qr_key_use_add(&call->used, more);
 }
@@ -295,6 +295,8 @@ static void submit(struct qr_call *call)
                 return; /* when one of its own ends, or one of others, there is room for the next */
             }
             qr_api_error_from(&call->error, &err);
+            if (err.code == QR_E_BUSY)
+                call->error.retry_after_s = qr_queue_place_s(s);
             if (err.code == QR_E_NOT_FOUND) /* the adapter left while the request was prepared */
                 call->error.code = "model_not_found";
             answer_error(call);
@@ -319,7 +321,7 @@ static void admit_answer(struct qr_call *call)
 }
 
 /* The key's tokens a minute have to be enough for its prompts, which are known now, and the answers. */
-static void promise_tokens(struct qr_call *call)
+static void reserve_tokens(struct qr_call *call)
 {
     struct qr_key *key = call->key;
     int64_t n = 0;
@@ -329,8 +331,8 @@ static void promise_tokens(struct qr_call *call)
         const struct qr_piece *piece = &call->piece[i];
         n += piece->n_prompt + (piece->req ? (int64_t)piece->req->sampling.max_tokens * call->params.n : 0);
     }
-    if (qr_limits_promise(&key->state, &key->terms, key->name, n, qr_clock_us(), &call->error))
-        call->promised_tokens = n;
+    if (qr_limits_reserve(&key->state, &key->terms, key->name, n, qr_clock_us(), &call->error))
+        call->reserved_tokens = n;
 }
 
 /* Whether its prompts, as many as go to the engine at once, may wait there. */
@@ -371,7 +373,7 @@ static void prepare_done(void *arg)
     call->server->freed_bytes += call->body_bytes;
     if (call->conn) {
         admit_answer(call);
-        promise_tokens(call);
+        reserve_tokens(call);
     }
     if (call->conn && call->error.status != 0)
         answer_error(call);

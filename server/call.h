@@ -92,7 +92,7 @@ struct qr_call {
     struct qr_key *key;                     /* borrowed from the server's keys, which keep it while the call holds it (qr_key_enter) */
     struct qr_key_digest digest;            /* the key's */
     struct qr_key_use used;                 /* of its tokens */
-    int64_t promised_tokens;                /* of the key's tokens a minute, and not used yet */
+    int64_t reserved_tokens;                /* of the key's tokens a minute, and not used yet */
     struct qr_buf door_sources, door_kept;  /* owned: of struct qr_door_in; the first until it is prepared */
     bool translated;                        /* errors are of a chat body that a door made */
     struct qr_params params;                /* owned: chat and completions; of embeddings doc and n only */

@@ -113,7 +113,6 @@ static void tell_trace(struct qr_onlooker *x, const struct qr_buf *text, bool go
 
 static void end_profile(struct qr_server *s, struct qr_onlooker *x, int64_t now_us)
 {
-    static const char *const state[] = {"waiting", "prefill", "decode"};
     struct qr_buf *out = &s->console->text;
     struct writing w;
     begin_writing(&w, out);
@@ -123,7 +122,7 @@ static void end_profile(struct qr_server *s, struct qr_onlooker *x, int64_t now_
         const struct qr_call *call = QR_CONTAINER(at, struct qr_call, link);
         for (int32_t i = 0; i < call->n_submitted && !call->preparing; i++)
             if (call->piece[i].submitted)
-                qr_trace_put_request(out, x, &call->piece[i], &call->piece[i].look, now_us, state[call->piece[i].look.state]);
+                qr_trace_put_request(out, x, &call->piece[i], &call->piece[i].look, now_us, qr_request_state_name(call->piece[i].look.state));
     }
     qr_trace_put_end(out, x, s, now_us);
     tell_trace(x, out, end_writing(&w));
@@ -255,7 +254,6 @@ void qr_console_gone(struct qr_server *s, struct qr_conn *c)
 
 void qr_console_ended(struct qr_server *s, const struct qr_piece *piece, enum qr_finish finish)
 {
-    static const char *const how[] = {"", "stop", "length", "cancelled", "error"};
     const struct qr_request *r = piece->req;
     const struct qr_request_look at = {.admitted_us = r->admitted_us, .first_token_us = r->first_token_us, .n_cached = r->n_cached,
                                        .n_output = (int32_t)r->n_output_all};
@@ -265,7 +263,7 @@ void qr_console_ended(struct qr_server *s, const struct qr_piece *piece, enum qr
             continue;
         struct writing w;
         begin_writing(&w, &s->console->text);
-        qr_trace_put_request(&s->console->text, x, piece, &at, qr_clock_us(), how[finish]);
+        qr_trace_put_request(&s->console->text, x, piece, &at, qr_clock_us(), qr_finish_name(finish));
         tell_trace(x, &s->console->text, end_writing(&w));
     }
 }

@@ -70,8 +70,7 @@ void qr_trace_put_request(struct qr_buf *out, struct qr_onlooker *o, const struc
                           const char *state);
 void qr_trace_put_end(struct qr_buf *out, const struct qr_onlooker *o, const struct qr_server *s, int64_t now_us);
 
-/* The path of a call's route, and whose it is: eight hexadecimal digits of its key's digest. */
+/* The path of a call's route. */
 const char *qr_console_route(const struct qr_call *call);
-void qr_console_who(char out[16], const struct qr_call *call);
 
 #endif

@@ -83,12 +83,6 @@ const char *qr_console_route(const struct qr_call *call)
     return "";
 }
 
-void qr_console_who(char out[16], const struct qr_call *call)
-{
-    const uint8_t *d = call->digest.bytes;
-    snprintf(out, 16, "%02x%02x%02x%02x", d[0], d[1], d[2], d[3]);
-}
-
 /* All pieces of a call that are in the engine, as the last look found them. */
 struct sum {
     const struct qr_request *req; /* of the first */
@@ -122,15 +116,13 @@ static struct sum sum_of(const struct qr_call *call, uint64_t look)
 
 static void put_request(struct qr_buf *out, const struct qr_call *call, const struct sum *a, int64_t now_us)
 {
-    static const char *const state[] = {"waiting", "prefill", "decode"};
-    char who[16];
-    qr_console_who(who, call);
+    char who[QR_KEY_DIGEST_TEXT];
     qr_buf_put_comma(out);
     qr_buf_put_byte(out, '{');
     qr_json_put_member_text(out, "id", call->id);
     qr_json_put_member_text(out, "route", qr_console_route(call));
-    qr_json_put_member_text(out, "who", who);
-    qr_json_put_member_text(out, "state", state[a->state]);
+    qr_json_put_member_text(out, "who", qr_key_digest_text(who, &call->digest));
+    qr_json_put_member_text(out, "state", qr_request_state_name(a->state));
     qr_json_put_member_i64(out, "prompt_tokens", a->n_prompt);
     qr_json_put_member_i64(out, "cached_tokens", a->n_cached);
     qr_json_put_member_i64(out, "done_tokens", a->n_done);

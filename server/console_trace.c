@@ -96,17 +96,16 @@ void qr_trace_put_request(struct qr_buf *out, struct qr_onlooker *o, const struc
     QR_ASSERT(out != NULL && o != NULL);
     QR_ASSERT(piece != NULL && at != NULL);
     const struct qr_call *call = piece->call;
-    char id[sizeof call->id + 16], who[16];
+    char id[sizeof call->id + 16], who[QR_KEY_DIGEST_TEXT];
     snprintf(id, sizeof id, "%s", call->id);
     if (call->n_pieces > 1)
         snprintf(id, sizeof id, "%s/%d", call->id, (int)(piece - call->piece));
-    qr_console_who(who, call);
     const int64_t begin_us = within(call->arrived_us, o->from_us, end_us), admitted_us = within(at->admitted_us, begin_us, end_us);
     const int64_t first_us = within(at->first_token_us, admitted_us, end_us);
     put_edge(out, "request", "b", id, begin_us);
     qr_buf_put_str(out, ",\"args\":{");
     qr_json_put_member_text(out, "route", qr_console_route(call));
-    qr_json_put_member_text(out, "who", who);
+    qr_json_put_member_text(out, "who", qr_key_digest_text(who, &call->digest));
     qr_json_put_member_text(out, "state", state);
     qr_json_put_member_i64(out, "arrived_us", call->arrived_us);
     qr_json_put_member_i64(out, "prompt_tokens", piece->req->n_prompt);

@@ -8,9 +8,9 @@
 
 #include "base/buf.h"
 
-struct qr_error_row {
+struct qr_error_row { /* all static */
     const char *id;      /* "Q104": hundreds by kind: 1 the request, 2 who asks, 3 too much at once, 4 the server's state, 5 a fault */
-    const char *code;
+    const char *code;    /* NULL in the last row */
     const char *status;  /* HTTP statuses that it comes with */
     const char *meaning, *remedy;
 };

@@ -77,4 +77,3 @@ void qr_conn_tick_all(struct qr_conn_env *env, int64_t now_us)
         qr_account_leave(before);
     }
 }
-

@@ -1,17 +1,15 @@
 /* keys.c - the set of API keys: read from lists and files, found by digest, replaced as a whole when a reload has read a new
  * one. A key that calls hold outlives its place in the set. What a set says of a presented key takes the same time for all
  * of them. The owner's thread. */
-#define OPENSSL_SUPPRESS_DEPRECATED /* of SHA256_Init: in its place EVP_DigestInit allocates */
 #include "server/keys.h"
 
-#include <openssl/crypto.h>
-#include <openssl/sha.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/assert.h"
 #include "base/map.h"
 #include "base/mem.h"
+#include "server/sha256.h"
 
 #define KEYS_MAX 10000
 #define FILE_BYTES_MAX (8 << 20)
@@ -29,13 +27,12 @@ struct qr_keys {
     struct qr_key_use others;
 };
 
-/* By the functions that need no memory, which a request may lack. */
-static void sha256(struct qr_key_digest *out, const void *a, size_t n_a, const void *b, size_t n_b)
+const char *qr_key_digest_text(char out[QR_KEY_DIGEST_TEXT], const struct qr_key_digest *d)
 {
-    SHA256_CTX ctx;
     QR_ASSERT(out != NULL);
-    if (SHA256_Init(&ctx) != 1 || SHA256_Update(&ctx, a, n_a) != 1 || SHA256_Update(&ctx, b, n_b) != 1 || SHA256_Final(out->bytes, &ctx) != 1)
-        qr_panic("SHA-256 is not available from libcrypto");
+    QR_ASSERT(d != NULL);
+    snprintf(out, QR_KEY_DIGEST_TEXT, "%02x%02x%02x%02x", d->bytes[0], d->bytes[1], d->bytes[2], d->bytes[3]);
+    return out;
 }
 
 /* ---- reading ---- */
@@ -53,9 +50,8 @@ static bool same_terms(const struct qr_key_terms *a, const struct qr_key_terms *
 
 static void set_name(struct qr_key *key, const struct qr_key_line *line)
 {
-    const uint8_t *d = key->digest.bytes;
     if (line->name_len == 0)
-        snprintf(key->name, sizeof key->name, "%02x%02x%02x%02x", d[0], d[1], d[2], d[3]);
+        qr_key_digest_text(key->name, &key->digest);
     else
         memcpy(key->name, line->name, line->name_len);
 }
@@ -74,7 +70,7 @@ static int add_key(struct reading *r, const struct qr_key_line *line, enum qr_ro
 {
     struct qr_keys *k = r->k;
     struct qr_key_digest digest;
-    sha256(&digest, line->key, line->len, "", 0);
+    qr_sha256(digest.bytes, line->key, line->len, NULL, 0);
     const int32_t before = qr_map_find(&r->digests, (const char *)digest.bytes, sizeof digest.bytes, -1);
     if (before >= 0)
         return merge(k->entry[before].key, line, role, where, err);
@@ -122,7 +118,7 @@ static int add_file(struct reading *r, const char *path, enum qr_role role, stru
         rc = add_line(r, line, n, role, where, err);
     }
     if (text.data)
-        OPENSSL_cleanse(text.data, text.len);
+        explicit_bzero(text.data, text.len);
     qr_buf_release(&text);
     return rc;
 }
@@ -171,7 +167,7 @@ static void add_anyone(struct qr_keys *k)
 {
     k->anyone = qr_alloc(1, sizeof *k->anyone);
     *k->anyone = (struct qr_key){.role = QR_ROLE_ADMIN, .name = "anyone", .terms = {.weight = 1}, .label = QR_LABEL_OWN};
-    sha256(&k->anyone->digest, "", 0, "", 0);
+    qr_sha256(k->anyone->digest.bytes, NULL, 0, NULL, 0);
 }
 
 int qr_keys_new(struct qr_keys **out, const struct qr_keys_from *from, struct qr_err *err)
@@ -198,14 +194,14 @@ int qr_keys_new(struct qr_keys **out, const struct qr_keys_from *from, struct qr
 static void key_free(struct qr_key *key)
 {
     if (key)
-        OPENSSL_cleanse(&key->digest, sizeof key->digest);
+        explicit_bzero(&key->digest, sizeof key->digest);
     qr_free(key);
 }
 
 static void drop_entries(struct qr_keys *k)
 {
     if (k->entry)
-        OPENSSL_cleanse(k->entry, (size_t)k->cap * sizeof *k->entry);
+        explicit_bzero(k->entry, (size_t)k->cap * sizeof *k->entry);
     qr_free(k->entry);
 }
 
@@ -300,7 +296,7 @@ struct qr_key *qr_keys_find(const struct qr_keys *k, const char *key, size_t len
     struct qr_key_digest digest;
     if (k->anyone)
         return k->anyone;
-    sha256(&digest, key ? key : "", key ? len : 0, "", 0);
+    qr_sha256(digest.bytes, key, key ? len : 0, NULL, 0);
     int32_t found = 0;
     for (int32_t i = 0; i < k->n; i++) /* all of them, always: the time says nothing about which one matched, which is one at most */
         found |= (i + 1) & -(int32_t)(difference(&k->entry[i].digest, &digest) == 0);
@@ -364,7 +360,7 @@ struct qr_hash128 qr_keys_salt(const struct qr_key_digest *digest, const char *c
     QR_ASSERT(cache_salt != NULL || len == 0);
     struct qr_key_digest d;
     struct qr_hash128 out;
-    sha256(&d, digest->bytes, sizeof digest->bytes, cache_salt ? cache_salt : "", len);
+    qr_sha256(d.bytes, digest->bytes, sizeof digest->bytes, cache_salt, len);
     memcpy(&out.lo, d.bytes, 8);
     memcpy(&out.hi, d.bytes + 8, 8);
     return out;

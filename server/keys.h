@@ -1,6 +1,6 @@
-/* keys.h - API keys: who is asking, what each key may use and has used, and the salt that keeps one key's prefix cache from another's (the only door to
- * libcrypto). Only digests are kept; comparing them takes the same time whatever was presented. A set belongs to one thread, the loop's once it serves: a
- * further one may be made by any thread, and takes the place of what the loop has (qr_keys_replace).
+/* keys.h - API keys: who is asking, what each key may use and has used, and the salt that keeps one key's prefix cache from another's. Only digests are kept;
+ * comparing them takes the same time whatever was presented. A set belongs to one thread, the loop's once it serves: a further one may be made by any thread,
+ * and takes the place of what the loop has (qr_keys_replace).
  */
 #ifndef QR_SERVER_KEYS_H
 #define QR_SERVER_KEYS_H
@@ -14,12 +14,17 @@
 #include "base/hash.h"
 #include "base/option.h"
 #include "server/limits.h"
+#include "server/sha256.h"
 
 enum qr_role { QR_ROLE_NONE, QR_ROLE_USER, QR_ROLE_ADMIN }; /* an admin may do what a user may */
 
 struct qr_key_digest {
-    uint8_t bytes[32]; /* SHA-256 */
+    uint8_t bytes[QR_SHA256_BYTES];
 };
+
+/* Its first eight hexadecimal digits, which tell keys apart for people. */
+#define QR_KEY_DIGEST_TEXT 9
+const char *qr_key_digest_text(char out[QR_KEY_DIGEST_TEXT], const struct qr_key_digest *d);
 
 #define QR_KEY_NAME_MAX 64
 #define QR_KEY_LABELS_MAX 100 /* keys that /metrics tells apart */
@@ -36,7 +41,7 @@ enum qr_key_label { QR_LABEL_NEW, QR_LABEL_OWN, QR_LABEL_OTHERS };
 struct qr_key {
     struct qr_key_digest digest;
     enum qr_role role;
-    char name[QR_KEY_NAME_MAX + 1]; /* of its line, else 8 digits of the digest; no other key's */
+    char name[QR_KEY_NAME_MAX + 1]; /* of its line, else of its digest; no other key's */
     struct qr_key_terms terms;
     struct qr_key_state state;
     struct qr_key_use use;

@@ -1,5 +1,5 @@
 /* limits.c - leaky buckets of requests and tokens, and the number of calls at once. A refusal changes nothing and says when
- * the next one may come. What is promised does not leak: it becomes used, or is given back. */
+ * the next one may come. What is reserved does not leak: it becomes used, or is given back. */
 #include "server/limits.h"
 
 #include <math.h>
@@ -41,9 +41,9 @@ static bool refuse_requests(const struct qr_key_state *s, const struct qr_key_te
 
 static bool refuse_tokens(const struct qr_key_state *s, const struct qr_key_terms *t, const char *name, struct qr_api_error *e)
 {
-    const double wait_s = seconds(s->tokens.used + (double)s->promised_tokens + 1 - (double)t->tpm, t->tpm);
+    const double wait_s = seconds(s->tokens.used + (double)s->reserved_tokens + 1 - (double)t->tpm, t->tpm);
     qr_api_error_set(e, 429, CODE, "Rate limit reached for key %s on tokens per min (TPM): Limit %lld, Used %lld, of running requests %lld. "
-                     "Please try again in %.3gs.", name, (long long)t->tpm, (long long)ceil(s->tokens.used), (long long)s->promised_tokens, wait_s);
+                     "Please try again in %.3gs.", name, (long long)t->tpm, (long long)ceil(s->tokens.used), (long long)s->reserved_tokens, wait_s);
     say_when(e, wait_s);
     return false;
 }
@@ -51,7 +51,7 @@ static bool refuse_tokens(const struct qr_key_state *s, const struct qr_key_term
 static bool tokens_left(struct qr_key_state *s, const struct qr_key_terms *t, int64_t now_us)
 {
     leak(&s->tokens, t->tpm, now_us);
-    return t->tpm == 0 || s->tokens.used + (double)s->promised_tokens < (double)t->tpm;
+    return t->tpm == 0 || s->tokens.used + (double)s->reserved_tokens < (double)t->tpm;
 }
 
 bool qr_limits_enter(struct qr_key_state *s, const struct qr_key_terms *t, const char *name, bool uses_tokens, int64_t now_us, struct qr_api_error *e)
@@ -73,31 +73,31 @@ bool qr_limits_enter(struct qr_key_state *s, const struct qr_key_terms *t, const
     return true;
 }
 
-void qr_limits_leave(struct qr_key_state *s, int64_t promised_left)
+void qr_limits_leave(struct qr_key_state *s, int64_t reserved_left)
 {
     QR_ASSERT(s != NULL && s->n_running > 0);
-    QR_ASSERT(promised_left >= 0 && promised_left <= s->promised_tokens);
+    QR_ASSERT(reserved_left >= 0 && reserved_left <= s->reserved_tokens);
     s->n_running--;
-    s->promised_tokens -= promised_left;
+    s->reserved_tokens -= reserved_left;
 }
 
-bool qr_limits_promise(struct qr_key_state *s, const struct qr_key_terms *t, const char *name, int64_t n_tokens, int64_t now_us, struct qr_api_error *e)
+bool qr_limits_reserve(struct qr_key_state *s, const struct qr_key_terms *t, const char *name, int64_t n_tokens, int64_t now_us, struct qr_api_error *e)
 {
     QR_ASSERT(s != NULL && t != NULL);
     QR_ASSERT(n_tokens >= 0 && e != NULL);
     if (!tokens_left(s, t, now_us))
         return refuse_tokens(s, t, name, e);
-    s->promised_tokens += n_tokens;
+    s->reserved_tokens += n_tokens;
     return true;
 }
 
 void qr_limits_spend(struct qr_key_state *s, const struct qr_key_terms *t, int64_t n_tokens, int64_t now_us)
 {
     QR_ASSERT(s != NULL && t != NULL);
-    QR_ASSERT(n_tokens >= 0 && n_tokens <= s->promised_tokens);
+    QR_ASSERT(n_tokens >= 0 && n_tokens <= s->reserved_tokens);
     leak(&s->tokens, t->tpm, now_us);
     s->tokens.used += t->tpm > 0 ? (double)n_tokens : 0;
-    s->promised_tokens -= n_tokens;
+    s->reserved_tokens -= n_tokens;
 }
 
 /* "120ms", "7.5s", "6m0s": as OpenAI writes a time. */
@@ -134,6 +134,6 @@ const char *qr_limits_fields(char out[QR_LIMITS_FIELDS_MAX], struct qr_key_state
     if (t->rpm > 0)
         n = put_fields(out, QR_LIMITS_FIELDS_MAX, "requests", t->rpm, s->requests.used);
     if (t->tpm > 0)
-        put_fields(out + n, QR_LIMITS_FIELDS_MAX - n, "tokens", t->tpm, s->tokens.used + (double)s->promised_tokens);
+        put_fields(out + n, QR_LIMITS_FIELDS_MAX - n, "tokens", t->tpm, s->tokens.used + (double)s->reserved_tokens);
     return out;
 }

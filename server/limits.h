@@ -1,5 +1,5 @@
 /* limits.h - what a key may use: requests a minute, tokens a minute, calls at once. A bucket lets a minute's worth pass at once and then as much as leaks out
- * of it. Tokens are those of prompts and generated ones. What a running call may still take counts as promised to it, so that many calls at once pass the
+ * of it. Tokens are those of prompts and generated ones. What a running call may still take counts as reserved to it, so that many calls at once pass the
  * limit by no more than one of them. Pure: `now` is an argument. One owner, the loop thread.
  */
 #ifndef QR_SERVER_LIMITS_H
@@ -24,19 +24,19 @@ struct qr_bucket {
 
 struct qr_key_state {
     struct qr_bucket requests, tokens;
-    int64_t promised_tokens; /* that running calls may still take */
+    int64_t reserved_tokens; /* that running calls may still take */
     int32_t n_running;
 };
 
 /* A call arrives: it is counted, and runs until it leaves. uses_tokens: it is refused as well where tokens are used up. False: it is refused, *e says why and
  * when to come back, and nothing has changed. */
 bool qr_limits_enter(struct qr_key_state *s, const struct qr_key_terms *t, const char *name, bool uses_tokens, int64_t now_us, struct qr_api_error *e);
-void qr_limits_leave(struct qr_key_state *s, int64_t promised_left);
+void qr_limits_leave(struct qr_key_state *s, int64_t reserved_left);
 
-/* The tokens of its prompts and the most of its answers are promised to it. False as above, where tokens are used up; the call leaves later all the same. */
-bool qr_limits_promise(struct qr_key_state *s, const struct qr_key_terms *t, const char *name, int64_t n_tokens, int64_t now_us, struct qr_api_error *e);
+/* The tokens of its prompts and the most of its answers are reserved to it. False as above, where tokens are used up; the call leaves later all the same. */
+bool qr_limits_reserve(struct qr_key_state *s, const struct qr_key_terms *t, const char *name, int64_t n_tokens, int64_t now_us, struct qr_api_error *e);
 
-/* So many of the promised tokens are used: a prompt that is accepted, tokens that were generated. */
+/* So many of the reserved tokens are used: a prompt that is accepted, tokens that were generated. */
 void qr_limits_spend(struct qr_key_state *s, const struct qr_key_terms *t, int64_t n_tokens, int64_t now_us);
 
 /* Lines of an answer's head, each with CR LF, as OpenAI sends them: limit, remaining and reset of those that there are. "" without limits. */

@@ -29,19 +29,18 @@ static const struct {
     {"/v1/ops/profile", "seconds:number"},
 };
 
-/* A route's path as OpenAPI writes it: what follows a '/' at the end is {id}. */
-static void put_path(struct qr_buf *out, const struct qr_route *r)
-{
-    const size_t n = strlen(r->path);
-    qr_buf_put_str(out, r->path);
-    if (n > 1 && r->path[n - 1] == '/')
-        qr_buf_put_str(out, strcmp(r->path, "/v1/ops/requests/") == 0 ? "{id}/cancel" : "{id}");
-}
-
 static bool has_id(const struct qr_route *r)
 {
     const size_t n = strlen(r->path);
     return n > 1 && r->path[n - 1] == '/';
+}
+
+/* A route's path as OpenAPI writes it: what follows a '/' at the end is {id}. */
+static void put_path(struct qr_buf *out, const struct qr_route *r)
+{
+    qr_buf_put_str(out, r->path);
+    if (has_id(r))
+        qr_buf_put_str(out, strcmp(r->path, "/v1/ops/requests/") == 0 ? "{id}/cancel" : "{id}");
 }
 
 /* ---- fields ---- */
@@ -57,6 +56,11 @@ static const char *json_type(const struct qr_field *f)
     case QR_FIELD_OTHER: return f->expected ? qr_json_type_name(f->json) : "";
     default: return "";
     }
+}
+
+static bool is_bounded(const struct qr_field *f)
+{
+    return f && (f->type == QR_FIELD_INT || f->type == QR_FIELD_FLOAT);
 }
 
 static const struct qr_field *find_field(const char *name, enum qr_api api)
@@ -85,6 +89,17 @@ static void each_named(struct qr_buf *out, const char *fields, put_field *put)
     }
 }
 
+/* The first route that does the same: others are further names of it. */
+static const char *first_name(const struct qr_route *r)
+{
+    int32_t n;
+    const struct qr_route *all = qr_routes(&n);
+    for (int32_t i = 0; r->call && i < n; i++)
+        if (all[i].call == r->call)
+            return all[i].path;
+    return r->path;
+}
+
 /* Every field of the route's body. */
 static void each_field(struct qr_buf *out, const struct qr_route *r, put_field *put)
 {
@@ -99,13 +114,13 @@ static void each_field(struct qr_buf *out, const struct qr_route *r, put_field *
         if (f[i].apis & r->call->api)
             put(out, f[i].name, json_type(&f[i]), &f[i], false);
     for (int i = 0; i < QR_COUNT(bodies); i++)
-        if (!door && strcmp(bodies[i].path, r->path) == 0)
+        if (strcmp(bodies[i].path, first_name(r)) == 0)
             each_named(out, bodies[i].fields, put);
 }
 
 static bool takes_body(const struct qr_route *r)
 {
-    return strcmp(r->method, "POST") == 0 && (!has_id(r));
+    return strcmp(r->method, "POST") == 0 && !has_id(r);
 }
 
 /* ---- JSON ---- */
@@ -116,7 +131,7 @@ static void put_property(struct qr_buf *out, const char *name, const char *type,
     qr_buf_put_byte(out, '{');
     if (*type)
         qr_buf_printf(out, "\"type\":\"%s\"", type);
-    if (f && (f->type == QR_FIELD_INT || f->type == QR_FIELD_FLOAT)) {
+    if (is_bounded(f)) {
         qr_buf_printf(out, ",\"minimum\":%.17g", f->min);
         if (!f->max_is_ctx)
             qr_buf_printf(out, ",\"maximum\":%.17g", f->max);
@@ -152,28 +167,20 @@ static void put_body(struct qr_buf *out, const struct qr_route *r)
     qr_buf_release(&required);
 }
 
-/* operationId: the path's words, with the method where it is not alone. */
-static void put_operation_id(struct qr_buf *out, const struct qr_route *r)
-{
-    qr_buf_put_str(out, strcmp(r->method, "POST") == 0 ? "post" : strcmp(r->method, "GET") == 0 ? "get" : "delete");
-    for (const char *p = r->path; *p; p++)
-        qr_buf_put_byte(out, strchr("/.", *p) ? '_' : *p);
-}
-
 static void put_operation(struct qr_buf *out, const struct qr_route *r)
 {
-    static const char *const security[] = {[QR_ACCESS_USER] = "{\"bearer\":[]},{\"x-api-key\":[]},{}", [QR_ACCESS_PUBLIC] = "",
-                                           [QR_ACCESS_ADMIN] = "{\"bearer\":[]},{\"x-api-key\":[]},{}"};
     static const char *const who[] = {[QR_ACCESS_USER] = "any key of the server", [QR_ACCESS_PUBLIC] = "none", [QR_ACCESS_ADMIN] = "an admin key"};
     char method[8] = {0};
     for (size_t i = 0; r->method[i] && i + 1 < sizeof method; i++)
         method[i] = (char)(r->method[i] | 0x20);
     qr_buf_put_comma(out);
-    qr_buf_printf(out, "\"%s\":{\"operationId\":\"", method);
-    put_operation_id(out, r);
+    qr_buf_printf(out, "\"%s\":{\"operationId\":\"%s", method, method);
+    for (const char *p = r->path; *p; p++)
+        qr_buf_put_byte(out, strchr("/.", *p) ? '_' : *p);
     qr_buf_put_byte(out, '"');
     qr_json_put_member_text(out, "summary", r->about);
-    qr_buf_printf(out, ",\"description\":\"Key: %s.\",\"security\":[%s]", who[r->access], security[r->access]);
+    qr_buf_printf(out, ",\"description\":\"Key: %s.\",\"security\":[%s]", who[r->access],
+                  r->access == QR_ACCESS_PUBLIC ? "" : "{\"bearer\":[]},{\"x-api-key\":[]},{}");
     if (has_id(r))
         qr_buf_put_str(out, ",\"parameters\":[{\"name\":\"id\",\"in\":\"path\",\"required\":true,\"schema\":{\"type\":\"string\"}}]");
     if (takes_body(r))
@@ -242,9 +249,9 @@ static void put_html_field(struct qr_buf *out, const char *name, const char *typ
     if (f && f->type == QR_FIELD_IGNORED)
         return;
     qr_buf_printf(out, "<tr><td><code>%s</code>%s<td>%s<td>", name, required ? " *" : "", type);
-    if (f && (f->type == QR_FIELD_INT || f->type == QR_FIELD_FLOAT) && f->max_is_ctx)
+    if (is_bounded(f) && f->max_is_ctx)
         qr_buf_printf(out, "%.10g to the context", f->min);
-    else if (f && (f->type == QR_FIELD_INT || f->type == QR_FIELD_FLOAT))
+    else if (is_bounded(f))
         qr_buf_printf(out, "%.10g to %.10g", f->min, f->max);
     else if (f && f->type == QR_FIELD_REFUSED)
         put_html(out, f->why);

@@ -35,12 +35,27 @@ int64_t qr_queue_tokens(struct qr_server *s)
     return t.sched.waiting_tokens + (unseen > 0 ? unseen : 0);
 }
 
+static int32_t whole_seconds(double s)
+{
+    const double whole = ceil(s);
+    return whole < 1 ? 1 : whole < WAIT_S_MAX ? (int32_t)whole : WAIT_S_MAX;
+}
+
 int32_t qr_queue_wait_s(struct qr_server *s, int64_t n_tokens)
 {
     QR_ASSERT(s != NULL);
     QR_ASSERT(n_tokens >= 0);
-    const double wait_s = s->pace.tokens_per_s > 0 ? ceil((double)n_tokens / s->pace.tokens_per_s) : 1;
-    return wait_s < 1 ? 1 : wait_s < WAIT_S_MAX ? (int32_t)wait_s : WAIT_S_MAX;
+    return whole_seconds(s->pace.tokens_per_s > 0 ? (double)n_tokens / s->pace.tokens_per_s : 1);
+}
+
+int32_t qr_queue_place_s(struct qr_server *s)
+{
+    struct qr_stats t;
+    QR_ASSERT(s != NULL);
+    QR_ASSERT(s->phase == QR_PHASE_READY);
+    qr_engine_stats(s->model.engine, &t);
+    const int32_t n = t.sched.n_waiting + t.sched.n_prefill + t.sched.n_decode;
+    return whole_seconds(n > 0 ? t.backlog_s / n : 0);
 }
 
 bool qr_queue_admits(struct qr_server *s, int64_t n_tokens, struct qr_api_error *e)

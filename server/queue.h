@@ -21,6 +21,9 @@ bool qr_queue_admits(struct qr_server *s, int64_t n_tokens, struct qr_api_error 
 /* Whole seconds, at least one, after which so many prompt tokens fewer wait. */
 int32_t qr_queue_wait_s(struct qr_server *s, int64_t n_tokens);
 
+/* Whole seconds, at least one, after which one of those inside will have ended: their work, as it is estimated, over their number. */
+int32_t qr_queue_place_s(struct qr_server *s);
+
 /* Prompt tokens that wait. */
 int64_t qr_queue_tokens(struct qr_server *s);
 

@@ -49,7 +49,7 @@ struct qr_tls {
 struct qr_tls_conn {
     const struct libssl *lib; /* borrowed */
     SSL *ssl;                 /* owned, with both BIOs */
-    BIO *in, *out;
+    BIO *in, *out;            /* borrowed from ssl */
 };
 
 static const struct qr_library_symbol symbols[] = {

@@ -60,10 +60,14 @@ say "serve answered: $(ask GET /version "" | tail -n 1)"
 pid=$(ps -o pid= --ppid "$server" | tr -d ' ')
 kill "${pid:-$server}" && wait "$server" || bad "the server's end: $?"
 
+# As `systemctl enable` and a run of the service leave the machine.
+mkdir -p "$tree/etc/systemd/system/multi-user.target.wants" "$tree/var/cache/private/quire"
+ln -s /lib/systemd/system/quire.service "$tree/etc/systemd/system/multi-user.target.wants/"
 inside apt-get -qq remove -y quire >>"$place/apt.log" 2>&1 || bad "removal"
 [ -e "$tree/etc/quire/server.yaml" ] || bad "removal took the settings"
 inside apt-get -qq purge -y quire >>"$place/apt.log" 2>&1 || bad "purge"
 rm -rf "$tree/var/lib/quire" "$tree/root/.cache" # the model that was copied in, and what was measured
+rmdir -p --ignore-fail-on-non-empty "$tree/etc/systemd/system/multi-user.target.wants" "$tree/var/cache/private"
 files >"$place/after"
 left=$(diff "$place/before" "$place/after" | grep '^>' | grep -v -E '^> \./var/cache/(man|ldconfig)/' || true)
 [ -z "$left" ] && say "nothing is left behind" || bad "left behind: $left"

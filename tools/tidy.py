@@ -39,7 +39,8 @@ DOORS = [
     (r'uv\.h|llhttp\.h', r'(server|client|bench)/|tests/(server|client|bench|fuzz)/|tests/\w+\.[ch]$'),
     (r'pcre2\.h|utf8proc\.h', r'tokenizer/|tests/tokenizer/'),
     (r'histedit\.h|editline/', r'client/'),
-    (r'openssl/', r'server/|hub/digest\.c$'),
+    (r'openssl/', r'server/(sha256|tls)\.c$|hub/digest\.c$'),
+    (r'seccomp\.h', r'server/sandbox\.c$'),
     (r'curl/', r'hub/curl_\w+\.[ch]$'),
     (r'cuda\w*\.h|cublas\w*\.h', r'kernels/cuda/|tests/cuda_emu/'),
     (r'nccl\.h', r'kernels/cuda/peers\.c$'),
@@ -139,7 +140,7 @@ def check_documents(paths, say):
             continue
         text = open(path, encoding='utf-8').read()
         size = len(text.encode())
-        total += size
+        total += 0 if path.startswith(('models/', 'tests/')) else size
         if size > DOCUMENT_MAX:
             say(path, 1, f'{size} bytes; a document has at most {DOCUMENT_MAX}')
         for number, line in enumerate(text.split('\n'), 1):

@@ -1,16 +1,12 @@
-#define OPENSSL_SUPPRESS_DEPRECATED /* of SHA256_Init: EVP_DigestInit would read OpenSSL's configuration before the server listens */
 #include "server/page/page.h"
 
-#include <openssl/evp.h>
-#include <openssl/sha.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
 #include "base/assert.h"
 #include "server/route.h"
-
-#define DIGEST_TEXT 48 /* base64 of 32 bytes, and its end */
+#include "server/sha256.h"
 
 /* QR_PAGE_FILE is CMake's name of page.html. */
 __asm__(".pushsection .rodata\n"
@@ -28,17 +24,6 @@ static size_t page_len(void)
     return (size_t)(qr_page_html_end - qr_page_html);
 }
 
-/* SHA-256 as the policy writes it. */
-static void digest(char out[DIGEST_TEXT], struct qr_span text)
-{
-    unsigned char sum[SHA256_DIGEST_LENGTH];
-    SHA256_CTX ctx;
-    if (SHA256_Init(&ctx) != 1 || SHA256_Update(&ctx, text.data, text.len) != 1 || SHA256_Final(sum, &ctx) != 1)
-        qr_panic("SHA-256 is not available from libcrypto");
-    const int n = EVP_EncodeBlock((unsigned char *)out, sum, sizeof sum);
-    QR_ASSERT(n > 0 && n < DIGEST_TEXT);
-}
-
 /* What is inside of the page's one element of that name, which has no attributes. */
 static struct qr_span element(const char *open, const char *close)
 {
@@ -53,11 +38,12 @@ static struct qr_span element(const char *open, const char *close)
 
 void qr_page_init(struct qr_page *page)
 {
-    char script[DIGEST_TEXT], style[DIGEST_TEXT], whole[DIGEST_TEXT];
+    char script[QR_SHA256_BASE64], style[QR_SHA256_BASE64], whole[QR_SHA256_BASE64];
     QR_ASSERT(page != NULL);
-    digest(script, element("<script>", "</script>"));
-    digest(style, element("<style>", "</style>"));
-    digest(whole, (struct qr_span){qr_page_html, page_len()});
+    const struct qr_span scripts = element("<script>", "</script>"), styles = element("<style>", "</style>");
+    qr_sha256_base64(script, scripts.data, scripts.len);
+    qr_sha256_base64(style, styles.data, styles.len);
+    qr_sha256_base64(whole, qr_page_html, page_len());
     snprintf(page->etag, sizeof page->etag, "\"%.32s\"", whole);
     const int n = snprintf(page->fields, sizeof page->fields,
                            "Content-Security-Policy: default-src 'none'; script-src 'sha256-%s'; style-src 'sha256-%s'; connect-src 'self'; "

@@ -186,3 +186,18 @@ Test(json_write, always_writes_what_the_gate_accepts)
     }
     qr_buf_release(&b);
 }
+
+Test(json_write, members_are_parted_by_commas_and_escaped)
+{
+    struct qr_buf b = {0};
+    qr_buf_put_byte(&b, '{');
+    qr_json_put_member_i64(&b, "n", INT64_MIN);
+    qr_json_put_member_text(&b, "text", "a \"b\"\n");
+    qr_json_put_member_text(&b, "none", NULL);
+    qr_json_put_name(&b, "inner");
+    qr_buf_put_byte(&b, '{');
+    qr_json_put_member_i64(&b, "first", 0);
+    qr_buf_put_str(&b, "}}");
+    cr_assert_str_eq(b.data, "{\"n\":-9223372036854775808,\"text\":\"a \\\"b\\\"\\n\",\"none\":null,\"inner\":{\"first\":0}}");
+    qr_buf_release(&b);
+}

@@ -1,6 +1,7 @@
 """What operators see of the real server: its state under load, `quire profile`, and that both keep to themselves what is not theirs."""
 import json
 import os
+import pty
 import signal
 import subprocess
 import tempfile
@@ -79,7 +80,7 @@ def test_the_state_under_load_adds_up_and_a_profile_of_it_nests():
         assert v['blocks']['used'] == v['blocks']['shared'] == 0 < v['blocks']['cached'] and sum(v['ttft_ms']['n']) > 0 and sum(v['itl_ms']['n']) > 0
 
 
-def test_a_profile_that_fails_says_why_and_leaves_no_file():
+def test_a_profile_says_how_long_it_takes_and_one_that_fails_why_and_leaves_no_file():
     closed = Port()
     with Server(*LIMITS, model=TINY) as s, tempfile.TemporaryDirectory() as d:
         url, out = f'http://127.0.0.1:{s.port}', os.path.join(d, 'trace.json')
@@ -90,6 +91,13 @@ def test_a_profile_that_fails_says_why_and_leaves_no_file():
             assert rc == status and word in err and text == '' and not os.path.exists(out), (args, rc, err)
         rc, _, err = run('profile', '--seconds', '0.1', '--out', '/nonexistent/x.json', '--url', url, '--api-key', 'the-admin-key')
         assert rc == 4 and '/nonexistent/x.json' in err, (rc, err)
+        master, slave = pty.openpty()
+        p = subprocess.run([QUIRE, 'profile', '--seconds', '1.4', '--out', out, '--url', url, '--api-key', 'the-admin-key'], env=environment(None), stderr=slave)
+        os.close(slave)
+        seen = os.read(master, 65536).decode()
+        os.close(master)
+        assert p.returncode == 0 and 'recording ' in seen and ' left' in seen, seen
+        os.remove(out)
         p = subprocess.Popen([QUIRE, 'profile', '--out', out, '--url', url, '--api-key', 'the-admin-key'], env=environment(None), stderr=subprocess.PIPE)
         time.sleep(0.3 * lib.SLOW)
         p.send_signal(signal.SIGINT)

@@ -436,13 +436,14 @@ def test_keys_of_the_command_line_cannot_be_read_by_other_users():
         assert b'********' in words and b'--admin-key=********' in words and not any(b'sesame' in w for w in words), words
         assert s.get('/v1/models', {'Authorization': 'Bearer sesame-1'})[0] == 200 and s.get('/v1/models')[0] == 401
         assert s.get('/metrics', {'Authorization': 'Bearer sesame-2'})[0] == 200
+        assert "-H 'Authorization: Bearer KEY'" in s.stderr() and '--api-key KEY\n' in s.stderr(), s.stderr()
 
 
 def test_a_server_on_all_addresses_names_one_that_answers_and_warns_last_that_it_has_no_key():
     with Server('--host', '0.0.0.0', model=BUNDLED) as s:
         said = s.stderr()
         url = said.split('chat --url ')[1].split('\n')[0]
-        assert '0.0.0.0' not in url and f'curl {url}/v1/completions' in said and f'ready   http://0.0.0.0:{s.port}' in said, said
+        assert '0.0.0.0' not in url and 'Bearer' not in said and f'curl {url}/v1/completions' in said and f'ready   http://0.0.0.0:{s.port}' in said, said
         with urllib.request.urlopen(url + '/livez', timeout=60 * SLOW) as r:
             assert r.status == 200
         assert warnings(said) == said.splitlines()[-1:] and 'anyone who can reach' in said and url[7:] in said.splitlines()[-1] and '--api-key' in said, said

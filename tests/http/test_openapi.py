@@ -17,6 +17,8 @@ BESIDE = {"/tokenize": {"prompt": "x"}, "/detokenize": {"tokens": [1]}, "/v1/emb
 def good_body(path):
     if "responses" in path:
         return {"input": "x"}
+    if path.endswith("rerank"):
+        return BESIDE["/v1/rerank"]
     return BESIDE.get(path, {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1} if "chat" in path or "messages" in path else {"prompt": "x"})
 
 
@@ -107,6 +109,9 @@ def test_every_field_that_it_names_is_known_with_that_type():
                     wrong.append((path, name, told, r.status, r.body))
                 n += 1
         assert n > 60 and not wrong, (n, wrong)
+        bare = [p for p, m in spec["paths"].items() if "requestBody" in m.get("post", {}) and
+                not m["post"]["requestBody"]["content"]["application/json"]["schema"]["properties"]]
+        assert not bare, "bodies without a field: %s" % bare
 
 
 if __name__ == "__main__":

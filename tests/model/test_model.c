@@ -1,3 +1,4 @@
+#include "base/clock.h"
 #include "tests/model/rig.h"
 
 #include "base/half.h"
@@ -97,6 +98,24 @@ Test(model, a_step_as_large_as_planned_uses_all_of_its_memory_at_every_level)
                                                             .kv_cache = i == 1 ? QR_KV_CACHE_INT8 : QR_KV_CACHE_AUTO}, i % 2 ? 512 : 200);
         temp_model_remove(&t);
     }
+}
+
+Test(model, each_layer_of_a_step_is_heard_of)
+{
+    const struct qr_model_config c = qr_model_config_small(QR_ARCH_LLAMA);
+    struct temp_model t = temp_model_make(&c, QR_F32);
+    static const int32_t ids[] = {1, 2, 3};
+    _Atomic int64_t beat_us = 0;
+    struct rig r;
+    rig_open(&r, t.dir, (struct rig_options){0});
+    struct rig_seq s = rig_seq_new(&r, 0, NULL);
+    const int64_t before = qr_clock_us();
+    r.x->beat_us = &beat_us;
+    qr_free(rig_step(&r, &(struct rig_item){&s, ids, 3, RIG_NONE}, 1));
+    cr_assert(beat_us >= before && beat_us <= qr_clock_us());
+    rig_seq_free(&s);
+    rig_close(&r);
+    temp_model_remove(&t);
 }
 
 Test(model, plan_says_what_opening_takes)

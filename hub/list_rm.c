@@ -1,5 +1,5 @@
-/* shelf.c - what the cache has, as a list, and how parts of it are removed. Guarantee: nothing outside a model's own folder and its locks is ever removed, no
- * link is followed for it, and a blob stays as long as anything else of the model uses it. One thread. */
+/* list_rm.c - `quire list` and `quire rm`: what the cache has, and how parts of it are removed. Guarantee: nothing outside a model's own folder and its locks
+ * is ever removed, no link is followed for it, and a blob stays as long as anything else of the model uses it. One thread. */
 #include <dirent.h>
 #include <errno.h>
 #include <fts.h>
@@ -17,8 +17,6 @@
 #include "base/option.h"
 #include "base/size.h"
 #include "hub/find.h"
-
-#define TAIL ".incomplete"
 
 /* ---- directories ---- */
 
@@ -148,7 +146,7 @@ static void add_unfinished(struct rows *r, const struct qr_hub_name *name)
     list_names(&blobs, path);
     for (int32_t i = 0; i < blobs.n; i++) {
         qr_hub_cache_path(path, r->c, name, "blobs", blobs.name[i]);
-        if (!qr_ends_with(blobs.name[i], TAIL) || lstat(path, &st) != 0)
+        if (!qr_ends_with(blobs.name[i], QR_HUB_INCOMPLETE) || lstat(path, &st) != 0)
             continue;
         n_bytes += st.st_size;
         used = st.st_mtime > used ? st.st_mtime : used;
@@ -387,7 +385,7 @@ static bool is_being_fetched(const struct removal *m)
     qr_hub_cache_path(path, &m->place->cache, &m->name, "blobs", NULL);
     list_names(&blobs, path);
     for (int32_t i = 0; i < blobs.n; i++) {
-        if (!qr_ends_with(blobs.name[i], TAIL))
+        if (!qr_ends_with(blobs.name[i], QR_HUB_INCOMPLETE))
             continue;
         *strchr(blobs.name[i], '.') = 0; /* HASH.incomplete here, HASH.RANDOM.incomplete by huggingface_hub */
         const int lock = qr_hub_hash_ok(blobs.name[i]) ? qr_hub_cache_lock(&m->place->cache, &m->name, blobs.name[i]) : 0;

@@ -204,16 +204,25 @@ static void look_at_model(struct doctor *d)
 {
     struct qr_err err;
     const struct qr_cli_lora none = {0};
-    if (!d->o->m.model) {
+    struct qr_cli_model m = d->o->m;
+    char path[QR_PATH_MAX];
+    int status;
+    if (!m.model) {
         add(d, "model", MARK_OK, "none was named: quire doctor MODEL looks whether it would run");
         return;
     }
-    int rc = qr_cli_need_model(&d->o->m, &err);
-    rc = rc ? rc : qr_cli_foresee(&d->o->m, &d->o->e, &none, &err);
+    m.hub.offline = true; /* of a name what the cache has: nothing is fetched to look at it */
+    int rc = qr_hub_find(path, m.model, &m.hub, "doctor", &status, &err);
+    const bool fetched = rc == 0;
+    m.model = path;
+    rc = rc ? rc : qr_cli_need_model(&m, &err);
+    rc = rc ? rc : qr_cli_foresee(&m, &d->o->e, &none, &err);
     if (rc == 0)
         add(d, "model", MARK_OK, "%.300s would be opened, and fits", d->o->m.model);
     else
-        remedy(add(d, "model", MARK_BAD, "%.390s", err.msg), "quire check MODEL explains its files, quire plan MODEL its memory.");
+        remedy(add(d, "model", MARK_BAD, "%.*s", (int)strcspn(err.msg, "\n"), err.msg),
+               fetched ? "quire check MODEL explains its files, quire plan MODEL its memory."
+                       : "quire pull MODEL fetches it, and says what to do without a network.");
 }
 
 /* ---- the report ---- */
@@ -286,5 +295,5 @@ const struct qr_command qr_cmd_doctor = {
                 "quire doctor models/quire-tiny --port 8080",
     .text = "Looks at processor, memory, limits, libraries that are opened when they are needed, the port and the model, and says what is wrong, why,\n"
             "and what to do. Changes nothing. Exit status 1 where a server could not start, or would be far too slow.",
-    .args = "model", .settle = qr_hub_settle, .table = table, .n_options = QR_COUNT(table), .options_bytes = sizeof(struct doctor_options), .run = run,
+    .args = "model", .table = table, .n_options = QR_COUNT(table), .options_bytes = sizeof(struct doctor_options), .run = run,
 };

@@ -225,7 +225,9 @@ static bool check_body(struct qr_server *s, struct qr_conn *c, const struct qr_h
     struct qr_span t = h->content_type;
     bool is_json = t.len >= sizeof json - 1 && strncasecmp(t.data, json, sizeof json - 1) == 0 &&
                    (t.len == sizeof json - 1 || strchr("; \t", t.data[sizeof json - 1]) != NULL);
-    if (qr_span_is(h->method, "POST") && !is_json) { /* a web page can send any other type without asking first */
+    /* A web page can send any other type without asking first, and says where it comes from. ollama's clients say nothing of either. */
+    const bool may_be_any = h->path.len > 5 && memcmp(h->path.data, "/api/", 5) == 0 && !h->origin.data;
+    if (qr_span_is(h->method, "POST") && !is_json && !may_be_any) {
         qr_api_error_set(&e, 415, "unsupported_media_type", "The body must be sent with 'Content-Type: application/json'.");
         return refuse(c, &e);
     }

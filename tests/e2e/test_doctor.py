@@ -45,6 +45,8 @@ def test_a_model_that_is_missing_damaged_or_too_large_is_named():
     assert rc == 1 and found['model']['state'] == 'bad' and '/nonexistent' in found['model']['text'] and 'quire check' in found['model']['remedy'], found
     rc, found = findings(TINY, '--kv-bytes', '900TB')
     assert rc == 1 and found['model']['state'] == 'bad' and 'quire plan' in found['model']['remedy'], found
+    rc, found = findings('ORG/not-in-the-cache')
+    assert rc == 1 and len(found) > 8 and 'quire pull' in found['model']['remedy'] and 'ORG/not-in-the-cache' in found['model']['text'], found
     rc, found = findings('--host', 'no.such.host.invalid')
     assert rc == 1 and 'no.such.host.invalid' in found['address']['text'], found
 

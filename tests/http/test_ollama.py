@@ -143,6 +143,16 @@ def test_clients_find_the_model():
         assert "Ollama" in post(s.port, "/api/pull", {"model": "x"}).json()["error"]
 
 
+def test_a_body_may_have_any_type_unless_a_web_page_sends_it():
+    with Server("--mock-rate", "0") as s:
+        body = {"model": "mock", "prompt": "x", "stream": False}
+        form = "application/x-www-form-urlencoded"  # as curl -d sends it
+        for headers, status in (({"Content-Type": form}, 200), ({"Content-Type": None}, 200), ({"Content-Type": form, "Origin": "http://evil.example"}, 415)):
+            r = post(s.port, GENERATE, body, headers)
+            assert r.status == status, (headers, r.status, r.body)
+        assert post(s.port, "/v1/completions", {"prompt": "x"}, {"Content-Type": form}).status == 415
+
+
 def test_texts_are_embedded():
     with Server("--mock-rate", "0") as s:
         for given in ("a text", ["a text", "another"]):

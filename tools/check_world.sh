@@ -64,5 +64,10 @@ if command -v prometheus >/dev/null 2>&1 && command -v promtool >/dev/null 2>&1;
 else
     skip monitoring "no prometheus (apt-get install prometheus)"
 fi
+if [ -e build/tests/libquire_cuda_emu.so ]; then
+    check env QUIRE_FULL=1 QUIRE_BIN=build/quire QUIRE_CUDA_EMU_LIB=build/tests/libquire_cuda_emu.so python3 tests/e2e/test_gpu_script.py
+else
+    skip gpu-script "no emulated device was built (./dev test quick)"
+fi
 echo "check-world: $failed of the checks failed, $skipped skipped"
 [ "$failed" = 0 ]

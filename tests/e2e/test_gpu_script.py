@@ -297,7 +297,13 @@ LIKE_OTHERS = {'ops-attention-mma', 'throughput-0.6b', 'train-1.5b', 'racecheck-
                'profile-attention', 'profile-back', 'torch-train', 'torch-prompt', 'torch-decode'}
 
 
+def need_full():
+    if not os.environ.get('QUIRE_FULL'):
+        raise Skip('a minute on the emulated device: QUIRE_FULL=1, and ./dev check-world')
+
+
 def test_every_step_knows_its_flags_and_reads_what_the_real_program_prints():
+    need_full()
     with Packed() as (pack, settings):
         for name in ('llama-3.1-8b', 'qwen3-8b'):  # one is made by the script; to round its weights to codes takes a processor half a minute
             os.symlink(settings['QUIRE_GPU_TINY'], os.path.join(pack, 'models', name))
@@ -329,6 +335,7 @@ def test_every_step_knows_its_flags_and_reads_what_the_real_program_prints():
 
 
 def test_steps_that_look_at_answers_find_the_emulated_device_right():
+    need_full()
     with Packed() as (pack, settings):
         os.symlink(settings['QUIRE_GPU_TINY'], os.path.join(pack, 'models', 'llama-3.2-1b'))
         r = Run('nothing', 'start', 'ops-rows', 'check', 'goldens', 'memcheck-generate', pack=pack, real=settings)

@@ -216,7 +216,7 @@ Test(engine, answers_on_a_device_that_draws_do_not_depend_on_what_else_runs, .ti
         int32_t chunk, step, running, kv_tokens;
         bool prefix_cache;
         enum qr_sched_policy policy;
-    } ways[] = {{"few blocks, preemption", 64, 128, 16, 720, true, QR_SCHED_MIXED},
+    } ways[] = {{"few blocks, preemption", 64, 128, 16, 560, true, QR_SCHED_MIXED},
                 {"chunks of 7", 7, 64, 16, 0, false, QR_SCHED_MIXED},
                 {"alternate", 33, 64, 32, 0, true, QR_SCHED_ALTERNATE}};
     struct kase *k = qr_alloc(N_CASES, sizeof *k);

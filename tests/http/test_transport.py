@@ -355,6 +355,8 @@ def stuck(port):
 
 
 def test_an_engine_that_stands_still_for_long_ends_the_process_and_its_clients_are_told():
+    if "tsan" in sys.argv[1]:
+        raise Skip("the process ends with threads that stand still, which the thread sanitizer calls leaks")
     with Server("--watchdog", "200ms", "--watchdog-exit", "500ms", "--mock-rate", "50") as s:
         s.any_status = True
         c = Connection(s.port)

@@ -635,7 +635,7 @@ def mock_the_keyboard_reaches_everything(p):
     for i in range(40):
         p.key('Tab') if i else None
         what = p.js("""(() => { const e = document.activeElement; if (e === document.body) return null; const r = e.getBoundingClientRect(), s = getComputedStyle(e);
-            return {name: e.getAttribute('aria-label') || e.innerText || e.placeholder || e.labels?.[0]?.innerText || '', size: r.width * r.height, id: e.id, ring: s.outlineStyle !== 'none' || s.boxShadow !== 'none' || !!e.closest('.box')}; })()""")
+            return {name: e.getAttribute('aria-label') || e.innerText || e.labels?.[0]?.innerText || '', size: r.width * r.height, id: e.id, ring: s.outlineStyle !== 'none' || s.boxShadow !== 'none' || !!e.closest('.box')}; })()""")
         if what is None:
             break
         seen.append(what)

@@ -66,3 +66,10 @@ double qr_backlog_seconds(const struct qr_backlog *b, const struct qr_sched *s)
     const double prompt = (double)left.begun_tokens + (double)left.waiting_tokens * (1 - mean_of(&b->found, 0));
     return (prompt * mean_of(&b->prompt_us, 0) + (double)left.output_tokens * mean_of(&b->decode_us, 0)) * 1e-6;
 }
+
+double qr_backlog_prompt_token_s(const struct qr_backlog *b)
+{
+    QR_ASSERT(b != NULL);
+    QR_ASSERT(b->prompt_us.n >= 0);
+    return mean_of(&b->prompt_us, 0) * 1e-6;
+}

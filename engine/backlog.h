@@ -30,5 +30,6 @@ void qr_backlog_cache(struct qr_backlog *b, const struct qr_kv_stats *kv);   /* 
 
 /* 0 while nothing was measured. */
 double qr_backlog_seconds(const struct qr_backlog *b, const struct qr_sched *s);
+double qr_backlog_prompt_token_s(const struct qr_backlog *b); /* the time of a prompt token */
 
 #endif

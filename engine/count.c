@@ -79,6 +79,7 @@ static void estimate_backlog(struct qr_engine *e)
     e->backlog_ns = e->marked_ns;
     qr_backlog_cache(&e->backlog, &e->stats.kv);
     e->stats.backlog_s = qr_backlog_seconds(&e->backlog, e->sched);
+    e->stats.prompt_token_s = qr_backlog_prompt_token_s(&e->backlog);
 }
 
 void qr_publish_stats(struct qr_engine *e)

@@ -63,6 +63,7 @@ struct qr_stats {
     uint64_t n_accepted, n_done_stop, n_done_length, n_cancelled, n_failed, n_inside;
     uint64_t prompt_tokens, cached_tokens, output_tokens, n_steps, step_us_total;
     double backlog_s;            /* how long what is inside would take (backlog.h) */
+    double prompt_token_s;       /* how long a prompt token took lately; 0: none was measured */
     int64_t part_ns[QR_PARTS];
     /* Of a device that draws: time from the end of a wait to the end of the next one, where that found the device done (QR_WAITED_NS) though the next step was
      * launched before it. The device had nothing to do for some part of that time: an upper bound, and 0 where the device always had work. */

@@ -12,10 +12,11 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "engine/adapters.h"
+#include "server/console.h"
 #include "server/keys.h"
 #include "server/limits.h"
 #include "server/openai_write.h"
-#include "server/console.h"
+#include "server/queue.h"
 #include "server/route.h"
 
 /* ---- life ---- */

@@ -3,25 +3,9 @@
 #include <math.h>
 
 #include "base/assert.h"
-#include "base/clock.h"
 #include "server/state.h"
 
-#define SAMPLE_US 1000000
 #define WAIT_S_MAX 60 /* what is farther away nothing is known of */
-
-/* The pace of a second or more of steps, and half of what it was before. */
-static void measure(struct qr_queue_pace *p, const struct qr_stats *t, int64_t now_us)
-{
-    const double tokens = t->step_tokens.sum - (double)t->output_tokens, step_us = (double)t->step_us_total;
-    if (now_us - p->at_us < SAMPLE_US)
-        return;
-    const double n = tokens - p->tokens, us = step_us - p->step_us;
-    if (n > 0 && us > 0)
-        p->tokens_per_s = p->tokens_per_s > 0 ? (p->tokens_per_s + n / us * 1e6) / 2 : n / us * 1e6;
-    p->tokens = tokens;
-    p->step_us = step_us;
-    p->at_us = now_us;
-}
 
 /* Those of the queue as the engine saw it last, and those that it had not seen yet. */
 int64_t qr_queue_tokens(struct qr_server *s)
@@ -30,7 +14,6 @@ int64_t qr_queue_tokens(struct qr_server *s)
     QR_ASSERT(s != NULL);
     QR_ASSERT(s->phase == QR_PHASE_READY);
     qr_engine_stats(s->model.engine, &t);
-    measure(&s->pace, &t, qr_clock_us());
     const int64_t seen = (int64_t)t.prompt_len.sum, unseen = s->submitted_tokens - seen;
     return t.sched.waiting_tokens + (unseen > 0 ? unseen : 0);
 }
@@ -43,9 +26,11 @@ static int32_t whole_seconds(double s)
 
 int32_t qr_queue_wait_s(struct qr_server *s, int64_t n_tokens)
 {
-    QR_ASSERT(s != NULL);
+    struct qr_stats t;
+    QR_ASSERT(s != NULL && s->phase == QR_PHASE_READY);
     QR_ASSERT(n_tokens >= 0);
-    return whole_seconds(s->pace.tokens_per_s > 0 ? (double)n_tokens / s->pace.tokens_per_s : 1);
+    qr_engine_stats(s->model.engine, &t);
+    return whole_seconds((double)n_tokens * t.prompt_token_s);
 }
 
 int32_t qr_queue_place_s(struct qr_server *s)

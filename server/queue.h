@@ -8,17 +8,10 @@
 struct qr_server;
 struct qr_api_error;
 
-/* How fast prompts were computed lately. */
-struct qr_queue_pace {
-    double tokens, step_us; /* of all prompts so far, when it was measured last */
-    double tokens_per_s;    /* 0: not known yet */
-    int64_t at_us;
-};
-
 /* Whether a request with prompts of n_tokens may wait behind those that do (--max-waiting-tokens); where none waits, any may. False: *e says why not. */
 bool qr_queue_admits(struct qr_server *s, int64_t n_tokens, struct qr_api_error *e);
 
-/* Whole seconds, at least one, after which so many prompt tokens fewer wait. */
+/* Whole seconds, at least one, after which so many prompt tokens fewer wait, as fast as the engine computed them lately. */
 int32_t qr_queue_wait_s(struct qr_server *s, int64_t n_tokens);
 
 /* Whole seconds, at least one, after which one of those inside will have ended: their work, as it is estimated, over their number. */

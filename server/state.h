@@ -15,7 +15,6 @@
 #include "server/keys.h"
 #include "server/notify.h"
 #include "server/page/page.h"
-#include "server/queue.h"
 #include "server/reload.h"
 #include "server/responses_store.h"
 #include "server/server.h"
@@ -75,7 +74,6 @@ struct qr_server {
     uint64_t id_seed, n_ids;
     uint64_t n_submitted, n_ended;        /* engine requests: the ledger's server half */
     int64_t submitted_tokens;             /* of their prompts */
-    struct qr_queue_pace pace;
     uint64_t n_begun[QR_COUNTED_N];       /* calls */
     struct qr_buf scratch;                /* owned: one stream chunk at a time */
     struct qr_account scratch_account;    /* while one is put there */

@@ -445,6 +445,7 @@ static void *engine_main(void *arg)
         e->stats.sched.n_waiting = e->n_voices - e->n_running;
         e->stats.sched.waiting_tokens = 0;
         e->stats.backlog_s = 2.5 * e->n_voices; /* as if each had so much left */
+        e->stats.prompt_token_s = 1;
         for (struct qr_node *at = e->waiting.next; at != &e->waiting; at = at->next)
             e->stats.sched.waiting_tokens += QR_CONTAINER(at, struct voice, link)->req->n_prompt;
         e->stats.n_steps++;

@@ -60,6 +60,7 @@ Test(backlog, is_tokens_left_times_what_they_took)
     add(&s, 100, 50, -1, true);
     qr_backlog_step(&s.b, 200, 0, 20000, 0); /* 100 us a prompt token */
     cr_assert(near(qr_backlog_seconds(&s.b, s.sched), 0.010));
+    cr_assert(near(qr_backlog_prompt_token_s(&s.b), 100e-6));
     qr_backlog_step(&s.b, 0, 4, 8000, 0); /* 2 ms a token */
     cr_assert(near(qr_backlog_seconds(&s.b, s.sched), 0.010 + 0.100));
     qr_backlog_answer(&s.b, 10); /* answers are shorter than they may be */

@@ -4,9 +4,11 @@
 #include "server/forms.h"
 #include "server/metrics.h"
 
+#include <dirent.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "base/assert.h"
 #include "base/json.h"
@@ -87,6 +89,8 @@ static void put_gauges(struct out *o, const struct qr_stats *t)
     put_sample(o, by_reason, "", "reason=\"deferred\"", 0);
     put_meta(o, sleep, "gauge", "This server never sleeps.");
     put_sample(o, sleep, "", "sleep_state=\"awake\"", 1);
+    put_sample(o, sleep, "", "sleep_state=\"weights_offloaded\"", 0);
+    put_sample(o, sleep, "", "sleep_state=\"discard_all\"", 0);
     put_one(o, "vllm:kv_cache_usage_perc", "gauge", "Share of cache blocks that requests own, 0 to 1.", used);
     put_one(o, "quire_prefill_sequences", "gauge", "Sequences whose prompt is being computed.", t->sched.n_prefill);
     put_one(o, "quire_decode_sequences", "gauge", "Sequences that produce tokens.", t->sched.n_decode);
@@ -131,6 +135,30 @@ static void put_counters(struct out *o, const struct qr_stats *t)
     }
 }
 
+/* What vLLM counts for parts that this server does not have: panels show 0, as a vLLM without them does, and not that something is missing. */
+static void put_absent(struct out *o)
+{
+    static const char *const name[] = {
+        "vllm:mm_cache_queries_total", "vllm:mm_cache_hits_total", "vllm:external_prefix_cache_queries_total", "vllm:external_prefix_cache_hits_total",
+        "vllm:spec_decode_num_drafts_total", "vllm:spec_decode_num_draft_tokens_total", "vllm:spec_decode_num_accepted_tokens_total",
+    };
+    static const char by_place[] = "vllm:spec_decode_num_accepted_tokens_per_pos_total";
+    for (int i = 0; i < QR_COUNT(name); i++)
+        put_one(o, name[i], "counter", "Always 0: this server has no such part.", 0);
+    put_meta(o, by_place, "counter", "Always 0: this server has no such part.");
+    put_sample(o, by_place, "", "position=\"0\"", 0);
+}
+
+/* By the tier of the cache that had them. */
+static void put_cached(struct out *o, const struct qr_stats *t, const struct qr_engine_limits *l)
+{
+    static const char by_tier[] = "vllm:prompt_tokens_cached_by_source_total";
+    const double all = (double)t->cached_tokens, came = (double)t->kv.n_in * l->block_tokens, host = came < all ? came : all;
+    put_meta(o, by_tier, "counter", "Prompt tokens taken from the prefix cache, by where it had them.");
+    put_sample(o, by_tier, "", "source=\"device\"", all - host);
+    put_sample(o, by_tier, "", "source=\"host\"", host);
+}
+
 static void put_histograms(struct out *o, const struct qr_stats *t)
 {
 #define PUT(field, bounds, name, help) put_hist(o, name, help, &t->field);
@@ -140,10 +168,10 @@ static void put_histograms(struct out *o, const struct qr_stats *t)
 
 static void put_config(struct out *o, const struct qr_engine_limits *l)
 {
-    char extra[200];
+    char extra[240];
     put_meta(o, "vllm:cache_config_info", "gauge", "The cache as it was set up.");
-    snprintf(extra, sizeof extra, "block_size=\"%d\",num_gpu_blocks=\"%d\",cache_bytes=\"%lld\",cache_dtype=\"%s\"", l->block_tokens, l->n_blocks,
-             (long long)l->kv_bytes, qr_dtype_name(l->kv_dtype));
+    snprintf(extra, sizeof extra, "block_size=\"%d\",num_gpu_blocks=\"%d\",cache_bytes=\"%lld\",cache_dtype=\"%s\",num_cpu_blocks=\"%d\"", l->block_tokens,
+             l->n_blocks, (long long)l->kv_bytes, qr_dtype_name(l->kv_dtype), l->n_host_blocks);
     put_sample(o, "vllm:cache_config_info", "", extra, 1);
     put_one(o, "vllm:model_weights_memory_bytes", "gauge", "Memory of the weights.", (double)l->weight_bytes);
     put_one(o, "quire_kv_token_bytes", "gauge", "Memory of one token's keys and values, all layers.", (double)l->kv_token_bytes);
@@ -255,6 +283,32 @@ static void put_http(struct out *o, const struct qr_conn_stats *t)
     }
 }
 
+static int32_t count_open_files(void)
+{
+    DIR *d = opendir("/proc/self/fd");
+    int32_t n = -1; /* but for the one that looks */
+    for (const struct dirent *e = d ? readdir(d) : NULL; e; e = readdir(d))
+        n += e->d_name[0] != '.';
+    if (d)
+        closedir(d);
+    return n < 0 ? 0 : n;
+}
+
+/* The names that Prometheus' own libraries use. */
+static void put_process(struct out *o, const struct qr_server *s)
+{
+    struct rusage u;
+    struct rlimit l;
+    getrusage(RUSAGE_SELF, &u);
+    const double cpu_s = (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1e-6;
+    put_one(o, "process_start_time_seconds", "gauge", "When the server began, in seconds since 1970.", (double)s->started_s);
+    put_one(o, "process_cpu_seconds_total", "counter", "Processor time of all threads.", cpu_s);
+    put_one(o, "process_resident_memory_bytes", "gauge", "Resident memory.", (double)qr_memory_of_process("VmRSS"));
+    put_one(o, "process_open_fds", "gauge", "Open files and sockets.", count_open_files());
+    if (getrlimit(RLIMIT_NOFILE, &l) == 0)
+        put_one(o, "process_max_fds", "gauge", "What the limit of open files allows.", (double)l.rlim_cur);
+}
+
 static void put_server(struct out *o, struct qr_server *s)
 {
     static const char *const route[] = {"", "route=\"chat\"", "route=\"completions\"", "route=\"embeddings\"",
@@ -304,6 +358,7 @@ void qr_metrics_put(struct qr_buf *out, struct qr_server *s)
     qr_buf_put_str(&o.labels, "model_name=\"");
     put_label_value(&o.labels, s->n_names > 0 ? s->names[0] : "");
     qr_buf_put_str(&o.labels, "\",engine=\"0\"");
+    put_process(&o, s);
     put_server(&o, s);
     put_keys(&o, s->keys);
     if (s->phase == QR_PHASE_READY) {
@@ -311,6 +366,8 @@ void qr_metrics_put(struct qr_buf *out, struct qr_server *s)
         qr_engine_stats(s->model.engine, &stats);
         put_gauges(&o, &stats);
         put_counters(&o, &stats);
+        put_cached(&o, &stats, qr_engine_limits(s->model.engine));
+        put_absent(&o);
         put_histograms(&o, &stats);
         put_config(&o, qr_engine_limits(s->model.engine));
         put_host_tier(&o, &stats, qr_engine_limits(s->model.engine));

@@ -368,7 +368,10 @@ OTHERS = """num_requests_running num_requests_waiting num_requests_waiting_by_re
 engine_sleep_state{sleep_state="awake"} kv_cache_usage_perc prefix_cache_queries_total prefix_cache_hits_total num_preemptions_total prompt_tokens_total
 prompt_tokens_cached_total prompt_tokens_by_source_total{source="local_compute"} prompt_tokens_by_source_total{source="local_cache_hit"}
 generation_tokens_total request_success_total{finished_reason="stop"} request_success_total{finished_reason="length"}
-request_success_total{finished_reason="abort"} request_success_total{finished_reason="error"}""".split()
+request_success_total{finished_reason="abort"} request_success_total{finished_reason="error"} engine_sleep_state{sleep_state="discard_all"}
+mm_cache_queries_total mm_cache_hits_total external_prefix_cache_queries_total external_prefix_cache_hits_total spec_decode_num_drafts_total
+spec_decode_num_draft_tokens_total spec_decode_num_accepted_tokens_total spec_decode_num_accepted_tokens_per_pos_total{position="0"}
+prompt_tokens_cached_by_source_total{source="device"} prompt_tokens_cached_by_source_total{source="host"}""".split()
 
 
 def test_every_query_that_vllms_dashboards_have_for_an_engine_finds_its_series():
@@ -378,6 +381,8 @@ def test_every_query_that_vllms_dashboards_have_for_an_engine_finds_its_series()
             assert "vllm:%s_sum" % name in found and "vllm:%s_count" % name in found and 'vllm:%s_bucket{le="+Inf"}' % name in found, name
         for name in OTHERS:
             assert "vllm:" + name in found, name
+        assert abs(found["process_start_time_seconds"] - time.time()) < 60 and 0 < found["process_cpu_seconds_total"] < 60, found
+        assert found["process_resident_memory_bytes"] > 1e6 and 5 < found["process_open_fds"] < found["process_max_fds"], found
         for k in "245":
             assert found['http_requests_total{handler="%s",method="POST",status="%sxx"}' % (CHAT, k)] == 0
         assert any(name.startswith("vllm:cache_config_info{") for name in found) and found["quire_backlog_seconds"] == 0

@@ -65,7 +65,7 @@ else
     skip monitoring "no prometheus (apt-get install prometheus)"
 fi
 if [ -e build/tests/libquire_cuda_emu.so ]; then
-    check env QUIRE_FULL=1 QUIRE_BIN=build/quire QUIRE_CUDA_EMU_LIB=build/tests/libquire_cuda_emu.so python3 tests/e2e/test_gpu_script.py
+    check env QUIRE_FULL=1 QUIRE_BIN="$PWD/build/quire" QUIRE_CUDA_EMU_LIB="$PWD/build/tests/libquire_cuda_emu.so" python3 tests/e2e/test_gpu_script.py
 else
     skip gpu-script "no emulated device was built (./dev test quick)"
 fi

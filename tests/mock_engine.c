@@ -329,7 +329,8 @@ static int64_t visit(struct qr_engine *e, struct qr_node *list, int64_t now_us, 
         struct voice *v = QR_CONTAINER(at, struct voice, link);
         struct qr_request *r = v->req;
         after = at->next;
-        r->late |= r->start_by_us != 0 && !r->begun && now_us > r->start_by_us;
+        if (!r->late && r->err.code == QR_OK && r->start_by_us != 0 && !r->begun && now_us > r->start_by_us)
+            r->late = true; /* once, before any choice says so: its receiver reads it */
         bool cancelled = atomic_load(&r->cancelled), late = r->late || (r->deadline_us != 0 && now_us > r->deadline_us);
         bool broken = r->sampling.seed == MOCK_SEED_ERROR_AT_ONCE;
         if (!cancelled && !late && !broken && (!may_speak || v->due_us > now_us)) {

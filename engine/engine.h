@@ -72,6 +72,7 @@ struct qr_request {
     int64_t first_token_us;       /* written by the engine: when the first token was sampled; 0 before */
     struct qr_sampling sampling;  /* every step reads the beginning of it and what lies before it, of every request */
     int32_t *ids[QR_CHOICES_MAX]; /* owned [n_prompt + max_tokens] each; ids[c][0..n_prompt) is the prompt */
+    int32_t n_prediction;         /* ids that the client expects, for guesses (draft/): ids[c][-n_prediction..0) of each choice */
     int32_t priority;             /* smaller runs first */
     struct qr_hash128 salt;       /* whose prefix cache: from the API key and cache_salt */
     uint64_t adapter;             /* qr_engine_find_adapter; 0: the model itself */
@@ -111,6 +112,10 @@ struct qr_request {
  * points to. Sizes are the caller's to bound. Free with qr_request_free while it is not inside the engine. NULL: a request's memory is missing
  * (base/account.h). */
 struct qr_request *qr_request_new(const struct qr_sampling *sampling, const int32_t *prompt, int32_t n_prompt, int32_t n_choices);
+
+/* The same with ids that the client expects of each choice: they are guessed and checked, so a wrong one costs time, never a token. */
+struct qr_request *qr_request_new_predicted(const struct qr_sampling *sampling, const int32_t *prompt, int32_t n_prompt, int32_t n_choices,
+                                            const int32_t *prediction, int32_t n_prediction);
 
 /* One that generates nothing: what it ends with (QR_FINISH_LENGTH) is the embedding. width: n_embd of the model; pooling is not NONE. */
 struct qr_request *qr_request_new_embedding(const int32_t *prompt, int32_t n_prompt, enum qr_pooling pooling, int32_t width);

@@ -2,7 +2,7 @@
  * of QR_GRAM ids leads to the latest place behind them, and from each place a link leads to an earlier one. A look-up compares a bounded number of places,
  * so its cost has a bound that no text moves. A place counts when the text there was compared: a link that is out of date costs a try, no more.
  *
- * Suffix trees find the same matches. Their nodes come and go one by one, an old text has to be taken out again, and their bytes depend on what was said. A ring
+ * Suffix trees find the same matches. Their nodes come and go one by one, an old text has to be taken out again, and their bytes depend on the text. A ring
  * of n-grams has a size that is known at start, forgets by being written over, and takes a bounded number of ids per step. One owning thread.
  */
 #ifndef QR_ENGINE_DRAFT_HISTORY_H

@@ -92,6 +92,7 @@ struct qr_request {
     double *pooled;               /* owned [n_pooled]: the embedding, not normalised, with the last event unless that tells of an error; else NULL */
     int32_t n_pooled;
     int32_t n_reasoning[QR_CHOICES_MAX]; /* generated tokens of thinking, markers included: with the last event of that choice */
+    int32_t n_accepted[QR_CHOICES_MAX], n_rejected[QR_CHOICES_MAX]; /* guesses that were right, and wrong: with the last event, too */
     int32_t n_cached;             /* prompt tokens found in the prefix cache (choice 0) */
     int64_t admitted_us;          /* when it left the queue; 0: before its first token */
     struct qr_err err;            /* when finish is QR_FINISH_ERROR */
@@ -164,6 +165,7 @@ struct qr_engine_config {
     enum qr_sched_policy policy;
     int32_t lora_slots;           /* 0: adapters that can be loaded at once (adapters.h) */
     int32_t lora_rank_max;        /* 16: their largest rank */
+    int32_t draft_tokens;         /* 0: guesses for one sequence in a step, at most QR_DRAFT_MAX; 0: none */
     int64_t itl_goal_us;          /* 90 ms: prompts beside running sequences are cut so that a step takes about so long; 0: never (pace.h) */
     uint64_t hash_seed;           /* 0: random secret */
 };
@@ -176,6 +178,7 @@ void qr_engine_config_fit(struct qr_engine_config *c);
 /* What was decided at open, for banners, validation and /metrics. */
 struct qr_engine_limits {
     int32_t ctx_max, vocab, n_blocks, block_tokens, running_max, waiting_max, step_tokens_max;
+    int32_t draft_tokens;       /* guesses for one sequence in a step; 0: none */
     int64_t kv_bytes, kv_token_bytes, weight_bytes, act_bytes;
     int32_t n_host_blocks;      /* of the second tier, */
     int64_t kv_host_bytes;      /* and their memory, the host's */

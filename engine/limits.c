@@ -7,6 +7,7 @@
 
 #include "base/assert.h"
 #include "base/size.h"
+#include "engine/draft/draft.h"
 #include "engine/internal.h"
 
 void qr_engine_config_init(struct qr_engine_config *c)
@@ -125,7 +126,7 @@ int qr_engine_plan(struct qr_engine_limits *out, const struct qr_engine_config *
     }
     *out = (struct qr_engine_limits){
         .ctx_max = fits < ctx ? (int32_t)fits : ctx, .vocab = model->n_vocab, .n_blocks = (int32_t)n_blocks,
-        .block_tokens = config->block_tokens, .running_max = config->running_max, .waiting_max = config->waiting_max,
+        .block_tokens = config->block_tokens, .running_max = config->running_max, .waiting_max = config->waiting_max, .draft_tokens = config->draft_tokens,
         .step_tokens_max = config->step_tokens_max, .lora_slots = config->lora_slots, .lora_rank_max = config->lora_rank_max,
         .kv_bytes = n_blocks * config->block_tokens * token_bytes,
         .kv_token_bytes = token_bytes, .kv_dtype = kv_dtype,
@@ -266,6 +267,8 @@ int64_t qr_engine_table_bytes(const struct qr_engine_limits *l, const struct qr_
     n += (int64_t)l->n_blocks * (int64_t)sizeof(int32_t);                                         /* the scheduler counts each block's readers */
     n += 2 * (int64_t)l->running_max * stride * (int64_t)sizeof(int32_t);                         /* block tables: the scheduler's, the batch's */
     n += n_threads * (int64_t)qr_sampler_bytes(l->vocab) + qr_masks_bytes(l->vocab, l->running_max, n_threads);
+    if (l->draft_tokens > 0)
+        n += qr_draft_bytes((int32_t)n_slots, l->running_max, l->ctx_max, QR_DRAFT_STORE_BYTES);
     n += n_slots * ((int64_t)sizeof(struct qr_slot) + qr_output_text_cap(tokenizer)) + (int64_t)qr_view_bytes();
     return n + (int64_t)qr_engine_n_events(l->running_max, qr_output_text_cap(tokenizer)) * (int64_t)sizeof(struct qr_event);
 }

@@ -7,8 +7,6 @@
 #include "engine/engine.h"
 #include "scheduler/sched.h"
 
-#define QR_DRAFT_MAX 32 /* guesses for one sequence in a step */
-
 /* One sequence that decodes in the next step, and what is guessed of it. */
 struct qr_draft_ask {
     int32_t index;              /* its slot */

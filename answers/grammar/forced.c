@@ -11,7 +11,8 @@
 
 #define SEARCH_NODES 256 /* of the trees, until it is taken for granted that a longer token fits */
 #define SEARCH_BYTES 24  /* how far before the end of a run a longer token may begin */
-#define GUESS_BYTES 128  /* of a run that is cut into tokens */
+#define GUESS_BYTES 128  /* of a run that is cut into tokens, at most; */
+#define TOKEN_BYTES 8    /* so many for each of them, as a rule enough */
 #define NO_TOKEN INT32_MAX
 #define LOOK_BACK 512    /* bytes of the answer in which a separator is looked for */
 
@@ -350,10 +351,11 @@ int32_t qr_forced_tokens(struct qr_matcher *m, const int32_t *output, int32_t n_
     struct said t = {.output = output, .n_output = n_output, .n = -1};
     struct symbols s;
     int32_t n = 0;
+    const int32_t bytes = n_max < GUESS_BYTES / TOKEN_BYTES ? n_max * TOKEN_BYTES : GUESS_BYTES;
     begin(&r, m);
     do
-        follow(&r, GUESS_BYTES);
-    while (repeat(&r, &t));
+        follow(&r, bytes);
+    while (r.n < bytes && repeat(&r, &t));
     const int32_t unsure = first_unsure(&r);
     encode(&r, &s);
     while (n < n_max && n < s.n && (id[n] = token_of(&r, &s, n)) >= 0) {

@@ -107,7 +107,7 @@ Test(forced, the_only_token_is_seen_where_no_other_one_begins_or_ends_there)
 
 /* How guesses fare on texts as an encoder cuts them, when they are checked as an engine checks them. */
 struct fare {
-    int64_t n_bytes, n_forced, n_tokens, n_draws, n_guessed, n_right, n_sure, n_sure_right;
+    int64_t n_bytes, n_forced, n_tokens, n_draws, n_guessed, n_right, n_sure, n_sure_right, n_only;
     double us;
 };
 
@@ -138,6 +138,10 @@ static int32_t count_guesses(struct fare *f, struct qr_matcher *m, const struct 
 {
     int32_t id[GUESSES], n_right = 0;
     bool sure[GUESSES];
+    const int32_t only = qr_forced_only(m);
+    cr_assert(only < 0 || only == ids->id[at]);
+    f->n_only += only >= 0;
+    f->n_draws -= only >= 0;
     const double from = cpu_us();
     const int32_t n = qr_forced_tokens(m, ids->id, at, id, sure, GUESSES);
     f->us += cpu_us() - from;
@@ -152,17 +156,21 @@ static int32_t count_guesses(struct fare *f, struct qr_matcher *m, const struct 
     return n_right;
 }
 
-static void count_tokens(struct fare *f, struct qr_matcher *m, const struct qr_ids *ids)
+static void count_tokens(struct fare *f, const struct qr_vocab *v, struct qr_matcher *m, const struct qr_ids *ids)
 {
     for (int32_t at = 0; at < ids->n; f->n_draws++) {
         const int32_t n = count_guesses(f, m, ids, at) + 1;
         for (int32_t i = 0; i < n && at < ids->n; i++, at++)
             cr_assert(qr_matcher_token(m, ids->id[at]));
     }
-    f->n_tokens += ids->n;
+    const int32_t only = qr_forced_only(m); /* the end token, or more of a number */
+    cr_assert(only < 0 || qr_vocab_is_end(v, only));
+    f->n_only += only >= 0;
+    f->n_tokens += ids->n + 1;
+    f->n_draws += only < 0;
 }
 
-static void count_instance(struct fare *f, const struct qr_tokenizer *t, struct qr_grammar *g, const struct qr_json *data)
+static void count_instance(struct fare *f, const struct qr_tokenizer *t, const struct qr_vocab *v, struct qr_grammar *g, const struct qr_json *data)
 {
     struct qr_buf text = {0};
     struct qr_ids ids = {0};
@@ -175,7 +183,7 @@ static void count_instance(struct fare *f, const struct qr_tokenizer *t, struct 
         qr_matcher_release(&m);
         cr_assert_eq(qr_tokenizer_encode(t, &ids, text.data, text.len, 0, &err), 0);
         qr_matcher_init(&m, g);
-        count_tokens(f, &m, &ids);
+        count_tokens(f, v, &m, &ids);
         qr_matcher_release(&m);
     }
     qr_ids_release(&ids);
@@ -193,7 +201,7 @@ static void count_schemas(struct fare *f, const struct qr_tokenizer *t, const st
         if (n++ % every == 0 && build_schema(&g, v, qr_json_find(doc, "schema"), &(struct qr_schema_options){0}, &err) == 0)
             for (const struct qr_json *test = qr_json_first(qr_json_find(doc, "tests")); test; test = qr_json_after(test))
                 if (qr_json_bool(qr_json_find(test, "valid")))
-                    count_instance(f, t, g, qr_json_find(test, "data"));
+                    count_instance(f, t, v, g, qr_json_find(test, "data"));
         qr_grammar_unref(g);
         qr_json_free(doc);
     }
@@ -213,8 +221,9 @@ Test(forced, of_tokens_that_are_sure_99_of_100_are_what_an_encoder_writes)
     const int32_t end = qr_tokenizer_eos(t);
     struct qr_vocab *v = qr_vocab_new(t, qr_tokenizer_vocab_size(t), &end, end >= 0);
     count_schemas(&f, t, v, 4);
-    cr_log_info("%ld bytes, %ld forced; %ld tokens in %ld draws, %ld guessed, %ld right; %ld sure, %ld right; %.1f us each", (long)f.n_bytes, (long)f.n_forced,
-                (long)f.n_tokens, (long)f.n_draws, (long)f.n_guessed, (long)f.n_right, (long)f.n_sure, (long)f.n_sure_right, f.us / (double)f.n_draws);
+    cr_log_info("%ld bytes, %ld forced; %ld tokens in %ld draws, %ld of them the only ones; %.1f us each", (long)f.n_bytes, (long)f.n_forced, (long)f.n_tokens,
+                (long)f.n_draws, (long)f.n_only, f.us / (double)f.n_draws);
+    cr_log_info("%ld guessed, %ld right; %ld sure, %ld right", (long)f.n_guessed, (long)f.n_right, (long)f.n_sure, (long)f.n_sure_right);
     cr_expect_gt(f.n_forced * 4, f.n_bytes);
     cr_expect_geq(f.n_sure_right * 100, f.n_sure * 99);
     cr_expect_geq(f.n_right * 10, f.n_guessed * 8);

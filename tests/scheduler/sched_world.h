@@ -101,7 +101,8 @@ static inline void world_draw_config(struct world *w)
     static const int32_t block_tokens[] = {1, 2, 4, 8, 16};
     struct qr_sched_config *c = &w->config;
     w->block_tokens = block_tokens[world_below(w, 5)];
-    w->n_blocks = 2 + (int32_t)world_below(w, w->block_tokens == 1 ? 100 : 24);
+    const int32_t window = world_below(w, 2) ? 0 : 1 + (int32_t)world_below(w, world_below(w, 2) ? 6 : WORLD_CTX_MAX);
+    w->n_blocks = 2 + (int32_t)world_below(w, window > 0 && world_below(w, 2) ? 8 : w->block_tokens == 1 ? 100 : 24); /* few: preemptions */
     w->prefix_cache = world_below(w, 4) != 0;
     w->zombies_ok = world_below(w, 4) == 0;
     w->n_host = w->prefix_cache && world_below(w, 2) ? 1 + (int32_t)world_below(w, 2 * (uint32_t)w->n_blocks) : 0;
@@ -113,10 +114,10 @@ static inline void world_draw_config(struct world *w)
         .preempt_max = (int32_t)world_below(w, 5),
         .watermark_blocks = (int32_t)world_below(w, (uint32_t)(w->n_blocks < 5 ? w->n_blocks : 5)),
         .policy = (enum qr_sched_policy)world_below(w, 3),
+        .window = window,
     };
     c->step_tokens_max = c->running_max + (int32_t)world_below(w, world_below(w, 2) ? 64 : 4);
     c->logit_rows_max = c->running_max + (int32_t)world_below(w, 8);
-    c->window = world_below(w, 2) ? 0 : 1 + (int32_t)world_below(w, world_below(w, 2) ? 6 : WORLD_CTX_MAX);
 }
 
 static inline void world_init(struct world *w, uint32_t (*draw)(void *, uint32_t), void *source)

@@ -108,7 +108,8 @@ static void print_text(const struct memory_plan *p)
     const int64_t held = l->seq_tokens < l->ctx_max ? l->seq_tokens : l->ctx_max;
     printf("context    %d tokens a sequence; %.1f sequences of that length at once\n", l->ctx_max, (double)l->n_blocks * l->block_tokens / (double)held);
     if (held < l->ctx_max)
-        printf("window     %d tokens in all layers: a sequence holds the cache of no more than %lld tokens\n", qr_model_window(&p->model.config), (long long)held);
+        printf("window     %d tokens in all layers: a sequence holds the cache of at most %lld tokens\n", qr_model_window(&p->model.config),
+               (long long)held);
     const int64_t longest = p->kv_tokens_max < p->model.config.ctx_max ? p->kv_tokens_max : p->model.config.ctx_max;
     if (longest > 0)
         printf("largest    --kv-tokens %lld takes all that is available: %.1f sequences of %lld tokens\n", (long long)p->kv_tokens_max,

@@ -89,7 +89,7 @@ static int64_t round_up(int64_t n_bytes)
 /* Memory is too little for the configured cache, or for any. */
 static int fail_cache(const struct qr_engine_config *c, const struct qr_engine_limits *of, int64_t kv, int64_t left, struct qr_err *err)
 {
-    const int64_t block = of->kv_token_bytes * c->block_tokens;
+    const int64_t block = of->kv_token_bytes * c->block_tokens, needed = of->seq_tokens < of->ctx_max ? of->seq_tokens : of->ctx_max;
     char t[4][QR_SIZE_TEXT];
     int64_t most = left > 0 ? left / block * c->block_tokens : 0; /* whole blocks of it */
     most = most < INT32_MAX / 2 ? most : INT32_MAX / 2 / c->block_tokens * c->block_tokens;
@@ -99,7 +99,7 @@ static int fail_cache(const struct qr_engine_config *c, const struct qr_engine_l
                           qr_size_text(t[0], of->weight_bytes), qr_size_text(t[1], of->act_bytes), qr_size_text(t[2], round_up(block - left)));
     return qr_err_set(err, QR_E_NO_ROOM, "does not fit: a sequence of %d tokens needs %s of cache, the plan has %s, and %s of memory are free beside %s of "
                       "weights; the largest settings that fit are --max-len %lld --kv-tokens %lld%s", of->ctx_max,
-                      qr_size_text(t[0], (of->seq_tokens < of->ctx_max ? of->seq_tokens : of->ctx_max) * of->kv_token_bytes), qr_size_text(t[1], kv), qr_size_text(t[2], left),
+                      qr_size_text(t[0], needed * of->kv_token_bytes), qr_size_text(t[1], kv), qr_size_text(t[2], left),
                       qr_size_text(t[3], of->weight_bytes), (long long)(most < of->ctx_max ? most : of->ctx_max), (long long)most,
                       of->kv_dtype == QR_I8 ? "" : "; more with --kv-cache-dtype int8");
 }

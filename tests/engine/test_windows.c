@@ -1,4 +1,4 @@
-/* A model whose layers all have windows: a long sequence in a cache that has the blocks of one window and one step, against a model by itself, which keeps all. */
+/* A model whose layers all have windows: a long sequence in a cache of one window and one step, against a model by itself, which keeps all. */
 #include <criterion/criterion.h>
 
 #include "base/rng.h"

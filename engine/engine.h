@@ -179,6 +179,7 @@ void qr_engine_config_fit(struct qr_engine_config *c);
 struct qr_engine_limits {
     int32_t ctx_max, vocab, n_blocks, block_tokens, running_max, waiting_max, step_tokens_max;
     int32_t draft_tokens;       /* guesses for one sequence in a step; 0: none */
+    int64_t seq_tokens;         /* of the cache: what a sequence of ctx_max tokens holds at once at most, in whole blocks */
     int64_t kv_bytes, kv_token_bytes, weight_bytes, act_bytes;
     int32_t n_host_blocks;      /* of the second tier, */
     int64_t kv_host_bytes;      /* and their memory, the host's */

@@ -14,7 +14,7 @@
 #include "engine/draft/worth.h"
 
 #define WINDOW_MAX 131072   /* ids of one sequence that are indexed, its last */
-#define INDEX_MAX 4096      /* ids that enter indexes in one step */
+#define INDEX_MAX 2048      /* ids that enter indexes in one step */
 #define CERTAIN 12          /* ids of a match that goes on: no other is looked for */
 #define OWN_IS_ENOUGH 16    /* ids of a match in the sequence itself: the store is not asked */
 #define NEAR 8              /* ids that were put in, or left out, where a match broke off */

@@ -62,8 +62,9 @@ static void put_usage(struct qr_buf *out, const struct qr_call *call)
         accepted += call->choice[i].n_accepted;
         rejected += call->choice[i].n_rejected;
     }
-    qr_buf_printf(out, "{\"prompt_tokens\":%lld,\"completion_tokens\":%lld,\"total_tokens\":%lld,\"prompt_tokens_details\":{\"cached_tokens\":%lld},"
-                       "\"completion_tokens_details\":{\"reasoning_tokens\":%lld,\"accepted_prediction_tokens\":%lld,\"rejected_prediction_tokens\":%lld}}",
+    qr_buf_printf(out, "{\"prompt_tokens\":%lld,\"completion_tokens\":%lld,\"total_tokens\":%lld,"
+                       "\"prompt_tokens_details\":{\"cached_tokens\":%lld},\"completion_tokens_details\":{\"reasoning_tokens\":%lld,"
+                       "\"accepted_prediction_tokens\":%lld,\"rejected_prediction_tokens\":%lld}}",
                   (long long)prompt, (long long)output, (long long)(prompt + output), (long long)cached, (long long)reasoning, (long long)accepted,
                   (long long)rejected);
 }
@@ -95,7 +96,7 @@ static void put_timings(struct qr_buf *out, const struct qr_call *call)
         const struct qr_piece *p = &call->piece[i];
         cached += p->n_cached;
         prompt += p->n_prompt - p->n_cached;
-        prompt_us += p->admitted_us > 0 && p->first_token_us > 0 ? p->first_token_us - p->admitted_us : 0;
+        prompt_us += p->first_token_us > 0 ? p->first_token_us - p->admitted_us : 0;
     }
     qr_buf_printf(out, ",\"timings\":{\"cache_n\":%lld,", (long long)cached);
     put_phase(out, "prompt", prompt, prompt_us);

@@ -49,6 +49,7 @@ struct qr_cli_engine {
     int64_t itl_goal_us;
     int32_t policy; /* enum qr_sched_policy */
     bool prefix_cache;
+    const char *draft_model;
 };
 
 struct qr_cli_lora {
@@ -134,7 +135,10 @@ struct qr_cli_lora {
     {.name = "itl-goal", .type = QR_OPT_TIME, .offset = offsetof(T, e.itl_goal_us), .builtin = "90ms", .min = 0, .max = 3600e6,     \
      .arg = "TIME", .group = "Limits",                                                                                            \
      .help = "Gap between a sequence's tokens to aim at: prompts beside running sequences are cut so that a step takes about so long. "  \
-             "0: steps are as large as --max-step-tokens allows."}
+             "0: steps are as large as --max-step-tokens allows."},                                                               \
+    {.name = "draft-model", .type = QR_OPT_STR, .offset = offsetof(T, e.draft_model), .arg = "DIR", .group = "Speculation",        \
+     .help = "A smaller model of the same vocabulary, a directory or GGUF file, which guesses what the model will say where that saves time; answers "  \
+             "stay the same. --dtype, --quantize and --kv-cache-dtype hold of both. Its weights, and its part of the cache, take memory (quire plan)."}
 
 /* Of git, when this was built: "1a2b3c4d", with "-dirty" behind it when files had changed; "unknown". */
 const char *qr_cli_commit(void);

@@ -60,6 +60,15 @@ int qr_draft_model_size(struct qr_draft_size *out, const struct qr_engine_config
     return 0;
 }
 
+int64_t qr_draft_model_table_bytes(const struct qr_engine_limits *limits)
+{
+    QR_ASSERT(limits != NULL);
+    QR_ASSERT(limits->block_tokens > 0);
+    const int64_t stride = (limits->ctx_max + limits->block_tokens - 1) / limits->block_tokens;
+    return (int64_t)limits->n_blocks * (int64_t)sizeof(uint16_t) + limits->running_max * stride * (int64_t)sizeof(int32_t) +
+           ((int64_t)limits->running_max + limits->waiting_max) * (int64_t)sizeof(struct qr_draft_track);
+}
+
 /* What a tokenizer has at an id, as a message shows it. */
 static void show_piece(char out[64], const struct qr_tokenizer *t, int32_t id)
 {
@@ -79,7 +88,7 @@ static void show_piece(char out[64], const struct qr_tokenizer *t, int32_t id)
 }
 
 /* Equal ids mean equal pieces. Rows of weights behind the vocabulary, which pad it, may differ in number. */
-static int check_vocabulary(const struct qr_engine_config *c, const struct qr_tokenizer *model, const struct qr_tokenizer *draft, struct qr_err *err)
+static int compare(const struct qr_engine_config *c, const struct qr_tokenizer *model, const struct qr_tokenizer *draft, struct qr_err *err)
 {
     const int32_t n_model = qr_tokenizer_vocab_size(model), n_draft = qr_tokenizer_vocab_size(draft);
     for (int32_t id = 0; id < n_model || id < n_draft; id++) {
@@ -91,28 +100,30 @@ static int check_vocabulary(const struct qr_engine_config *c, const struct qr_to
         show_piece(piece, model, id);
         show_piece(piece_draft, draft, id);
         return qr_err_set(err, QR_E_USAGE, "--draft-model %s: its vocabulary is another one: token %d is %s there, and %s in the model's (%d and %d tokens); "
-                          "a draft model has to have the model's tokenizer", c->draft_model, id, piece_draft, piece, n_draft, n_model);
+                          "a draft model needs the model's tokenizer", c->draft_model, id, piece_draft, piece, n_draft, n_model);
     }
     return 0;
 }
 
+int qr_draft_model_check(const struct qr_engine_config *config, const struct qr_tokenizer *model, struct qr_err *err)
+{
+    QR_ASSERT(config != NULL && config->draft_model != NULL);
+    QR_ASSERT(model != NULL && err != NULL);
+    struct qr_tokenizer *own = NULL;
+    if (qr_tokenizer_open(&own, config->draft_model, err) != 0)
+        return blame(err, config);
+    const int rc = compare(config, model, own, err);
+    qr_tokenizer_close(own);
+    return rc;
+}
+
 int qr_draft_model_open(struct qr_draft_model **out, const struct qr_engine_config *config, struct qr_backend *be, const struct qr_model_options *like,
-                        const struct qr_tokenizer *vocabulary, struct qr_err *err)
+                        struct qr_err *err)
 {
     QR_ASSERT(out != NULL && config != NULL && config->draft_model != NULL);
-    QR_ASSERT(be != NULL && like != NULL && vocabulary != NULL && err != NULL);
+    QR_ASSERT(be != NULL && be->mem->host && like != NULL && err != NULL);
     const struct qr_model_options options = options_like(like);
-    struct qr_tokenizer *own = NULL;
     struct qr_model *model = NULL;
-    if (check_use(config, be, err) != 0)
-        return err->code;
-    int rc = qr_tokenizer_open(&own, config->draft_model, err);
-    if (rc != 0)
-        return blame(err, config);
-    rc = check_vocabulary(config, vocabulary, own, err);
-    qr_tokenizer_close(own);
-    if (rc != 0)
-        return rc;
     if (qr_model_open(&model, config->draft_model, be, &options, err) != 0)
         return blame(err, config);
     struct qr_draft_model *m = *out = qr_alloc(1, sizeof *m);

@@ -18,9 +18,15 @@ struct qr_draft_model; /* opaque */
 int qr_draft_model_size(struct qr_draft_size *out, const struct qr_engine_config *config, struct qr_backend *be, const struct qr_model_options *like,
                         struct qr_err *err);
 
-/* Loads it. Errors: those of qr_model_open; QR_E_USAGE where its vocabulary is not `vocabulary`'s, with the first id that differs. */
+/* Records of its rows, beside that. */
+int64_t qr_draft_model_table_bytes(const struct qr_engine_limits *limits);
+
+/* Whether its vocabulary is the model's. QR_E_USAGE names the first id that differs. */
+int qr_draft_model_check(const struct qr_engine_config *config, const struct qr_tokenizer *model, struct qr_err *err);
+
+/* Loads it. Errors: those of qr_model_open. */
 int qr_draft_model_open(struct qr_draft_model **out, const struct qr_engine_config *config, struct qr_backend *be, const struct qr_model_options *like,
-                        const struct qr_tokenizer *vocabulary, struct qr_err *err);
+                        struct qr_err *err);
 
 /* Takes its cache, as large as planned, for sequences at indexes below n_slots. Ids of guesses are below n_vocab, the model's. */
 void qr_draft_model_begin(struct qr_draft_model *m, const struct qr_engine_limits *limits, int32_t n_slots, int32_t n_vocab);

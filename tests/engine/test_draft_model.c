@@ -51,7 +51,7 @@ static void bench_open(struct bench *b, int32_t n_blocks, int32_t block_tokens, 
     b->config.draft_model = dir;
     cr_assert_eq(qr_backend_open(&b->be, &bo, &err), 0, "%s", err.msg);
     cr_assert_eq(qr_tokenizer_open(&b->tokenizer, dir, &err), 0, "%s", err.msg);
-    cr_assert_eq(qr_draft_model_open(&b->draft, &b->config, b->be, &mo, b->tokenizer, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_draft_model_open(&b->draft, &b->config, b->be, &mo, &err), 0, "%s", err.msg);
     b->limits = (struct qr_engine_limits){.ctx_max = CTX, .n_blocks = n_blocks, .block_tokens = block_tokens};
     qr_draft_model_begin(b->draft, &b->limits, SEQS + RUNNING, 512);
     cr_assert_eq(qr_model_open(&b->model, dir, b->be, &mo, &err), 0, "%s", err.msg);

@@ -30,7 +30,7 @@ static void know(struct qr_draft_model *m, struct qr_draft_track *t, const struc
 static void find_done(struct qr_draft_model *m, struct qr_draft_track *t, const struct qr_seq *seq)
 {
     const int32_t size = m->block_tokens;
-    for (int32_t i = t->n_done / size; i < seq->n_blocks && m->have[seq->blocks[i]] > t->n_done - i * size; i++)
+    for (int32_t i = t->n_done / size; i < seq->n_blocks && t->n_done >= i * size && m->have[seq->blocks[i]] > t->n_done - i * size; i++)
         t->n_done = i * size + m->have[seq->blocks[i]];
     t->n_done = t->n_done < seq->n_ids ? t->n_done : seq->n_ids - 1;
 }

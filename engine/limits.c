@@ -141,7 +141,8 @@ int qr_engine_plan(struct qr_engine_limits *out, const struct qr_engine_config *
         .step_tokens_max = config->step_tokens_max, .lora_slots = config->lora_slots, .lora_rank_max = config->lora_rank_max,
         .kv_bytes = n_blocks * config->block_tokens * token_bytes,
         .kv_token_bytes = token_bytes, .kv_dtype = kv_dtype,
-        .weight_bytes = weight_bytes, .act_bytes = act_bytes, .draft = config->draft, .n_host_blocks = host_blocks(config, token_bytes * config->block_tokens, n_blocks)};
+        .weight_bytes = weight_bytes, .act_bytes = act_bytes, .draft = config->draft,
+        .n_host_blocks = host_blocks(config, token_bytes * config->block_tokens, n_blocks)};
     out->kv_host_bytes = (int64_t)out->n_host_blocks * config->block_tokens * token_bytes;
     return 0;
 }

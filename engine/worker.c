@@ -108,15 +108,6 @@ static int foresee(void *user, const struct qr_model_plan *plan, struct qr_err *
     return rc ? rc : qr_engine_foresee_opening(&limits, &e->config, plan, &of, qr_engine_available(&e->config, e->be, 1), err);
 }
 
-/* Behind the model, whose memory is the first to be there. */
-static int open_draft_model(struct qr_engine *e, struct qr_err *err)
-{
-    if (!e->config.draft_model)
-        return 0;
-    const int rc = qr_draft_model_check(&e->config, e->tokenizer, err);
-    return rc ? rc : qr_draft_model_open(&e->draft_model, &e->config, e->be, e->model_options, err);
-}
-
 static int open_all(struct qr_engine *e, struct qr_err *err)
 {
     const struct qr_engine_config *c = &e->config;
@@ -139,7 +130,8 @@ static int open_all(struct qr_engine *e, struct qr_err *err)
         rc = qr_model_open(&e->model, e->dir, e->be, &model_options, err);
     if (rc == 0)
         rc = await_tokenizer(e, err);
-    rc = rc ? rc : open_draft_model(e, err);
+    if (rc == 0 && c->draft_model)
+        rc = qr_draft_model_open(&e->draft_model, c, e->be, e->model_options, e->tokenizer, err);
     if (rc != 0)
         return rc;
     qr_model_default_eos(e->model, qr_tokenizer_eos(e->tokenizer));
@@ -172,7 +164,7 @@ static int open_all(struct qr_engine *e, struct qr_err *err)
     e->exec.beat_us = &e->progress_us;
     qr_tier_open(e);
     if (e->draft_model)
-        qr_draft_model_begin(e->draft_model, &e->limits, e->n_slots, qr_model_config(e->model)->n_vocab);
+        qr_draft_model_begin(e->draft_model, &e->limits, e->n_slots);
     qr_exec_join(&e->exec);
     qr_lower_init(&e->lower, c->step_tokens_max, c->running_max, c->logit_rows_max, e->limits.ctx_max, c->block_tokens, c->lora_slots);
     qr_rows_init(&e->rows, e->be, qr_model_config(e->model), c->logit_rows_max);

@@ -118,16 +118,18 @@ int qr_draft_model_check(const struct qr_engine_config *config, const struct qr_
 }
 
 int qr_draft_model_open(struct qr_draft_model **out, const struct qr_engine_config *config, struct qr_backend *be, const struct qr_model_options *like,
-                        struct qr_err *err)
+                        const struct qr_tokenizer *model, struct qr_err *err)
 {
     QR_ASSERT(out != NULL && config != NULL && config->draft_model != NULL);
     QR_ASSERT(be != NULL && be->mem->host && like != NULL && err != NULL);
     const struct qr_model_options options = options_like(like);
-    struct qr_model *model = NULL;
-    if (qr_model_open(&model, config->draft_model, be, &options, err) != 0)
+    struct qr_model *own = NULL;
+    if (qr_draft_model_check(config, model, err) != 0)
+        return err->code;
+    if (qr_model_open(&own, config->draft_model, be, &options, err) != 0)
         return blame(err, config);
     struct qr_draft_model *m = *out = qr_alloc(1, sizeof *m);
-    *m = (struct qr_draft_model){.be = be, .model = model, .rows_max = rows_max_of(config), .seqs_max = config->running_max,
+    *m = (struct qr_draft_model){.be = be, .model = own, .rows_max = rows_max_of(config), .seqs_max = config->running_max,
                                  .block_tokens = config->block_tokens, .n_tail = tail_of(config)};
     return 0;
 }
@@ -153,7 +155,7 @@ static void make_arrays(struct qr_draft_model *m)
                                  .logit_scale = m->scale};
 }
 
-void qr_draft_model_begin(struct qr_draft_model *m, const struct qr_engine_limits *limits, int32_t n_slots, int32_t n_vocab)
+void qr_draft_model_begin(struct qr_draft_model *m, const struct qr_engine_limits *limits, int32_t n_slots)
 {
     QR_ASSERT(m != NULL && m->kv_mem == NULL);
     QR_ASSERT(limits != NULL && limits->block_tokens == m->block_tokens && n_slots > 0);
@@ -162,7 +164,7 @@ void qr_draft_model_begin(struct qr_draft_model *m, const struct qr_engine_limit
     m->n_blocks = limits->n_blocks;
     m->n_slots = n_slots;
     m->ctx_max = c->ctx_max < limits->ctx_max ? c->ctx_max : limits->ctx_max;
-    m->n_vocab = c->n_vocab < n_vocab ? c->n_vocab : n_vocab;
+    m->n_vocab = c->n_vocab < limits->vocab ? c->n_vocab : limits->vocab;
     m->stride = (limits->ctx_max + m->block_tokens - 1) / m->block_tokens + m->n_tail;
     m->kv = qr_model_kv_view(m->model, NULL, n_all, m->block_tokens);
     const size_t kv_bytes = (size_t)n_all * qr_kv_block_bytes(&m->kv), act_bytes = qr_model_act_bytes(m->model, m->rows_max, m->seqs_max);

@@ -24,12 +24,12 @@ int64_t qr_draft_model_table_bytes(const struct qr_engine_limits *limits);
 /* Whether its vocabulary is the model's. QR_E_USAGE names the first id that differs. */
 int qr_draft_model_check(const struct qr_engine_config *config, const struct qr_tokenizer *model, struct qr_err *err);
 
-/* Loads it. Errors: those of qr_model_open. */
+/* Loads it, checked. Errors: those of qr_model_open, too. */
 int qr_draft_model_open(struct qr_draft_model **out, const struct qr_engine_config *config, struct qr_backend *be, const struct qr_model_options *like,
-                        struct qr_err *err);
+                        const struct qr_tokenizer *model, struct qr_err *err);
 
-/* Takes its cache, as large as planned, for sequences at indexes below n_slots. Ids of guesses are below n_vocab, the model's. */
-void qr_draft_model_begin(struct qr_draft_model *m, const struct qr_engine_limits *limits, int32_t n_slots, int32_t n_vocab);
+/* Takes its cache, as large as planned, for sequences at indexes below n_slots. Ids of guesses are below limits->vocab. */
+void qr_draft_model_begin(struct qr_draft_model *m, const struct qr_engine_limits *limits, int32_t n_slots);
 void qr_draft_model_close(struct qr_draft_model *m); /* NULL is fine. Before the backend is closed */
 
 /* This plan is about to be computed: blocks are copied, and what it writes anew is unknown here. */
@@ -45,7 +45,7 @@ struct qr_draft_price {
 /* Guesses for those of ask[0..n) that have room and none yet, as many as are worth their time. Sequences are as they will be planned next. */
 void qr_draft_model_fill(struct qr_draft_model *m, struct qr_draft_ask *ask, int32_t n, const struct qr_draft_price *price);
 
-/* For tests and onlookers: rows of its own that it has computed, in how many forwards; guesses that were looked at since, and how many were right. */
+/* For tests and onlookers: rows of its own that it has computed, in how many forwards; guesses whose positions have got tokens since, and how many were right. */
 struct qr_draft_model_stats {
     int64_t n_rows, n_forwards, n_judged, n_right;
 };

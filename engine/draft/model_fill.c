@@ -11,7 +11,7 @@
 #include "engine/draft/model_internal.h"
 #include "engine/sampler.h"
 
-#define LEARN (1.0 / 32)   /* of what is known, what a guess that was looked at replaces */
+#define LEARN (1.0 / 32)   /* of what is known, what a guess replaces whose position has got its token */
 #define FORGET (1.0 / 512) /* of what was learnt, what a call without guesses forgets */
 #define SAVES 0.25         /* of a step's time, what guesses may save a sequence for each of its tokens to come: for which missing rows are computed */
 
@@ -66,28 +66,10 @@ static void look_back(struct qr_draft_model *m, struct qr_draft_track *t, const 
 
 /* ---- time ---- */
 
-static int size_of(int32_t n_rows)
-{
-    int i = 0;
-    while (1 << i < n_rows)
-        i++;
-    QR_ASSERT(i < QR_DRAFT_SIZES);
-    return i;
-}
-
-/* What a forward of so many rows is expected to take; of sizes that did not come yet, what the largest smaller one takes. */
+/* What a forward of so many rows is expected to take. */
 static double expected_us(const struct qr_draft_model *m, int32_t n_rows)
 {
-    int i = size_of(n_rows);
-    while (i > 0 && m->us[i] == 0)
-        i--;
-    return m->us[i];
-}
-
-static void note_us(struct qr_draft_model *m, int32_t n_rows, double us)
-{
-    double *known = &m->us[size_of(n_rows)];
-    *known = *known == 0 ? us : *known + (us - *known) / 8;
+    return m->stats.n_forwards > 0 ? qr_worth_us(&m->worth, n_rows) : 0;
 }
 
 /* Whether a sequence that will be right with this chance is worth a guess more, made for n_seqs of them together. */
@@ -108,7 +90,7 @@ static struct qr_tensor forward(struct qr_draft_model *m, int32_t n_prefill, int
     m->batch.n_logits = n_logits;
     const int64_t from_us = qr_clock_us();
     const struct qr_tensor logits = qr_model_forward(&m->exec, &m->batch);
-    note_us(m, m->n_rows, (double)(qr_clock_us() - from_us));
+    qr_worth_note(&m->worth, m->n_rows, (double)(qr_clock_us() - from_us));
     m->stats.n_rows += m->n_rows;
     m->stats.n_forwards++;
     return logits;
@@ -170,6 +152,8 @@ static void join(struct qr_draft_model *m, struct qr_draft_ask *ask, const struc
     const int32_t size = m->block_tokens, left = seq->n_prompt + seq->new_max - seq->n_ids;
     if (t->tenure != seq->tenure || t->joined || n_places(m, seq) < seq->n_ids || m->n_entries == m->seqs_max)
         return;
+    if (t->n_done < seq->n_behind * size) /* rows are missing whose blocks are others' by now */
+        return;
     find_done(m, t, seq);
     const int32_t missing = seq->n_ids - t->n_done, n = missing < m->rows_max - m->n_rows ? missing : m->rows_max - m->n_rows;
     if ((missing > 1) != several || n <= 0)
@@ -187,7 +171,7 @@ static void join(struct qr_draft_model *m, struct qr_draft_ask *ask, const struc
     know(m, t, seq, end < placed ? end : placed);
 }
 
-/* Those that are asked for: those with several rows stand first in a batch. Returns how many do. */
+/* The sequences of asks: those with several rows stand first in a batch. Returns how many do. */
 static int32_t gather(struct qr_draft_model *m, struct qr_draft_ask *ask, int32_t n, const struct qr_draft_price *price)
 {
     int32_t n_several = 0;

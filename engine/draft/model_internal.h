@@ -5,6 +5,7 @@
 #include "base/arena.h"
 #include "base/assert.h"
 #include "engine/draft/model.h"
+#include "engine/draft/worth.h"
 
 /* What is known of the sequence at an index. Rows [0, n_done) of it lie in its blocks; the rows of its last guesses lie behind them. */
 struct qr_draft_track {
@@ -28,8 +29,7 @@ struct qr_draft_entry {
     double chance;                /* that all of its guesses so far are right */
 };
 
-#define QR_DRAFT_SIZES 24     /* of forwards: powers of two of rows */
-#define QR_DRAFT_RIGHT 0.7    /* guesses that are right, before any was looked at */
+#define QR_DRAFT_RIGHT 0.7    /* guesses that are right, before anything was learnt */
 
 struct qr_draft_model {
     struct qr_backend *be;        /* borrowed */
@@ -51,7 +51,7 @@ struct qr_draft_model {
     int32_t *row_start, *ctx_len, *logit_row; /* owned [seqs_max + 1], [seqs_max], [seqs_max] */
     int32_t *table, stride;       /* owned [seqs_max][stride] */
     float *scale;                 /* owned [seqs_max] 1 */
-    double us[QR_DRAFT_SIZES];    /* what a forward of up to 2^i rows takes; 0: not known yet */
+    struct qr_worth worth;        /* what its own forwards take */
     double right, trust;          /* of guesses whose forerunners were right: how many are; and that beside what the draft model thinks of them */
     struct qr_draft_model_stats stats;
 };

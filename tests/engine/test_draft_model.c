@@ -52,9 +52,9 @@ static void bench_open(struct bench *b, int32_t n_blocks, int32_t block_tokens, 
     b->config.draft_model = dir;
     cr_assert_eq(qr_backend_open(&b->be, &bo, &err), 0, "%s", err.msg);
     cr_assert_eq(qr_tokenizer_open(&b->tokenizer, dir, &err), 0, "%s", err.msg);
-    cr_assert_eq(qr_draft_model_open(&b->draft, &b->config, b->be, &mo, &err), 0, "%s", err.msg);
-    b->limits = (struct qr_engine_limits){.ctx_max = CTX, .n_blocks = n_blocks, .block_tokens = block_tokens};
-    qr_draft_model_begin(b->draft, &b->limits, SEQS + RUNNING, n_vocab);
+    cr_assert_eq(qr_draft_model_open(&b->draft, &b->config, b->be, &mo, b->tokenizer, &err), 0, "%s", err.msg);
+    b->limits = (struct qr_engine_limits){.ctx_max = CTX, .n_blocks = n_blocks, .block_tokens = block_tokens, .vocab = n_vocab};
+    qr_draft_model_begin(b->draft, &b->limits, SEQS + RUNNING);
     cr_assert_eq(qr_model_open(&b->model, dir, b->be, &mo, &err), 0, "%s", err.msg);
     qr_alone_init(&b->alone, b->model, b->be, NULL, CTX, CTX, 1, false);
     qr_hash_secret_seeded(&secret, 7);
@@ -238,10 +238,10 @@ Test(draft_model, it_takes_the_memory_that_was_planned)
     const struct qr_mem_ops *const own = b.be->mem;
     counting.alloc = take;
     struct qr_draft_model *more;
-    cr_assert_eq(qr_draft_model_open(&more, &b.config, b.be, &mo, &err), 0, "%s", err.msg);
+    cr_assert_eq(qr_draft_model_open(&more, &b.config, b.be, &mo, b.tokenizer, &err), 0, "%s", err.msg);
     n_taken = 0;
     b.be->mem = &counting;
-    qr_draft_model_begin(more, &b.limits, 4, 512);
+    qr_draft_model_begin(more, &b.limits, 4);
     b.be->mem = own;
     cr_assert_eq((int64_t)n_taken, 10 * 16 * size.token_bytes + size.act_bytes);
     qr_draft_model_close(more);
@@ -258,8 +258,8 @@ Test(draft_model, another_vocabulary_is_refused_with_the_first_id_that_differs)
     s.config.draft_model = "models/quire-tiny";
     cr_assert_eq(qr_tokenizer_open(&t, data_path(MODEL), &err), 0, "%s", err.msg);
     cr_assert_eq(qr_draft_model_check(&s.config, t, &err), QR_E_USAGE);
-    cr_assert_str_eq(err.msg, "--draft-model models/quire-tiny: its vocabulary is another one: token 0 is '<|begin|>' there, and '<unk>' in the model's (1536 and 512 "
-                              "tokens); a draft model needs the model's tokenizer");
+    cr_assert_str_eq(err.msg, "--draft-model models/quire-tiny: its vocabulary is another one: token 0 is '<|begin|>' there, and '<unk>' in the model's "
+                              "(1536 and 512 tokens); a draft model needs the model's tokenizer");
     char other[1024];
     snprintf(other, sizeof other, "%s", data_path(OTHER));
     s.config.draft_model = other;
@@ -324,7 +324,8 @@ Test(draft_model, no_answer_depends_on_one, .timeout = 120)
         s.config.ctx_max = ways[i].kv_tokens ? 256 : 0;
         if (s.n_ranks != ways[i].n_ranks) {
             s.n_ranks = ways[i].n_ranks;
-            run_alone(want, k, &(struct setup){.model = MODEL, .device = "cpu", .n_threads = 2, .config = plain, .n_ranks = s.n_ranks});
+            const struct setup alone = {.model = MODEL, .device = "cpu", .n_threads = 2, .config = plain, .n_ranks = s.n_ranks};
+            run_alone(want, k, &alone);
         }
         run_together(got, k, &s, 99 + (uint64_t)i, &st);
         compare(want, got, k, ways[i].draft);

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <time.h>
 
 #include "base/assert.h"
 #include "base/json.h"
@@ -206,6 +207,26 @@ static void put_adapters(struct out *o, const struct qr_adapter_info *info, int3
     qr_buf_release(&extra);
 }
 
+/* What gateways place requests for adapters by: as many as fit, and those that have requests inside. The value is the time, as vLLM has it. */
+static void put_lora_info(struct out *o, const struct qr_adapter_info *info, int32_t n, const struct qr_engine_limits *l)
+{
+    static const char name[] = "vllm:lora_requests_info";
+    struct qr_buf extra = {0};
+    qr_buf_printf(&extra, "max_lora=\"%d\",waiting_lora_adapters=\"\",running_lora_adapters=\"", l->lora_slots);
+    const size_t empty = extra.len;
+    for (int32_t i = 0; i < n; i++) {
+        if (info[i].n_inside == 0)
+            continue;
+        if (extra.len > empty)
+            qr_buf_put_byte(&extra, ',');
+        put_label_value(&extra, info[i].name);
+    }
+    qr_buf_put_byte(&extra, '"');
+    put_meta(o, name, "gauge", "Adapters that requests inside want; the value is the time.");
+    put_sample(o, name, "", extra.data, (double)time(NULL));
+    qr_buf_release(&extra);
+}
+
 static void put_lora(struct out *o, const struct qr_engine *e)
 {
 #define AT(field) offsetof(struct qr_adapter_info, field)
@@ -213,6 +234,7 @@ static void put_lora(struct out *o, const struct qr_engine *e)
     const int32_t n = qr_engine_adapters(e, info, QR_ADAPTERS_MAX);
     put_one(o, "quire_lora_adapters", "gauge", "Adapters in slots.", n);
     put_one(o, "quire_lora_memory_bytes", "gauge", "Memory of the slots for adapters.", (double)qr_engine_limits(e)->lora_bytes);
+    put_lora_info(o, info, n, qr_engine_limits(e));
     put_adapters(o, info, n, "quire_lora_requests_total", "counter", "Requests accepted, by adapter.", AT(n_requests));
     put_adapters(o, info, n, "quire_lora_requests_inside", "gauge", "Requests that have not ended, by adapter.",
                  AT(n_inside));

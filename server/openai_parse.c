@@ -20,6 +20,7 @@
 #define ARRAY .json = QR_JSON_T_ARRAY, .expected = "an array"
 #define OBJECT .json = QR_JSON_T_OBJECT, .expected = "an object"
 #define DEMAND(field) {field, BOTH, QR_FIELD_OTHER, .read = qr_read_demand}
+#define APART "this worker computes prompts and answers in one process; leave it out, and the router's modes for prefill and decode apart"
 #define NO_BLANKS "patterns of white space are not taken; structured_outputs.disable_any_whitespace leaves none"
 
 /* What a row of base/sampling.h is as a field of a request. */
@@ -95,6 +96,10 @@ static const struct qr_field fields[] = {
     {"guided_whitespace_pattern", BOTH, QR_FIELD_REFUSED, .why = NO_BLANKS},
     {"use_beam_search", BOTH, QR_FIELD_REFUSED, .why = "beam search is not supported; use n with sampling"},
     {"prompt_embeds", BOTH, QR_FIELD_REFUSED, .why = "tensors are not taken from requests; send text or token ids"},
+    {"kv_transfer_params", BOTH, QR_FIELD_REFUSED, .why = APART},
+    {"bootstrap_host", BOTH, QR_FIELD_REFUSED, .why = APART},
+    {"bootstrap_port", BOTH, QR_FIELD_REFUSED, .why = APART},
+    {"bootstrap_room", BOTH, QR_FIELD_REFUSED, .why = APART},
     {"logits_processors", BOTH, QR_FIELD_REFUSED, .why = "code is not taken from requests; leave it out"},
     IGNORED("user", BOTH), IGNORED("metadata", BOTH), IGNORED("store", BOTH),
     IGNORED("service_tier", BOTH), IGNORED("guided_decoding_backend", BOTH),

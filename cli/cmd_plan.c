@@ -105,7 +105,11 @@ static void print_text(const struct memory_plan *p)
         printf("note       that is more than there is: a server may start with these settings, and be ended by the system once it has used them\n");
     if (p->n_ranks > 1)
         printf("ranks      %d, of which each takes so much, or less; they do not share it\n", p->n_ranks);
-    printf("context    %d tokens a sequence; %.1f sequences of that length at once\n", l->ctx_max, (double)l->n_blocks * l->block_tokens / l->ctx_max);
+    const int64_t held = l->seq_tokens < l->ctx_max ? l->seq_tokens : l->ctx_max;
+    printf("context    %d tokens a sequence; %.1f sequences of that length at once\n", l->ctx_max, (double)l->n_blocks * l->block_tokens / (double)held);
+    if (held < l->ctx_max)
+        printf("window     %d tokens in all layers: a sequence holds the cache of at most %lld tokens\n", qr_model_window(&p->model.config),
+               (long long)held);
     const int64_t longest = p->kv_tokens_max < p->model.config.ctx_max ? p->kv_tokens_max : p->model.config.ctx_max;
     if (longest > 0)
         printf("largest    --kv-tokens %lld takes all that is available: %.1f sequences of %lld tokens\n", (long long)p->kv_tokens_max,

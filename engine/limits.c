@@ -7,6 +7,7 @@
 
 #include "base/assert.h"
 #include "base/size.h"
+#include "engine/draft/draft.h"
 #include "engine/internal.h"
 
 void qr_engine_config_init(struct qr_engine_config *c)
@@ -56,6 +57,15 @@ static int64_t cache_bytes(const struct qr_engine_config *c, int32_t ctx, int64_
     return share < useful ? share : useful;
 }
 
+/* Tokens whose blocks a sequence of n tokens holds at once: where all layers have windows, those of the last window and a step. */
+static int64_t held_tokens(const struct qr_engine_config *c, const struct qr_model_config *model, int32_t n)
+{
+    const int32_t window = qr_model_window(model);
+    const int64_t whole = ((int64_t)n + c->block_tokens - 1) / c->block_tokens;
+    const int64_t held = window > 0 ? qr_sched_window_blocks(window, c->step_tokens_max, c->block_tokens) : whole;
+    return (held < whole ? held : whole) * c->block_tokens;
+}
+
 /* Blocks of the second tier: as configured, and no more than the pool can have. */
 static int32_t host_blocks(const struct qr_engine_config *c, int64_t block_bytes, int64_t n_blocks)
 {
@@ -80,7 +90,7 @@ static int64_t round_up(int64_t n_bytes)
 /* Memory is too little for the configured cache, or for any. */
 static int fail_cache(const struct qr_engine_config *c, const struct qr_engine_limits *of, int64_t kv, int64_t left, struct qr_err *err)
 {
-    const int64_t block = of->kv_token_bytes * c->block_tokens;
+    const int64_t block = of->kv_token_bytes * c->block_tokens, needed = of->seq_tokens < of->ctx_max ? of->seq_tokens : of->ctx_max;
     char t[4][QR_SIZE_TEXT];
     int64_t most = left > 0 ? left / block * c->block_tokens : 0; /* whole blocks of it */
     most = most < INT32_MAX / 2 ? most : INT32_MAX / 2 / c->block_tokens * c->block_tokens;
@@ -90,7 +100,7 @@ static int fail_cache(const struct qr_engine_config *c, const struct qr_engine_l
                           qr_size_text(t[0], of->weight_bytes), qr_size_text(t[1], of->act_bytes), qr_size_text(t[2], round_up(block - left)));
     return qr_err_set(err, QR_E_NO_ROOM, "does not fit: a sequence of %d tokens needs %s of cache, the plan has %s, and %s of memory are free beside %s of "
                       "weights; the largest settings that fit are --max-len %lld --kv-tokens %lld%s", of->ctx_max,
-                      qr_size_text(t[0], of->ctx_max * of->kv_token_bytes), qr_size_text(t[1], kv), qr_size_text(t[2], left),
+                      qr_size_text(t[0], needed * of->kv_token_bytes), qr_size_text(t[1], kv), qr_size_text(t[2], left),
                       qr_size_text(t[3], of->weight_bytes), (long long)(most < of->ctx_max ? most : of->ctx_max), (long long)most,
                       of->kv_dtype == QR_I8 ? "" : "; more with --kv-cache-dtype int8");
 }
@@ -109,7 +119,7 @@ int qr_engine_plan(struct qr_engine_limits *out, const struct qr_engine_config *
                                      .head_dim = model->head_dim};
     int64_t token_bytes = (int64_t)qr_kv_block_bytes(&token);
     int64_t left = memory_available - act_bytes;
-    const int64_t needed = ((config->ctx_max > 0 ? ctx : 1) + config->block_tokens - 1) / config->block_tokens * config->block_tokens;
+    const int64_t held = held_tokens(config, model, ctx), needed = config->ctx_max > 0 ? held : config->block_tokens;
     int64_t kv = cache_bytes(config, ctx, token_bytes, needed * token_bytes, left > 0 ? left : 0);
     if (kv > left && left > 0 && config->kv_bytes == 0 && config->kv_tokens == 0)
         kv = left;
@@ -118,14 +128,14 @@ int qr_engine_plan(struct qr_engine_limits *out, const struct qr_engine_config *
         n_blocks = INT32_MAX / 2 / config->block_tokens, fits = n_blocks * config->block_tokens;
     if (kv <= left && fits < needed && needed * token_bytes <= left)
         return fail_small(config, fits, needed, token_bytes, err);
-    if (kv > left || fits < config->block_tokens || (config->ctx_max > 0 && fits < ctx)) {
-        const struct qr_engine_limits of = {.ctx_max = ctx, .kv_token_bytes = token_bytes, .kv_dtype = kv_dtype, .weight_bytes = weight_bytes,
-                                            .act_bytes = act_bytes};
+    if (kv > left || fits < needed) {
+        const struct qr_engine_limits of = {.ctx_max = ctx, .seq_tokens = held, .kv_token_bytes = token_bytes, .kv_dtype = kv_dtype,
+                                            .weight_bytes = weight_bytes, .act_bytes = act_bytes};
         return fail_cache(config, &of, kv, left, err);
     }
     *out = (struct qr_engine_limits){
-        .ctx_max = fits < ctx ? (int32_t)fits : ctx, .vocab = model->n_vocab, .n_blocks = (int32_t)n_blocks,
-        .block_tokens = config->block_tokens, .running_max = config->running_max, .waiting_max = config->waiting_max,
+        .ctx_max = fits < held ? (int32_t)fits : ctx, .seq_tokens = fits < held ? fits : held, .vocab = model->n_vocab, .n_blocks = (int32_t)n_blocks,
+        .block_tokens = config->block_tokens, .running_max = config->running_max, .waiting_max = config->waiting_max, .draft_tokens = config->draft_tokens,
         .step_tokens_max = config->step_tokens_max, .lora_slots = config->lora_slots, .lora_rank_max = config->lora_rank_max,
         .kv_bytes = n_blocks * config->block_tokens * token_bytes,
         .kv_token_bytes = token_bytes, .kv_dtype = kv_dtype,
@@ -266,6 +276,8 @@ int64_t qr_engine_table_bytes(const struct qr_engine_limits *l, const struct qr_
     n += (int64_t)l->n_blocks * (int64_t)sizeof(int32_t);                                         /* the scheduler counts each block's readers */
     n += 2 * (int64_t)l->running_max * stride * (int64_t)sizeof(int32_t);                         /* block tables: the scheduler's, the batch's */
     n += n_threads * (int64_t)qr_sampler_bytes(l->vocab) + qr_masks_bytes(l->vocab, l->running_max, n_threads);
+    if (l->draft_tokens > 0)
+        n += qr_draft_bytes((int32_t)n_slots, l->running_max, l->ctx_max, QR_DRAFT_STORE_BYTES);
     n += n_slots * ((int64_t)sizeof(struct qr_slot) + qr_output_text_cap(tokenizer)) + (int64_t)qr_view_bytes();
     return n + (int64_t)qr_engine_n_events(l->running_max, qr_output_text_cap(tokenizer)) * (int64_t)sizeof(struct qr_event);
 }

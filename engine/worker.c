@@ -45,10 +45,11 @@ static int make_scheduler(struct qr_engine *e, struct qr_err *err)
         qr_hash_secret_random(&secret);
     e->pool = qr_kv_pool_new_tiers(e->limits.n_blocks, e->limits.n_host_blocks, c->block_tokens, c->prefix_cache, &secret);
     e->salt_secret = secret;
+    const int32_t window = qr_model_window(qr_model_config(e->model));
     struct qr_sched_config sc = {
         .running_max = c->running_max, .waiting_max = c->waiting_max, .step_tokens_max = c->step_tokens_max,
         .chunk_tokens_max = c->chunk_tokens_max, .logit_rows_max = c->logit_rows_max, .ctx_max = e->limits.ctx_max, .preempt_max = 4,
-        .watermark_blocks = e->limits.n_blocks / 100, .policy = c->policy};
+        .watermark_blocks = e->limits.n_blocks / 100, .policy = c->policy, .window = window < e->limits.ctx_max ? window : 0};
     int rc = qr_sched_new(&e->sched, &sc, e->pool, err);
     if (rc == 0)
         qr_plan_init(&e->plan, &sc);

@@ -2,16 +2,16 @@
  *
  * A counter is the service that a client got, divided by its weight: QR_FAIR_IN for each prompt token that was not found in a cache, counted when the
  * sequence is admitted for the first time, and QR_FAIR_OUT for each token drawn. Of the keys with a sequence that waits the one with the smallest counter is
- * next, and of its users likewise. A client that begins to wait is lifted to the smallest counter of those that wait already; where none does, to the
- * counter of the one that waited last. So idling gains nothing, and whatever runs while others idle is nobody's debt.
+ * next, and inside it the user with the smallest one. A client that begins to wait is lifted to the smallest counter of those that wait already; where none
+ * does, to the counter of the one that waited last. So idling gains nothing, and what is served while others idle counts against no client.
  *
  * Bound. A client is admitted only while its counter is the smallest, and gains afterwards what that admission and its running sequences give. So no
  * counter is above the smallest of those that wait by more than U = max(QR_FAIR_IN L, QR_FAIR_OUT M): L tokens in the longest prompt, M in a full batch, which
  * is running_max times the longest prompt with its answer. The services of two clients that wait all the time, divided by weight, differ by 2 U at most.
  * Nothing is preempted for fairness: M covers a client that holds every place.
  *
- * Nodes are a tree of root, keys and users in one table that never grows. The client that was idle longest makes room for a new one; whoever is not in the
- * table begins with the highest counter that was forgotten beside it, so being forgotten helps nobody. The scheduler's thread.
+ * Nodes are a tree of root, keys and users in one table that never grows. The client that was idle longest makes room for a new one; a client that is not in
+ * the table begins with the highest counter that was forgotten beside it, so being forgotten is no gain. The scheduler's thread.
  */
 #ifndef QR_SCHEDULER_FAIR_H
 #define QR_SCHEDULER_FAIR_H
@@ -58,8 +58,8 @@ void qr_fair_leave(struct qr_fair *f, int32_t user);
 void qr_fair_wait(struct qr_fair *f, int32_t user);
 void qr_fair_unwait(struct qr_fair *f, int32_t user);
 
-/* The user whose turn it is, -1: none is left. A plan begins with begin; a user without a sequence that can start is passed. It is not served less than it
- * could be, so it does not gain when another takes the turn. */
+/* The user whose turn it is, -1: none is left. A plan begins with begin; a user without a sequence that can start is passed. Such a one could not be served
+ * more, so it is lifted when another takes the turn. */
 void qr_fair_begin(struct qr_fair *f);
 int32_t qr_fair_next(struct qr_fair *f);
 void qr_fair_pass(struct qr_fair *f, int32_t user);

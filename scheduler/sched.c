@@ -22,6 +22,7 @@ static int check_config(const struct qr_sched_config *c, const struct qr_kv_stat
         {"ctx_max", c->ctx_max, 1},
         {"preempt_max", c->preempt_max, 0},
         {"watermark_blocks", c->watermark_blocks, 0},
+        {"window", c->window, 0},
     };
     for (int i = 0; i < QR_COUNT(at_least); i++) {
         if (at_least[i].value < at_least[i].min)
@@ -52,6 +53,14 @@ static void alloc_queues(struct qr_sched *s, int32_t running_max)
     qr_fair_init(&s->fair, s->n_slots, QR_FAIR_IDLE_MAX);
 }
 
+int32_t qr_sched_window_blocks(int32_t window, int32_t step_tokens, int32_t block_tokens)
+{
+    QR_ASSERT(window >= 1 && step_tokens >= 1);
+    QR_ASSERT(block_tokens >= 1);
+    const int64_t n_rows = (int64_t)window - 1 + step_tokens; /* they may begin and end inside of a block, and the last full one is kept */
+    return (int32_t)((n_rows + block_tokens - 1) / block_tokens) + 2;
+}
+
 int qr_sched_new(struct qr_sched **out, const struct qr_sched_config *config, struct qr_kv_pool *pool, struct qr_err *err)
 {
     QR_ASSERT(out != NULL && config != NULL);
@@ -67,7 +76,8 @@ int qr_sched_new(struct qr_sched **out, const struct qr_sched_config *config, st
     s->pool = pool;
     s->block_tokens = qr_kv_pool_block_tokens(pool);
     int32_t ctx_blocks = config->ctx_max / s->block_tokens + (config->ctx_max % s->block_tokens != 0);
-    s->blocks_max = ctx_blocks < stats.n_blocks ? ctx_blocks : stats.n_blocks;
+    s->blocks_max = config->window > 0 || ctx_blocks < stats.n_blocks ? ctx_blocks : stats.n_blocks;
+    s->hold_max = config->window > 0 ? qr_sched_window_blocks(config->window, config->step_tokens_max, s->block_tokens) : INT32_MAX;
     s->n_slots = config->waiting_max + config->running_max;
     s->slot = qr_alloc_aligned((size_t)s->n_slots * sizeof *s->slot, 64);
     for (int32_t i = 0; i < s->n_slots; i++)
@@ -104,7 +114,7 @@ static int check_add(const struct qr_sched *s, const struct qr_seq *q, struct qr
 {
     struct qr_kv_stats stats;
     qr_kv_pool_stats(s->pool, &stats);
-    int32_t n_blocks = qr_blocks_for(s, qr_rows_max(q));
+    int32_t n_blocks = qr_blocks_more(s, q, qr_rows_max(q));
     if (n_blocks > stats.n_blocks)
         return qr_err_set(err, QR_E_NO_ROOM,
                           "%d prompt tokens and up to %d new ones need %d cache blocks of %d tokens; there are %d",
@@ -270,7 +280,9 @@ void qr_sched_commit(struct qr_sched *s, const struct qr_plan *plan)
             count_again(s, x, item->first);
         if (item->first < q->n_prompt)
             note_logits(x);
-        enter_blocks(s, q, item->first);
+        if (!qr_is_apart(s, q))
+            enter_blocks(s, q, item->first);
+        qr_seq_leave_behind(s, x);
         if (q->state == QR_SEQ_PREFILL && q->n_computed == qr_rows_known(q))
             qr_seq_move(s, item->seq, QR_SEQ_DECODE);
     }

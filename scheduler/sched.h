@@ -39,6 +39,7 @@ struct qr_sched_config {
     int32_t ctx_max;           /* tokens of one sequence, prompt and output */
     int32_t preempt_max;       /* 4 */
     int32_t watermark_blocks;  /* kept available when a new sequence is admitted */
+    int32_t window;            /* the row at position p reads no row before p - window + 1: blocks wholly before it are given back. 0: rows read all */
     enum qr_sched_policy policy;
 };
 
@@ -64,6 +65,7 @@ struct qr_seq {
     int32_t n_preempted;
     uint64_t id;               /* from here on beyond the line */
     int32_t n_cached;          /* rows found in the prefix cache at the first admission */
+    int32_t n_behind;          /* of its blocks the first, which are behind the window: given back, their numbers are of blocks that were full */
     int32_t priority;          /* smaller runs first, of its key */
     int64_t arrived_us, admitted_us; /* admitted_us: first admission, or -1 */
     struct qr_hash128 salt;
@@ -110,6 +112,9 @@ void qr_plan_init(struct qr_plan *p, const struct qr_sched_config *config);
 void qr_plan_release(struct qr_plan *p);
 
 struct qr_sched; /* opaque */
+
+/* Blocks that one sequence holds at most in steps of step_tokens, however long it is, where rows read `window` rows. */
+int32_t qr_sched_window_blocks(int32_t window, int32_t step_tokens, int32_t block_tokens);
 
 /* `pool` is borrowed. Errors: QR_E_USAGE naming the setting that contradicts another. */
 int qr_sched_new(struct qr_sched **out, const struct qr_sched_config *config, struct qr_kv_pool *pool, struct qr_err *err);

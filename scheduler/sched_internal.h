@@ -9,6 +9,10 @@
  * (`reserve`, summed in `reserved`): it never fails to get a block, so it needs no victims, is never one, and ends. Therefore
  * a step with anything running plans something: the first in rank gets a block, or a protected one does, or the first in
  * rank is alone and fits by the check made when it was added.
+ *
+ * Windows. Where rows read a window of rows only, a sequence gives back the blocks wholly before it, and holds hold_max blocks
+ * at most. A block that others hold as well frees nothing when it is given back, so a protected sequence with a window shares
+ * none: it takes no prefix from the cache or a sibling, and enters no block. Then what it gives back it may reserve again.
  */
 #ifndef QR_SCHEDULER_SCHED_INTERNAL_H
 #define QR_SCHEDULER_SCHED_INTERNAL_H
@@ -38,6 +42,7 @@ struct qr_sched {
     struct qr_sched_config config;
     struct qr_kv_pool *pool; /* borrowed */
     int32_t block_tokens, blocks_max, n_slots;
+    int32_t hold_max;     /* blocks that one sequence holds at most; INT32_MAX without a window */
     struct qr_sched_slot *slot; /* owned [n_slots] */
     int32_t free_slot;
     struct qr_sched_queue waiting, prefill, decode;
@@ -117,6 +122,25 @@ static inline int32_t qr_blocks_for(const struct qr_sched *s, int32_t n_rows)
     return (n_rows + s->block_tokens - 1) / s->block_tokens;
 }
 
+static inline int32_t qr_n_held(const struct qr_seq *q)
+{
+    return q->n_blocks - q->n_behind;
+}
+
+/* Blocks that a sequence will hold at once at most until it has n_rows rows, beyond those that it holds. */
+static inline int32_t qr_blocks_more(const struct qr_sched *s, const struct qr_seq *q, int32_t n_rows)
+{
+    const int32_t n = qr_blocks_for(s, n_rows) - q->n_blocks, fit = s->hold_max - qr_n_held(q);
+    return n < fit ? n : fit;
+}
+
+/* Blocks that no row from position pos on reads, but for the last full one: the next to be entered in the prefix index names it. */
+static inline int32_t qr_blocks_behind(const struct qr_sched *s, int32_t pos)
+{
+    const int32_t unread = (pos + 1 - s->config.window) / s->block_tokens, full = pos / s->block_tokens - 1, n = unread < full ? unread : full;
+    return s->config.window > 0 && n > 0 ? n : 0;
+}
+
 static inline int32_t qr_n_running(const struct qr_sched *s)
 {
     return s->prefill.n + s->decode.n;
@@ -125,6 +149,12 @@ static inline int32_t qr_n_running(const struct qr_sched *s)
 static inline bool qr_protected(const struct qr_sched *s, const struct qr_seq *q)
 {
     return q->n_preempted >= s->config.preempt_max;
+}
+
+/* A sequence whose blocks are its own alone. */
+static inline bool qr_is_apart(const struct qr_sched *s, const struct qr_seq *q)
+{
+    return s->config.window > 0 && qr_protected(s, q);
 }
 
 /* seq.c */
@@ -136,6 +166,7 @@ void qr_seq_rank(struct qr_sched *s, struct qr_sched_slot *x); /* before x leave
 int32_t qr_waiting_of(const struct qr_sched *s, int32_t user); /* the place of its first in the queue */
 void qr_seq_take_table(struct qr_sched *s, struct qr_sched_slot *x);
 void qr_seq_release_blocks(struct qr_sched *s, struct qr_sched_slot *x); /* blocks last to first, reservation, table */
+void qr_seq_leave_behind(struct qr_sched *s, struct qr_sched_slot *x);   /* blocks behind the window of its next row, last to first */
 int32_t qr_seq_take_block(struct qr_sched *s, struct qr_sched_slot *x);  /* -1: none that is not reserved for another */
 
 /* Blocks for rows [0, n_rows). Takes what there is; preempts only while not even one new row has a place. Returns the rows that

@@ -141,13 +141,23 @@ static void put_absent(struct out *o)
 {
     static const char *const name[] = {
         "vllm:mm_cache_queries_total", "vllm:mm_cache_hits_total", "vllm:external_prefix_cache_queries_total", "vllm:external_prefix_cache_hits_total",
-        "vllm:spec_decode_num_drafts_total", "vllm:spec_decode_num_draft_tokens_total", "vllm:spec_decode_num_accepted_tokens_total",
     };
-    static const char by_place[] = "vllm:spec_decode_num_accepted_tokens_per_pos_total";
     for (int i = 0; i < QR_COUNT(name); i++)
         put_one(o, name[i], "counter", "Always 0: this server has no such part.", 0);
-    put_meta(o, by_place, "counter", "Always 0: this server has no such part.");
-    put_sample(o, by_place, "", "position=\"0\"", 0);
+}
+
+static void put_speculation(struct out *o, const struct qr_stats *t, int32_t draft_tokens)
+{
+    static const char by_place[] = "vllm:spec_decode_num_accepted_tokens_per_pos_total";
+    char place[32];
+    put_one(o, "vllm:spec_decode_num_drafts_total", "counter", "Guesses of what a sequence says next that a step checked.", (double)t->n_drafts);
+    put_one(o, "vllm:spec_decode_num_draft_tokens_total", "counter", "Tokens of them.", (double)t->n_draft_tokens);
+    put_one(o, "vllm:spec_decode_num_accepted_tokens_total", "counter", "Tokens of them that were right.", (double)t->n_accepted_tokens);
+    put_meta(o, by_place, "counter", "The same by their place in the guess.");
+    for (int32_t i = 0; i < (draft_tokens > 0 ? draft_tokens : 1); i++) {
+        snprintf(place, sizeof place, "position=\"%d\"", i);
+        put_sample(o, by_place, "", place, (double)t->accepted_at[i]);
+    }
 }
 
 /* By the tier of the cache that had them. */
@@ -390,6 +400,7 @@ void qr_metrics_put(struct qr_buf *out, struct qr_server *s)
         put_counters(&o, &stats);
         put_cached(&o, &stats, qr_engine_limits(s->model.engine));
         put_absent(&o);
+        put_speculation(&o, &stats, qr_engine_limits(s->model.engine)->draft_tokens);
         put_histograms(&o, &stats);
         put_config(&o, qr_engine_limits(s->model.engine));
         put_host_tier(&o, &stats, qr_engine_limits(s->model.engine));

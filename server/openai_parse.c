@@ -58,6 +58,8 @@ static const struct qr_field fields[] = {
     {"priority", BOTH, QR_FIELD_INT, .offset = AT(priority), .min = -INT_TOP - 1, .max = INT_TOP},
     {"stream", BOTH, QR_FIELD_BOOL, .offset = AT(stream)},
     {"stream_options", BOTH, QR_FIELD_OTHER, OBJECT, .read = qr_read_stream_options},
+    {"timings", BOTH, QR_FIELD_BOOL, .offset = AT(timings)},
+    {"prediction", BOTH, QR_FIELD_OTHER, OBJECT, .read = qr_read_prediction},
     {"skip_special_tokens", BOTH, QR_FIELD_BOOL, .offset = AT(sampling.skip_special)},
     {"include_stop_str_in_output", BOTH, QR_FIELD_BOOL, .offset = AT(sampling.include_stop)},
     {"add_special_tokens", BOTH, QR_FIELD_BOOL, .offset = AT(add_special)},
@@ -104,8 +106,7 @@ static const struct qr_field fields[] = {
     {"logits_processors", BOTH, QR_FIELD_REFUSED, .why = "code is not taken from requests; leave it out"},
     IGNORED("metadata", BOTH), IGNORED("store", BOTH),
     IGNORED("service_tier", BOTH), IGNORED("guided_decoding_backend", BOTH),
-    IGNORED("prediction", QR_API_CHAT), IGNORED("prompt_cache_key", BOTH),
-    IGNORED("prompt_cache_retention", BOTH), IGNORED("safety_identifier", BOTH),
+    IGNORED("prompt_cache_key", BOTH), IGNORED("prompt_cache_retention", BOTH), IGNORED("safety_identifier", BOTH),
     IGNORED("verbosity", QR_API_CHAT), IGNORED("stream_reasoning", QR_API_CHAT),
     IGNORED("spaces_between_special_tokens", BOTH), IGNORED("request_id", BOTH),
 };
@@ -334,6 +335,7 @@ void qr_params_release(struct qr_params *p)
     qr_free(p->bias);
     qr_ids_release(&p->allowed);
     qr_ids_release(&p->bad);
+    qr_ids_release(&p->prediction);
     p->doc = p->kwargs = p->tools.functions = p->tools.callable = NULL;
     p->bias = NULL;
 }

@@ -2,7 +2,7 @@
  *
  * The cache is simulated: for every row it keeps which token was written, at which position, and a digest of everything the
  * row's sequence saw before it, read back from the cache itself as a model would. Before a row is computed, every earlier
- * position is read through the block table and compared with the sequence's own history; so a block that is shared
+ * position, or those in the row's window, is read through the block table and compared with the sequence's own history; so a block that is shared
  * wrongly, copied late, evicted too early or written by two shows up as a wrong history. All choices come from `draw`.
  */
 #ifndef QR_TESTS_SCHED_WORLD_H
@@ -60,7 +60,7 @@ struct world {
     int64_t now_us, n_preempted_gone, n_recomputed;
     uint64_t next_id;
     struct {
-        int64_t ops, steps, rows, copies, preemptions, finished, cancelled, refused, hit_tokens, forced_collisions, out, in;
+        int64_t ops, steps, rows, copies, preemptions, finished, cancelled, refused, hit_tokens, forced_collisions, out, in, behind;
     } total;
     char broken[160]; /* empty while all is well */
 };
@@ -102,7 +102,8 @@ static inline void world_draw_config(struct world *w)
     static const int32_t block_tokens[] = {1, 2, 4, 8, 16};
     struct qr_sched_config *c = &w->config;
     w->block_tokens = block_tokens[world_below(w, 5)];
-    w->n_blocks = 2 + (int32_t)world_below(w, w->block_tokens == 1 ? 100 : 24);
+    const int32_t window = world_below(w, 2) ? 0 : 1 + (int32_t)world_below(w, world_below(w, 2) ? 6 : WORLD_CTX_MAX);
+    w->n_blocks = 2 + (int32_t)world_below(w, window > 0 && world_below(w, 2) ? 8 : w->block_tokens == 1 ? 100 : 24); /* few: preemptions */
     w->prefix_cache = world_below(w, 4) != 0;
     w->zombies_ok = world_below(w, 4) == 0;
     w->n_host = w->prefix_cache && world_below(w, 2) ? 1 + (int32_t)world_below(w, 2 * (uint32_t)w->n_blocks) : 0;
@@ -114,6 +115,7 @@ static inline void world_draw_config(struct world *w)
         .preempt_max = (int32_t)world_below(w, 5),
         .watermark_blocks = (int32_t)world_below(w, (uint32_t)(w->n_blocks < 5 ? w->n_blocks : 5)),
         .policy = (enum qr_sched_policy)world_below(w, 3),
+        .window = window,
     };
     c->step_tokens_max = c->running_max + (int32_t)world_below(w, world_below(w, 2) ? 64 : 4);
     c->logit_rows_max = c->running_max + (int32_t)world_below(w, 8);
@@ -281,8 +283,13 @@ static inline void world_compute(struct world *w, const struct qr_plan_item *ite
 {
     const struct qr_seq *q = qr_sched_seq(w->sched, item->seq);
     struct world_seq *x = &w->seq[item->seq];
-    uint64_t digest = world_mix(x->salt, -1);
-    for (int32_t pos = 0; pos < item->first; pos++) {
+    const int32_t unread = w->config.window > 0 && item->first >= w->config.window ? item->first - w->config.window + 1 : 0;
+    uint64_t digest = item->first > 0 ? x->digest[item->first - 1] : world_mix(x->salt, -1);
+    for (int32_t pos = 0; pos < unread; pos++) {
+        if (q->blocks[pos / w->block_tokens] < 0 || q->blocks[pos / w->block_tokens] >= w->n_blocks)
+            world_fail(w, "a number behind the window is none of a block that a kernel may touch");
+    }
+    for (int32_t pos = unread; pos < item->first; pos++) {
         const struct world_row *row = world_row_at(w, q, pos);
         if (row->pos != pos || row->token != x->ids[pos] || row->digest != x->digest[pos])
             world_fail(w, "a sequence reads a row that is not its own history");
@@ -314,6 +321,9 @@ static inline void world_check_item(struct world *w, const struct qr_plan_item *
         world_fail(w, "an item's rows do not continue the sequence, or have no block");
     if (item->n_tokens > (decode ? 1 : w->config.chunk_tokens_max))
         world_fail(w, "a chunk is too long");
+    if (w->config.window > 0 && q->n_blocks - q->n_behind > qr_sched_window_blocks(w->config.window, item->n_tokens, w->block_tokens))
+        world_fail(w, "a sequence holds more blocks than its window and its step need");
+    w->total.behind += q->n_behind;
     if (end == q->n_ids && item->n_logits < 1)
         world_fail(w, "the last known row gives no logits");
     if ((!q->prompt_logits || item->first >= q->n_prompt) && item->n_logits != (end == q->n_ids))

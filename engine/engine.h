@@ -73,7 +73,8 @@ struct qr_request {
     struct qr_sampling sampling;  /* every step reads the beginning of it and what lies before it, of every request */
     int32_t *ids[QR_CHOICES_MAX]; /* owned [n_prompt + max_tokens] each; ids[c][0..n_prompt) is the prompt */
     int32_t n_prediction;         /* ids that the client expects, for guesses (draft/): ids[c][-n_prediction..0) of each choice */
-    int32_t priority;             /* smaller runs first */
+    int32_t priority;             /* smaller runs first, of its key's */
+    struct qr_client client;      /* whose turn it is (scheduler/fair.h) */
     struct qr_hash128 salt;       /* whose prefix cache: from the API key and cache_salt */
     uint64_t adapter;             /* qr_engine_find_adapter; 0: the model itself */
     int64_t arrived_us, deadline_us; /* deadline 0: none; past it the request ends with an error */

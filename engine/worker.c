@@ -316,7 +316,7 @@ static void admit_choice(struct qr_engine *e, struct qr_request *r, int32_t choi
     const bool all_rows = r->pooling > QR_POOLING_LAST || (r->sampling.n_prompt_logprobs >= 0 && choice == 0);
     struct qr_sched_add add = {.id = r->id, .ids = r->ids[choice], .n_prompt = r->n_prompt, .new_max = r->sampling.max_tokens,
                                .priority = r->priority, .group = group, .leader = choice == 0,
-                               .prompt_logits = all_rows, .now_us = now, .salt = chain_start(e, r),
+                               .prompt_logits = all_rows, .now_us = now, .client = r->client, .salt = chain_start(e, r),
                                .adapter = r->adapter_slot + 1, .hidden = r->pooling != QR_POOLING_NONE};
     struct qr_err err;
     int32_t index = qr_sched_add(e->sched, &add, &err);

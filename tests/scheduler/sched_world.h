@@ -16,7 +16,7 @@
 #include "base/mem.h"
 #include "kvcache/kv_internal.h"
 #include "kvcache/kv_prefix.h"
-#include "scheduler/sched.h"
+#include "scheduler/sched_internal.h"
 
 #define WORLD_CTX_MAX 72
 #define WORLD_SEQS_MAX 64
@@ -48,6 +48,7 @@ struct world {
     int32_t n_blocks, n_host, block_tokens;
     bool prefix_cache, zombies_ok, guesses;
     int32_t mixed_max; /* prompt tokens beside decode rows */
+    int32_t n_keys, n_users;
     struct qr_kv_pool *pool;
     struct qr_sched *sched;
     struct qr_plan plan;
@@ -140,6 +141,8 @@ static inline void world_init(struct world *w, uint32_t (*draw)(void *, uint32_t
     QR_ASSERT(rc == 0);
     qr_plan_init(&w->plan, &w->config);
     w->mixed_max = INT32_MAX;
+    w->n_keys = 1 + (int32_t)world_below(w, 4);
+    w->n_users = 1 + (int32_t)world_below(w, 3);
 }
 
 static inline void world_release(struct world *w)
@@ -203,7 +206,7 @@ static inline void world_note_add(struct world *w, int32_t seq, const struct wor
     w->n_alive++;
 }
 
-static inline void world_add_one(struct world *w, const struct world_seq *like, const int32_t *ids, int32_t priority,
+static inline void world_add_one(struct world *w, const struct world_seq *like, const int32_t *ids, struct qr_client client, int32_t priority,
                                  int32_t group, bool leader)
 {
     int32_t row = world_free_row(w);
@@ -220,6 +223,7 @@ static inline void world_add_one(struct world *w, const struct world_seq *like, 
         .leader = leader,
         .prompt_logits = like->prompt_logits && (leader || group < 0 || world_below(w, 2)),
         .now_us = w->now_us,
+        .client = client,
         .salt = {.lo = like->salt, .hi = 7},
     };
     struct qr_err err;
@@ -239,8 +243,10 @@ static inline void world_add(struct world *w)
     int32_t n = world_below(w, 3) == 0 ? 2 + (int32_t)world_below(w, 3) : 1;
     int32_t priority = (int32_t)world_below(w, 3) - 1;
     int32_t group = n > 1 ? w->next_group++ : -1;
+    struct qr_client client = {.key = world_below(w, (uint32_t)w->n_keys), .user = world_below(w, (uint32_t)w->n_users)};
+    client.weight = 1 + 2 * (int32_t)client.key;
     for (int32_t i = 0; i < n; i++)
-        world_add_one(w, &like, ids, world_below(w, 16) ? priority : 0, group, i == 0);
+        world_add_one(w, &like, ids, client, world_below(w, 16) ? priority : 0, group, i == 0);
 }
 
 static inline void world_end(struct world *w, int32_t seq)
@@ -359,7 +365,8 @@ static inline void world_check_progress(struct world *w, bool any)
         if (q->state == QR_SEQ_WAITING)
             continue;
         protected_runs = protected_runs || q->n_preempted >= w->config.preempt_max;
-        if (t == NULL || q->priority < t->priority || (q->priority == t->priority && q->id < t->id))
+        if (t == NULL || (w->n_keys == 1 ? q->priority < t->priority || (q->priority == t->priority && q->id < t->id)
+                                         : qr_ranks_before(qr_slot(w->sched, i), qr_slot(w->sched, top))))
             top = i;
     }
     for (int32_t k = 0; k < qr_plan_items(&w->plan); k++)

@@ -1,6 +1,7 @@
 /* check.c - every invariant of scheduler and pool in one function, for tests and debug builds. */
 #include <string.h>
 
+#include "kvcache/kv_pin.h"
 #include "kvcache/kv_prefix.h"
 #include "scheduler/sched_internal.h"
 
@@ -157,8 +158,8 @@ const char *qr_sched_check(const struct qr_sched *s)
     if (qr_n_running(s) + s->n_free_tables != s->config.running_max)
         return "the block tables do not add up";
     for (int32_t b = 0; b < stats.n_blocks; b++) {
-        if (s->count[b] != qr_kv_refs(s->pool, b))
-            return "a block's reference count is not the number of tables that hold it";
+        if (s->count[b] + qr_kv_pins_of(s->pool, b) != qr_kv_refs(s->pool, b))
+            return "a block's reference count is not the number of tables and pins that hold it";
     }
     return NULL;
 }

@@ -114,11 +114,11 @@ static int check_add(const struct qr_sched *s, const struct qr_seq *q, struct qr
 {
     struct qr_kv_stats stats;
     qr_kv_pool_stats(s->pool, &stats);
-    int32_t n_blocks = qr_blocks_more(s, q, qr_rows_max(q));
-    if (n_blocks > stats.n_blocks)
+    const int32_t n_blocks = qr_blocks_more(s, q, qr_rows_max(q)), most = stats.n_blocks - stats.n_pinned_max; /* beside pins, whatever they hold */
+    if (n_blocks > most)
         return qr_err_set(err, QR_E_NO_ROOM,
                           "%d prompt tokens and up to %d new ones need %d cache blocks of %d tokens; there are %d",
-                          q->n_prompt, q->new_max, n_blocks, s->block_tokens, stats.n_blocks);
+                          q->n_prompt, q->new_max, n_blocks, s->block_tokens, most);
     if (s->free_slot < 0)
         return qr_err_set(err, QR_E_BUSY, "the queue is full: %d sequences wait or run", s->n_slots);
     return 0;

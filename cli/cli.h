@@ -49,6 +49,7 @@ struct qr_cli_engine {
     int64_t itl_goal_us, draft_tokens;
     int32_t policy, speculate; /* enum qr_sched_policy; index of its choices */
     bool prefix_cache;
+    const char *draft_model;
 };
 
 struct qr_cli_lora {
@@ -140,7 +141,10 @@ struct qr_cli_lora {
      .help = "Check guesses of a sequence's next tokens, from what was said before, where that is faster by what steps are measured to take. " \
              "The answers' bytes are the same."},                                                                                 \
     {.name = "draft-tokens", .type = QR_OPT_INT, .offset = offsetof(T, e.draft_tokens), .builtin = "16", .min = 1, .max = QR_DRAFT_MAX, \
-     .arg = "N", .group = "Speculation", .help = "Guesses for one sequence in a step, at most."}
+     .arg = "N", .group = "Speculation", .help = "Guesses for one sequence in a step, at most."},                               \
+    {.name = "draft-model", .type = QR_OPT_STR, .offset = offsetof(T, e.draft_model), .arg = "DIR", .group = "Speculation",        \
+     .help = "A smaller model of the same vocabulary, a directory or GGUF file, which guesses what the model will say where that saves time; answers "  \
+             "stay the same. --dtype, --quantize and --kv-cache-dtype hold of both. Its weights, and its part of the cache, take memory (quire plan)."}
 
 /* Of git, when this was built: "1a2b3c4d", with "-dirty" behind it when files had changed; "unknown". */
 const char *qr_cli_commit(void);

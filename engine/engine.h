@@ -151,6 +151,11 @@ struct qr_event {
     struct qr_token_logprob token[QR_EVENT_TOKENS]; /* id and n_top always; the rest, so far as n_top says, where the request wants log-probabilities */
 };
 
+/* What a draft model takes (engine/draft/model.h); all 0: there is none. */
+struct qr_draft_size {
+    int64_t weight_bytes, act_bytes, token_bytes; /* act: its step, and blocks of its own; token: keys and values of one, beside the model's */
+};
+
 struct qr_engine_config {
     int32_t ctx_max;              /* tokens of one sequence; 0: the model's */
     int32_t running_max;          /* 64 */
@@ -169,6 +174,8 @@ struct qr_engine_config {
     int32_t draft_tokens;         /* 0: guesses for one sequence in a step, at most QR_DRAFT_MAX; 0: none */
     int64_t itl_goal_us;          /* 90 ms: prompts beside running sequences are cut so that a step takes about so long; 0: never (pace.h) */
     uint64_t hash_seed;           /* 0: random secret */
+    const char *draft_model;      /* borrowed while opening: directory of a model that guesses tokens; NULL: none */
+    struct qr_draft_size draft;   /* of it: for plans; an engine that opens finds it out itself */
 };
 void qr_engine_config_init(struct qr_engine_config *c);
 
@@ -181,7 +188,8 @@ struct qr_engine_limits {
     int32_t ctx_max, vocab, n_blocks, block_tokens, running_max, waiting_max, step_tokens_max;
     int32_t draft_tokens;       /* guesses for one sequence in a step; 0: none */
     int64_t seq_tokens;         /* of the cache: what a sequence of ctx_max tokens holds at once at most, in whole blocks */
-    int64_t kv_bytes, kv_token_bytes, weight_bytes, act_bytes;
+    int64_t kv_bytes, kv_token_bytes, weight_bytes, act_bytes; /* a draft model's among them, */
+    struct qr_draft_size draft; /* which are these */
     int32_t n_host_blocks;      /* of the second tier, */
     int64_t kv_host_bytes;      /* and their memory, the host's */
     bool on_host;               /* so is the cache's own: an opened engine only */

@@ -35,6 +35,7 @@ void qr_prefill_plan(struct qr_sched *s, int32_t seq, struct qr_plan *plan, stru
     int32_t first = x->seq.n_computed, n = qr_rows_known(&x->seq) - first;
     n = n < s->config.chunk_tokens_max ? n : s->config.chunk_tokens_max;
     n = n < left->tokens ? n : left->tokens;
+    n = n < left->prompt ? n : left->prompt;
     n = cut_to_logits(x, first, n, left);
     if (n <= 0)
         return;
@@ -46,6 +47,7 @@ void qr_prefill_plan(struct qr_sched *s, int32_t seq, struct qr_plan *plan, stru
     plan->n_tokens += n;
     plan->n_logits += n_logits;
     left->tokens -= n;
+    left->prompt -= n;
     left->logits -= n_logits;
 }
 
@@ -227,7 +229,7 @@ void qr_prefill_admit(struct qr_sched *s, struct qr_plan *plan, struct qr_sched_
     QR_ASSERT(left->n_behind == 0);
     int32_t user, donor;
     qr_fair_begin(&s->fair);
-    while (left->tokens > 0 && left->logits > 0 && s->n_free_tables > 0 && (user = qr_fair_next(&s->fair)) >= 0) {
+    while (left->tokens > 0 && left->prompt > 0 && left->logits > 0 && s->n_free_tables > 0 && (user = qr_fair_next(&s->fair)) >= 0) {
         const int32_t seq = find_ready(s, user, &donor);
         if (seq < 0) {
             qr_fair_pass(&s->fair, user);

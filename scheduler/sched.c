@@ -336,9 +336,9 @@ void qr_sched_force(struct qr_sched *s, int32_t seq, int32_t token)
     struct qr_seq *q = &x->seq;
     QR_ASSERT(q->state == QR_SEQ_DECODE && !q->planned);
     QR_ASSERT(q->n_computed < q->n_ids && q->n_ids < q->n_prompt + q->new_max);
-    qr_fair_charge(&s->fair, x->user, QR_FAIR_OUT);
     q->n_draft = 0;
     q->ids[q->n_ids++] = token;
+    qr_fair_charge(&s->fair, x->user, QR_FAIR_OUT);
 }
 
 void qr_sched_finish(struct qr_sched *s, int32_t seq)

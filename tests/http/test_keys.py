@@ -37,9 +37,9 @@ class Keys:
             f.write(text)
 
     def reload(self, says):
-        before = log_of(self.server).count(says)
+        before = self.server.errors().count(says)
         self.server.process.send_signal(signal.SIGHUP)
-        wait(lambda: log_of(self.server).count(says) > before)
+        wait(lambda: self.server.errors().count(says) > before)
 
     def __enter__(self):
         self.server.__enter__()
@@ -55,12 +55,6 @@ def wait(true, seconds=20):
     while not true():
         assert time.monotonic() < until, "it has not come true"
         time.sleep(0.01)
-
-
-def log_of(server):
-    """What it has logged so far. Server.errors moves the place where the server writes next, as both have one file."""
-    with open(server.log.name) as f:
-        return f.read()
 
 
 def bearer(key):
@@ -218,7 +212,7 @@ def test_sighup_takes_new_keys_in_and_old_ones_out():
         wait(lambda: metrics(port, bearer("root"))["quire_calls"] >= 1)
         k.write("stays name=other-name rpm=3\nnew\n")
         k.reload("keys are reloaded")
-        assert "users=2 admins=1 new=1 gone=1" in log_of(k.server), log_of(k.server)
+        assert "users=2 admins=1 new=1 gone=1" in k.server.errors(), k.server.errors()
         assert post(port, "/v1/completions", {"prompt": "x"}, bearer("old")).status == 401
         half.send(request[-5:])
         assert half.response().status == 401, "it was a new request when its key was gone"
@@ -257,7 +251,7 @@ def test_a_wrong_file_keeps_the_old_keys_and_says_why():
         for text, why in (("old\nnew rpm=x\n", "keys:2: rpm= has to be"), ("", "has no key"), ("# all gone\n", "has no key")):
             k.write(text)
             k.reload("keys are not reloaded")
-            assert why in log_of(k.server), log_of(k.server)
+            assert why in k.server.errors(), k.server.errors()
             assert get(port, "/v1/models", bearer("old")).status == 200 and get(port, "/v1/models", bearer("new")).status == 401
         os.unlink(k.path)
         k.reload("keys are not reloaded")
@@ -265,7 +259,7 @@ def test_a_wrong_file_keeps_the_old_keys_and_says_why():
         k.reload("expected a regular file")
         assert get(port, "/v1/models", bearer("old")).status == 200
         k.server.stop()
-        assert not re.search("(old|new)[^a-z ]", log_of(k.server).replace("the old ones", "")), "a key in the log: " + log_of(k.server)
+        assert not re.search("(old|new)[^a-z ]", k.server.errors().replace("the old ones", "")), "a key in the log: " + k.server.errors()
 
 
 # ---- the access log ----
@@ -335,7 +329,7 @@ def test_the_access_log_is_opened_again_on_sighup():
             os.unlink(path)
             os.mkdir(path)
             s.process.send_signal(signal.SIGHUP)
-            wait(lambda: "keeps its old file" in log_of(s))
+            wait(lambda: "keeps its old file" in s.errors())
             assert get(s.port, "/version").status == 200
     r = subprocess.run([sys.argv[1], "--model", "x", "--port", "0", "--access-log", "/nowhere/x"], capture_output=True, text=True, timeout=60)
     assert r.returncode == 4 and "/nowhere/x" in r.stderr, r.stderr

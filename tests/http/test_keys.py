@@ -111,8 +111,9 @@ def test_requests_a_minute_hold_under_32_clients():
         assert u["requests"] == 128 and u["errors"] == 128 - len(passed) and u["completion_tokens"] == len(passed) and u["running"] == 0, u
 
 
-def test_calls_at_once_hold_under_32_clients():
-    with Keys("k name=k concurrent=4\n", "--mock-prefill", "150ms") as k:
+@with_patience
+def test_calls_at_once_hold_under_32_clients(scale):
+    with Keys("k name=k concurrent=4\n", "--mock-prefill", "%dms" % (150 * scale)) as k:
         seen = hammer(k.server.port, "k", 32, 1, {"prompt": "x", "max_tokens": 1})
         assert sorted(r.status for r in seen) == [200] * 4 + [429] * 28, [r.status for r in seen]
         assert post(k.server.port, "/v1/completions", {"prompt": "x", "max_tokens": 1}, bearer("k")).status == 200
@@ -133,11 +134,13 @@ def test_tokens_a_minute_hold_under_32_clients_within_one_request():
 def test_what_an_answer_does_not_use_is_given_back():
     with Keys("k name=k tpm=1000\n") as k:
         port = k.server.port
+        begun = time.monotonic()
         r = post(port, "/v1/completions", {"prompt": "x", "max_tokens": 900, "seed": 1005}, bearer("k"))  # ends after 5
         used = r.json()["usage"]["total_tokens"]
         assert r.json()["usage"]["completion_tokens"] == 5
         r = post(port, "/tokenize", {"prompt": "x"}, bearer("k"))
-        assert int(r.headers["x-ratelimit-remaining-tokens"]) in (1000 - used, 1000 - used + 1, 1000 - used + 2), r.headers
+        leaked = (time.monotonic() - begun) * 1000 / 60 + 1
+        assert 0 <= int(r.headers["x-ratelimit-remaining-tokens"]) - (1000 - used) <= leaked, r.headers
         c = Connection(port)
         c.send(render("POST", "/v1/completions", json.dumps({"prompt": "x", "max_tokens": 900, "stream": True}).encode(), bearer("k")))
         status, headers = c.head()
@@ -146,8 +149,9 @@ def test_what_an_answer_does_not_use_is_given_back():
         wait(lambda: usage(port, "k")["k"]["running"] == 0)
 
 
-def test_every_door_counts_and_refuses_in_its_own_form():
-    n = len(DOORS)
+@with_patience
+def test_every_door_counts_and_refuses_in_its_own_form(_):
+    n = len(DOORS)  # of them one is given back every five seconds
     with Keys("k name=k rpm=%d\ntokens tpm=1\n" % n) as k:
         port = k.server.port
         for path, body in DOORS.items():
@@ -199,8 +203,9 @@ def test_usage_is_told_by_name_and_to_whom_it_belongs():
 
 # ---- reload ----
 
-def test_sighup_takes_new_keys_in_and_old_ones_out():
-    with Keys("old name=old\nstays name=stays rpm=5\n", "--mock-prefill", "300ms") as k:
+@with_patience
+def test_sighup_takes_new_keys_in_and_old_ones_out(scale):
+    with Keys("old name=old\nstays name=stays rpm=5\n", "--mock-prefill", "%dms" % (300 * scale)) as k:
         port = k.server.port
         for _ in range(2):
             assert post(port, "/v1/completions", {"prompt": "x", "max_tokens": 1}, bearer("stays")).status == 200
@@ -391,7 +396,7 @@ def test_a_request_that_waits_too_long_is_answered_503(scale):
 def test_prompt_tokens_that_wait_are_bounded():
     with Server("--mock-running", "1", "--mock-rate", "20", "--max-waiting-tokens", "100") as s:
         first = Connection(s.port)
-        first.send(render("POST", "/v1/completions", json.dumps({"prompt": "x" * 500, "max_tokens": 40, "stream": True}).encode()))
+        first.send(render("POST", "/v1/completions", json.dumps({"prompt": "x" * 500, "max_tokens": 1000, "stream": True}).encode()))
         assert first.head()[0] == 200, "where none waits any may"
         waiting = []
         for _ in range(2):

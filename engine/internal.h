@@ -11,6 +11,7 @@
 #include "engine/adapters.h"
 #include "engine/ahead.h"
 #include "engine/backlog.h"
+#include "engine/draft/model.h"
 #include "engine/engine.h"
 #include "engine/follow.h"
 #include "engine/guide.h"
@@ -135,6 +136,7 @@ struct qr_engine {
     float *logits;                        /* owned [logit_rows_max][vocab]: a step's, from a device that the host cannot read; else NULL */
     float *hidden;                        /* owned [logit_rows_max][n_embd], or NULL as logits: rows as they left the last norm */
     struct qr_pages pages;                /* of kv_mem */
+    struct qr_draft_model *draft_model;   /* owned; NULL: there is none */
     struct qr_kv_view kv;
     struct qr_arena act;
     struct qr_exec exec;

@@ -18,9 +18,13 @@ int qr_pins_check(struct qr_engine *e, const struct qr_request *r, struct qr_err
         return qr_err_set(err, QR_E_UNSUPPORTED, "the prefix cache is off (--no-prefix-cache), so nothing can be pinned in it");
     if (n == 0)
         return qr_err_at(err, QR_E_INVALID, "prompt", "the prompt has %d tokens; pins hold full blocks of %d", r->n_prompt, l->block_tokens);
+    const int32_t window = qr_model_window(qr_model_config(e->model));
+    if (window > 0 && r->n_prompt > window)
+        return qr_err_set(err, QR_E_UNSUPPORTED, "the prompt has %d tokens; no layer of this model looks back further than %d, and blocks behind are given back",
+                          r->n_prompt, window);
     if (n > l->n_pinned_max)
-        return qr_err_set(err, QR_E_NO_ROOM, "the prompt's %d blocks of %d tokens are more than pins may hold together: %d of %d blocks, as --kv-pinned-share "
-                          "is %g and a whole context needs %d; raise --kv-tokens, or lower --max-len", n, l->block_tokens, l->n_pinned_max, l->n_blocks,
+        return qr_err_set(err, QR_E_NO_ROOM, "the prompt's %d blocks of %d tokens are more than pins may hold together: %d of %d blocks, as "
+                          "--kv-pinned-share is %g and a whole context needs %d; raise --kv-tokens, or lower --max-len", n, l->block_tokens, l->n_pinned_max, l->n_blocks,
                           e->config.pinned_share, ctx_blocks);
     return 0;
 }

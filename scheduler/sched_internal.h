@@ -1,6 +1,7 @@
 /* sched_internal.h - the scheduler's inside, shared by the files of this folder.
  *
- * Order. Every sequence has a rank: (priority, serial of arrival). All three queues are arrays sorted by rank. Blocks are
+ * Order. A sequence that was admitted has a rank, its place in the order of first admissions; those of a key that run share out their
+ * ranks by (priority, serial of arrival). Running queues are sorted by rank, the waiting one by (user, priority, serial). Blocks are
  * handed out in rank order over both running queues, and a sequence may only take blocks from sequences that rank behind
  * it; so what is planned stays planned, and the first in rank waits for protected sequences only.
  *
@@ -8,6 +9,10 @@
  * (`reserve`, summed in `reserved`): it never fails to get a block, so it needs no victims, is never one, and ends. Therefore
  * a step with anything running plans something: the first in rank gets a block, or a protected one does, or the first in
  * rank is alone and fits by the check made when it was added.
+ *
+ * Windows. Where rows read a window of rows only, a sequence gives back the blocks wholly before it, and holds hold_max blocks
+ * at most. A block that others hold as well frees nothing when it is given back, so a protected sequence with a window shares
+ * none: it takes no prefix from the cache or a sibling, and enters no block. Then what it gives back it may reserve again.
  */
 #ifndef QR_SCHEDULER_SCHED_INTERNAL_H
 #define QR_SCHEDULER_SCHED_INTERNAL_H
@@ -17,16 +22,19 @@
 
 struct qr_sched_slot {
     _Alignas(64) uint64_t serial; /* order of arrival */
+    uint64_t rank;         /* 0: not admitted yet. No other's */
+    int32_t user;          /* its node in `fair` */
     int32_t table;         /* index of its block table, -1 while it has none */
     int32_t reserve;       /* blocks promised to it and not taken yet; only for protected sequences */
     int32_t computed_peak; /* rows computed at some time, before it was preempted */
     int32_t logits_done;   /* prompt rows whose logits were delivered (prompt_logits) */
     int32_t next_free;
+    uint64_t stuck;        /* the plan that found it waiting for a sibling's prompt */
     _Alignas(64) struct qr_seq seq; /* what everybody sees */
 };
 
 struct qr_sched_queue {
-    int32_t *seq; /* owned, sorted by rank */
+    int32_t *seq; /* owned, sorted */
     int32_t n;
 };
 
@@ -34,20 +42,22 @@ struct qr_sched {
     struct qr_sched_config config;
     struct qr_kv_pool *pool; /* borrowed */
     int32_t block_tokens, blocks_max, n_slots;
+    int32_t hold_max;     /* blocks that one sequence holds at most; INT32_MAX without a window */
     struct qr_sched_slot *slot; /* owned [n_slots] */
     int32_t free_slot;
     struct qr_sched_queue waiting, prefill, decode;
+    struct qr_fair fair;
     int64_t waiting_tokens; /* ids of those that wait, which stay as many until they run */
     int32_t *tables;      /* owned [running_max * blocks_max] */
     int32_t *free_tables; /* owned [running_max], a stack */
     int32_t n_free_tables;
     int32_t reserved;     /* sum of `reserve` */
-    uint64_t serial_last, tenure_last;
+    uint64_t serial_last, tenure_last, rank_last, plan_last;
     int32_t mixed_max;    /* prompt tokens beside decode rows, >= 1 */
     bool prefill_turn;    /* QR_SCHED_ALTERNATE */
     int32_t n_planned;    /* sequences in the plan that is not committed */
     int64_t n_preempted, n_recomputed;
-    struct qr_plan_item *decode_item; /* owned [running_max]: decode items until the prefill items are complete */
+    struct qr_plan_item *decode_item; /* owned [running_max]: of sequences that decode, until the prefill items are complete */
     struct qr_hash128 *hashes;        /* owned [blocks_max]: of the sequence `hashed_serial`, which waits for admission */
     int32_t n_hashed;
     uint64_t hashed_serial;
@@ -56,7 +66,8 @@ struct qr_sched {
 
 /* What is left of a step while it is planned. */
 struct qr_sched_budget {
-    int32_t tokens;   /* for prompt chunks */
+    int32_t tokens;   /* beside one of each sequence that decodes */
+    int32_t prompt;   /* of these, for prompt chunks */
     int32_t logits;
     int32_t n_behind; /* running prompts that come later in this plan: each is left one row of logits */
 };
@@ -68,10 +79,25 @@ static inline struct qr_sched_slot *qr_slot(const struct qr_sched *s, int32_t se
     return &s->slot[seq];
 }
 
-/* Does a rank before b? */
 static inline bool qr_ranks_before(const struct qr_sched_slot *a, const struct qr_sched_slot *b)
 {
+    return a->rank < b->rank;
+}
+
+/* Is a of one key before b of it? */
+static inline bool qr_goes_before(const struct qr_sched_slot *a, const struct qr_sched_slot *b)
+{
     return a->seq.priority != b->seq.priority ? a->seq.priority < b->seq.priority : a->serial < b->serial;
+}
+
+static inline bool qr_waits_before(const struct qr_sched_slot *a, const struct qr_sched_slot *b)
+{
+    return a->user != b->user ? a->user < b->user : qr_goes_before(a, b);
+}
+
+static inline bool qr_same_key(const struct qr_sched *s, const struct qr_sched_slot *a, const struct qr_sched_slot *b)
+{
+    return s->fair.node[a->user].parent == s->fair.node[b->user].parent;
 }
 
 /* Rows the sequence can ever need: the last token of all is sampled but never computed. */
@@ -97,6 +123,25 @@ static inline int32_t qr_blocks_for(const struct qr_sched *s, int32_t n_rows)
     return (n_rows + s->block_tokens - 1) / s->block_tokens;
 }
 
+static inline int32_t qr_n_held(const struct qr_seq *q)
+{
+    return q->n_blocks - q->n_behind;
+}
+
+/* Blocks that a sequence will hold at once at most until it has n_rows rows, beyond those that it holds. */
+static inline int32_t qr_blocks_more(const struct qr_sched *s, const struct qr_seq *q, int32_t n_rows)
+{
+    const int32_t n = qr_blocks_for(s, n_rows) - q->n_blocks, fit = s->hold_max - qr_n_held(q);
+    return n < fit ? n : fit;
+}
+
+/* Blocks that no row from position pos on reads, but for the last full one: the next to be entered in the prefix index names it. */
+static inline int32_t qr_blocks_behind(const struct qr_sched *s, int32_t pos)
+{
+    const int32_t unread = (pos + 1 - s->config.window) / s->block_tokens, full = pos / s->block_tokens - 1, n = unread < full ? unread : full;
+    return s->config.window > 0 && n > 0 ? n : 0;
+}
+
 static inline int32_t qr_n_running(const struct qr_sched *s)
 {
     return s->prefill.n + s->decode.n;
@@ -107,22 +152,33 @@ static inline bool qr_protected(const struct qr_sched *s, const struct qr_seq *q
     return q->n_preempted >= s->config.preempt_max;
 }
 
+/* A sequence whose blocks are its own alone. */
+static inline bool qr_is_apart(const struct qr_sched *s, const struct qr_seq *q)
+{
+    return s->config.window > 0 && qr_protected(s, q);
+}
+
 /* seq.c */
 void qr_queue_insert(struct qr_sched *s, struct qr_sched_queue *q, int32_t seq);
 void qr_queue_remove(struct qr_sched *s, struct qr_sched_queue *q, int32_t seq);
 struct qr_sched_queue *qr_queue_of(struct qr_sched *s, enum qr_seq_state state);
 void qr_seq_move(struct qr_sched *s, int32_t seq, enum qr_seq_state to); /* to another queue */
+void qr_seq_rank(struct qr_sched *s, struct qr_sched_slot *x); /* before x leaves the queue */
+int32_t qr_waiting_of(const struct qr_sched *s, int32_t user); /* the place of its first in the queue */
 void qr_seq_take_table(struct qr_sched *s, struct qr_sched_slot *x);
 void qr_seq_release_blocks(struct qr_sched *s, struct qr_sched_slot *x); /* blocks last to first, reservation, table */
+void qr_seq_leave_behind(struct qr_sched *s, struct qr_sched_slot *x);   /* blocks behind the window of its next row, last to first */
 int32_t qr_seq_take_block(struct qr_sched *s, struct qr_sched_slot *x);  /* -1: none that is not reserved for another */
 
 /* Blocks for rows [0, n_rows). Takes what there is; preempts only while not even one new row has a place. Returns the rows that
  * have one. */
 int32_t qr_seq_grow(struct qr_sched *s, int32_t seq, int32_t n_rows, struct qr_plan *plan);
 
-/* decode.c: one row each. */
+/* decode.c: rows of known ids, then guesses, then all that in the plan's order. */
 int32_t qr_decode_count(const struct qr_sched *s); /* sequences that have a row to compute */
-void qr_decode_plan(struct qr_sched *s, int32_t seq, struct qr_plan *plan);
+void qr_decode_plan(struct qr_sched *s, int32_t seq, struct qr_plan *plan, struct qr_sched_budget *left);
+void qr_decode_plan_guesses(struct qr_sched *s, struct qr_plan *plan, struct qr_sched_budget *left);
+void qr_decode_write(struct qr_sched *s, struct qr_plan *plan);
 
 /* prefill.c: chunks of prompts, and what leaves the queue. */
 void qr_prefill_plan(struct qr_sched *s, int32_t seq, struct qr_plan *plan, struct qr_sched_budget *left);

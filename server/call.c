@@ -265,6 +265,14 @@ static void use_tokens(struct qr_call *call, const struct qr_key_use *more)
     qr_key_use_add(&call->used, more);
 }
 
+/* Whose turn the engine counts it as: its key's, and in that its user's. */
+static struct qr_client client_of(const struct qr_call *call)
+{
+    struct qr_client client = {.user = call->params.user, .weight = (int32_t)call->key->terms.weight};
+    memcpy(&client.key, call->digest.bytes, sizeof client.key);
+    return client;
+}
+
 /* What the engine says of a request. That there is no room is said of pins alone, and waiting makes none. */
 static void take_error(struct qr_call *call, const struct qr_err *err)
 {
@@ -283,6 +291,7 @@ static void submit(struct qr_call *call)
     const bool first = call->leads && call->n_submitted <= 1 && call->n_open == call->n_submitted;
     const int32_t most = first ? 1 : call->kind->submitted_max > 0 ? call->kind->submitted_max : call->n_pieces;
     struct qr_hash128 salt = qr_keys_salt(&call->digest, call->params.cache_salt, call->params.cache_salt_len);
+    const struct qr_client client = client_of(call);
     for (; call->n_submitted < call->n_pieces && call->n_open < most; call->n_submitted++) {
         struct qr_piece *piece = &call->piece[call->n_submitted];
         struct qr_request *r = piece->req;
@@ -294,6 +303,7 @@ static void submit(struct qr_call *call)
         r->user = piece;
         r->priority = call->params.priority;
         r->salt = salt;
+        r->client = client;
         r->adapter = call->adapter;
         qr_call_form_request(call, r);
         r->arrived_us = call->arrived_us;

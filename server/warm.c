@@ -1,5 +1,5 @@
 /* warm.c - prompts that are computed before the server is ready. A line becomes a request as a body of POST /v1/cache/pin does, by a call without a connection
- * and without an account. First all lines are prepared, so that a bad one costs no step; then as many are inside the engine as it takes. Nobody else takes
+ * and without an account. First all lines are prepared, so that a bad one costs no step; then as many are inside the engine as it takes. No other thread takes
  * events then. The loop thread serves /readyz meanwhile, and a signal ends the process as while the model is being opened. */
 #include "server/warm.h"
 
@@ -20,7 +20,7 @@
 #define FILE_BYTES_MAX ((size_t)16 << 20)
 #define LINES_MAX 1000
 #define TOLD_MAX 20       /* bad lines that are logged */
-#define LOOK_US 100000    /* how often what is done is looked at */
+#define LOOK_US 100000    /* how often progress is shown */
 #define LOG_US 10000000   /* where there is no terminal to draw on, a line of the log each */
 
 struct named {
@@ -33,7 +33,7 @@ struct qr_warm {
     struct qr_buf text;      /* owned: the file */
     struct named *key;       /* owned [n_keys] */
     int32_t n_keys, n_lines;
-    bool open;               /* nobody needs a key: key[0] is everybody's */
+    bool open;               /* no request needs a key: all have key[0] */
 };
 
 /* A line that is not empty. */

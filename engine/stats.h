@@ -8,6 +8,7 @@
 #include "scheduler/sched.h"
 
 #define QR_HIST_BUCKETS 32
+#define QR_DRAFT_MAX 32 /* guesses for one sequence in a step */
 
 /* A histogram with fixed upper bounds; count[n_bounds] is +Inf. Units are the bounds'. */
 struct qr_hist {
@@ -62,6 +63,8 @@ struct qr_stats {
     /* The ledger: accepted = done_stop + done_length + cancelled + failed + inside, at every step. Requests, not choices. */
     uint64_t n_accepted, n_done_stop, n_done_length, n_cancelled, n_failed, n_inside;
     uint64_t prompt_tokens, cached_tokens, output_tokens, n_steps, step_us_total;
+    /* Sequences with guesses, counted in each step; their guesses; those that were right, and at which place. */
+    uint64_t n_drafts, n_draft_tokens, n_accepted_tokens, accepted_at[QR_DRAFT_MAX];
     double backlog_s;            /* how long what is inside would take (backlog.h) */
     double prompt_token_s;       /* how long a prompt token took lately; 0: none was measured */
     int64_t part_ns[QR_PARTS];

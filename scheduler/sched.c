@@ -50,6 +50,7 @@ static void alloc_queues(struct qr_sched *s, int32_t running_max)
     for (int32_t i = 0; i < running_max; i++)
         s->free_tables[s->n_free_tables++] = running_max - 1 - i;
     s->decode_item = qr_alloc((size_t)running_max, sizeof *s->decode_item);
+    qr_fair_init(&s->fair, s->n_slots, QR_FAIR_IDLE_MAX);
 }
 
 int32_t qr_sched_window_blocks(int32_t window, int32_t step_tokens, int32_t block_tokens)
@@ -102,6 +103,7 @@ void qr_sched_free(struct qr_sched *s)
     qr_free(s->tables);
     qr_free(s->free_tables);
     qr_free(s->decode_item);
+    qr_fair_release(&s->fair);
     qr_free(s->hashes);
     qr_free(s->count);
     qr_free_aligned(s->slot);
@@ -112,11 +114,11 @@ static int check_add(const struct qr_sched *s, const struct qr_seq *q, struct qr
 {
     struct qr_kv_stats stats;
     qr_kv_pool_stats(s->pool, &stats);
-    int32_t n_blocks = qr_blocks_more(s, q, qr_rows_max(q));
-    if (n_blocks > stats.n_blocks)
+    const int32_t n_blocks = qr_blocks_more(s, q, qr_rows_max(q)), most = stats.n_blocks - stats.n_pinned_max; /* beside pins, whatever they hold */
+    if (n_blocks > most)
         return qr_err_set(err, QR_E_NO_ROOM,
                           "%d prompt tokens and up to %d new ones need %d cache blocks of %d tokens; there are %d",
-                          q->n_prompt, q->new_max, n_blocks, s->block_tokens, stats.n_blocks);
+                          q->n_prompt, q->new_max, n_blocks, s->block_tokens, most);
     if (s->free_slot < 0)
         return qr_err_set(err, QR_E_BUSY, "the queue is full: %d sequences wait or run", s->n_slots);
     return 0;
@@ -151,7 +153,8 @@ int32_t qr_sched_add(struct qr_sched *s, const struct qr_sched_add *add, struct 
         return rc;
     int32_t seq = s->free_slot;
     s->free_slot = s->slot[seq].next_free;
-    s->slot[seq] = (struct qr_sched_slot){.seq = q, .serial = ++s->serial_last, .table = -1, .next_free = -1};
+    s->slot[seq] = (struct qr_sched_slot){.seq = q, .serial = ++s->serial_last, .user = qr_fair_join(&s->fair, &add->client), .table = -1,
+                                          .next_free = -1};
     qr_queue_insert(s, &s->waiting, seq);
     return seq;
 }
@@ -171,7 +174,7 @@ static void plan_running(struct qr_sched *s, struct qr_plan *plan, int parts, st
             left->n_behind = s->prefill.n - i;
             qr_prefill_plan(s, seq, plan, left);
         } else if (!prefill && (parts & PART_DECODE)) {
-            qr_decode_plan(s, seq, plan);
+            qr_decode_plan(s, seq, plan, left);
         }
     }
     left->n_behind = 0;
@@ -184,14 +187,13 @@ static bool plan_parts(struct qr_sched *s, struct qr_plan *plan, int parts, int6
         .tokens = s->config.step_tokens_max - n_decode,
         .logits = s->config.logit_rows_max - n_decode,
     };
-    if (n_decode > 0 && left.tokens > s->mixed_max)
-        left.tokens = s->mixed_max;
+    left.prompt = n_decode > 0 && left.tokens > s->mixed_max ? s->mixed_max : left.tokens;
     plan_running(s, plan, parts, &left);
     if ((parts & PART_PREFILL) && plan->n_preempted == 0) /* while blocks are short nothing is admitted */
         qr_prefill_admit(s, plan, &left, now_us);
-    for (int32_t k = 0; k < plan->n_decode; k++)
-        plan->item[plan->n_prefill + k] = s->decode_item[k];
-    return plan->n_prefill + plan->n_decode > 0;
+    qr_decode_plan_guesses(s, plan, &left);
+    qr_decode_write(s, plan);
+    return qr_plan_items(plan) > 0;
 }
 
 void qr_sched_limit_mixed(struct qr_sched *s, int32_t tokens)
@@ -216,11 +218,36 @@ int64_t qr_sched_prompt_tokens(const struct qr_sched *s)
     return n;
 }
 
+void qr_sched_draft(struct qr_sched *s, int32_t seq, const int32_t *ids, int32_t n)
+{
+    QR_ASSERT(s != NULL && (ids != NULL || n == 0));
+    struct qr_seq *q = &qr_slot(s, seq)->seq;
+    QR_ASSERT(q->state == QR_SEQ_DECODE && !q->planned);
+    QR_ASSERT(n >= 0 && !qr_seq_idle(q));
+    const int32_t room = qr_rows_max(q) - q->n_ids;
+    q->n_draft = n < room ? n : room > 0 ? room : 0;
+    for (int32_t i = 0; i < q->n_draft; i++)
+        q->ids[q->n_ids + i] = ids[i];
+}
+
+/* Marks what is planned. Guesses that are not hold no longer. */
+static void mark_planned(struct qr_sched *s, const struct qr_plan *plan)
+{
+    s->n_planned = qr_plan_items(plan);
+    for (int32_t k = 0; k < s->n_planned; k++)
+        s->slot[plan->item[k].seq].seq.planned = true;
+    for (int32_t i = 0; i < s->decode.n; i++) {
+        struct qr_seq *q = &s->slot[s->decode.seq[i]].seq;
+        q->n_draft = q->planned ? q->n_draft : 0;
+    }
+}
+
 bool qr_sched_plan(struct qr_sched *s, struct qr_plan *out, int64_t now_us)
 {
     QR_ASSERT(s != NULL && out != NULL && out->item != NULL);
     QR_ASSERT(s->n_planned == 0);
-    out->n_prefill = out->n_decode = out->n_tokens = out->n_logits = out->n_copies = out->n_preempted = 0;
+    out->n_prefill = out->n_checked = out->n_decode = out->n_tokens = out->n_logits = out->n_copies = out->n_preempted = 0;
+    s->plan_last++;
     int first = PART_DECODE | PART_PREFILL, second = 0;
     if (s->config.policy == QR_SCHED_PREFILL_FIRST || (s->config.policy == QR_SCHED_ALTERNATE && s->prefill_turn)) {
         first = PART_PREFILL;
@@ -233,19 +260,19 @@ bool qr_sched_plan(struct qr_sched *s, struct qr_plan *out, int64_t now_us)
     if (!any && second != 0)
         any = plan_parts(s, out, second, now_us);
     s->prefill_turn = out->n_prefill == 0;
-    s->n_planned = out->n_prefill + out->n_decode;
-    for (int32_t k = 0; k < s->n_planned; k++)
-        s->slot[out->item[k].seq].seq.planned = true;
+    mark_planned(s, out);
     return any;
 }
 
-/* Rows [first, first + n) are in the cache: the blocks they completed can be found by others from now on. */
-static void enter_blocks(struct qr_sched *s, const struct qr_seq *q, int32_t first)
+/* Rows from `first` on count as computed: the blocks they completed can be found by others from now on, and those behind the window are given back. */
+static void publish(struct qr_sched *s, struct qr_sched_slot *x, int32_t first)
 {
+    const struct qr_seq *q = &x->seq;
     const int shift = __builtin_ctz((unsigned)s->block_tokens);
-    for (int32_t i = first >> shift; i < q->n_computed >> shift; i++)
+    for (int32_t i = first >> shift; i < q->n_computed >> shift && !qr_is_apart(s, q); i++)
         qr_kv_prefix_enter(s->pool, q->blocks[i], i > 0 ? q->blocks[i - 1] : -1, q->salt,
                            q->ids + (size_t)i * (size_t)s->block_tokens);
+    qr_seq_leave_behind(s, x);
 }
 
 /* Rows from `first` on were computed: those that had been before the sequence was preempted. */
@@ -264,34 +291,54 @@ static void note_logits(struct qr_sched_slot *x)
 void qr_sched_commit(struct qr_sched *s, const struct qr_plan *plan)
 {
     QR_ASSERT(s != NULL && plan != NULL);
-    QR_ASSERT(plan->n_prefill + plan->n_decode == s->n_planned);
+    QR_ASSERT(qr_plan_items(plan) == s->n_planned);
     for (int32_t k = 0; k < s->n_planned; k++) {
         const struct qr_plan_item *item = &plan->item[k];
         struct qr_sched_slot *x = qr_slot(s, item->seq);
         struct qr_seq *q = &x->seq;
         QR_ASSERT(q->planned && item->first == q->n_computed);
-        q->n_computed += item->n_tokens;
+        q->n_computed += item->n_tokens - q->n_draft;
         q->planned = false;
         if (q->n_preempted > 0)
             count_again(s, x, item->first);
         if (item->first < q->n_prompt)
             note_logits(x);
-        if (!qr_is_apart(s, q))
-            enter_blocks(s, q, item->first);
-        qr_seq_leave_behind(s, x);
+        publish(s, x, item->first);
         if (q->state == QR_SEQ_PREFILL && q->n_computed == qr_rows_known(q))
             qr_seq_move(s, item->seq, QR_SEQ_DECODE);
     }
     s->n_planned = 0;
 }
 
-void qr_sched_push(struct qr_sched *s, int32_t seq, int32_t token)
+bool qr_sched_push(struct qr_sched *s, int32_t seq, int32_t token)
 {
     struct qr_sched_slot *x = qr_slot(s, seq);
-    QR_ASSERT(x->seq.state == QR_SEQ_DECODE && !x->seq.planned);
-    QR_ASSERT(x->seq.n_computed == x->seq.n_ids);
-    QR_ASSERT(x->seq.n_ids < x->seq.n_prompt + x->seq.new_max);
-    x->seq.ids[x->seq.n_ids++] = token;
+    struct qr_seq *q = &x->seq;
+    QR_ASSERT(q->state == QR_SEQ_DECODE && !q->planned);
+    QR_ASSERT(q->n_computed == q->n_ids);
+    QR_ASSERT(q->n_ids < q->n_prompt + q->new_max);
+    qr_fair_charge(&s->fair, x->user, QR_FAIR_OUT);
+    if (q->n_draft > 0 && q->ids[q->n_ids] == token) {
+        q->n_draft--;
+        q->n_ids++;
+        q->n_computed++;
+        publish(s, x, q->n_computed - 1);
+        return true;
+    }
+    q->n_draft = 0;
+    q->ids[q->n_ids++] = token;
+    return false;
+}
+
+void qr_sched_force(struct qr_sched *s, int32_t seq, int32_t token)
+{
+    struct qr_sched_slot *x = qr_slot(s, seq);
+    struct qr_seq *q = &x->seq;
+    QR_ASSERT(q->state == QR_SEQ_DECODE && !q->planned);
+    QR_ASSERT(q->n_computed < q->n_ids && q->n_ids < q->n_prompt + q->new_max);
+    q->n_draft = 0;
+    q->ids[q->n_ids++] = token;
+    qr_fair_charge(&s->fair, x->user, QR_FAIR_OUT);
 }
 
 void qr_sched_finish(struct qr_sched *s, int32_t seq)
@@ -300,6 +347,7 @@ void qr_sched_finish(struct qr_sched *s, int32_t seq)
     QR_ASSERT(!x->seq.planned);
     qr_queue_remove(s, qr_queue_of(s, x->seq.state), seq);
     qr_seq_release_blocks(s, x);
+    qr_fair_leave(&s->fair, x->user);
     x->seq = (struct qr_seq){.state = QR_SEQ_FREE};
     x->next_free = s->free_slot;
     s->free_slot = seq;

@@ -21,6 +21,7 @@ static const struct {
     {"/v1/embeddings", "model:string input:! dimensions: encoding_format:string truncate_prompt_tokens: add_special_tokens:boolean"},
     {"/v1/rerank", "model:string query:string! documents:! top_n:integer return_documents:boolean"},
     {"/v1/score", "model:string text_1:! text_2:!"},
+    {"/v1/cache/pin", "model:string messages: prompt: cache_salt:string tools: key:string ttl:"},
     {"/v1/load_lora_adapter", "lora_name:string! lora_path:string! load_inplace:boolean"},
     {"/v1/unload_lora_adapter", "lora_name:string!"},
     {"/api/embed", "model:string input:!"},
@@ -169,7 +170,8 @@ static void put_body(struct qr_buf *out, const struct qr_route *r)
 
 static void put_operation(struct qr_buf *out, const struct qr_route *r)
 {
-    static const char *const who[] = {[QR_ACCESS_USER] = "any key of the server", [QR_ACCESS_PUBLIC] = "none", [QR_ACCESS_ADMIN] = "an admin key"};
+    static const char *const who[] = {[QR_ACCESS_USER] = "any key of the server", [QR_ACCESS_PUBLIC] = "none", [QR_ACCESS_ADMIN] = "an admin key",
+                                      [QR_ACCESS_METRICS] = "an admin's or a metrics key", [QR_ACCESS_LOOK] = "any key of the server, also a metrics key"};
     char method[8] = {0};
     for (size_t i = 0; r->method[i] && i + 1 < sizeof method; i++)
         method[i] = (char)(r->method[i] | 0x20);
@@ -259,7 +261,8 @@ static void put_html_field(struct qr_buf *out, const char *name, const char *typ
 
 static void put_html_route(struct qr_buf *out, const struct qr_route *r)
 {
-    static const char *const who[] = {[QR_ACCESS_USER] = "", [QR_ACCESS_PUBLIC] = "public", [QR_ACCESS_ADMIN] = "admin key"};
+    static const char *const who[] = {[QR_ACCESS_USER] = "", [QR_ACCESS_PUBLIC] = "public", [QR_ACCESS_ADMIN] = "admin key",
+                                      [QR_ACCESS_METRICS] = "admin or metrics key", [QR_ACCESS_LOOK] = "any key"};
     struct qr_buf fields = {0};
     if (takes_body(r))
         each_field(&fields, r, put_html_field);

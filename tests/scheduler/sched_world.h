@@ -16,7 +16,7 @@
 #include "base/mem.h"
 #include "kvcache/kv_internal.h"
 #include "kvcache/kv_prefix.h"
-#include "scheduler/sched.h"
+#include "scheduler/sched_internal.h"
 
 #define WORLD_CTX_MAX 72
 #define WORLD_SEQS_MAX 64
@@ -41,13 +41,22 @@ struct world_seq {
     int32_t n_logits[WORLD_CTX_MAX + 1]; /* how often row i gave logits */
 };
 
+/* What a pin of the pool holds: a sequence's first blocks, as it ended. */
+struct world_pin {
+    int32_t n_blocks; /* 0: none */
+    bool cleared;     /* the index was, since: nothing finds it */
+    uint64_t salt;
+    int32_t ids[WORLD_CTX_MAX + 1];
+};
+
 struct world {
     uint32_t (*draw)(void *source, uint32_t n); /* uniform in [0, n) */
     void *source;
     struct qr_sched_config config;
     int32_t n_blocks, n_host, block_tokens;
-    bool prefix_cache, zombies_ok;
+    bool prefix_cache, zombies_ok, guesses;
     int32_t mixed_max; /* prompt tokens beside decode rows */
+    int32_t n_keys, n_users;
     struct qr_kv_pool *pool;
     struct qr_sched *sched;
     struct qr_plan plan;
@@ -55,11 +64,13 @@ struct world {
     struct world_seq seq[WORLD_SEQS_MAX]; /* by the scheduler's index */
     int32_t tokens[WORLD_SEQS_MAX][WORLD_CTX_MAX + 1];
     bool row_used[WORLD_SEQS_MAX];
+    struct world_pin pin[QR_KV_PINS_MAX];
     int32_t n_alive, n_zombies, next_group;
     int64_t now_us, n_preempted_gone, n_recomputed;
     uint64_t next_id;
     struct {
-        int64_t ops, steps, rows, copies, preemptions, finished, cancelled, refused, hit_tokens, forced_collisions, out, in, behind;
+        int64_t ops, steps, rows, copies, preemptions, finished, cancelled, refused, hit_tokens, forced_collisions, out, in, behind, pinned;
+        int64_t right, wrong, forced; /* guesses that were accepted, and that were dropped after they were computed; ids known without a draw */
     } total;
     char broken[160]; /* empty while all is well */
 };
@@ -105,6 +116,7 @@ static inline void world_draw_config(struct world *w)
     w->n_blocks = 2 + (int32_t)world_below(w, window > 0 && world_below(w, 2) ? 8 : w->block_tokens == 1 ? 100 : 24); /* few: preemptions */
     w->prefix_cache = world_below(w, 4) != 0;
     w->zombies_ok = world_below(w, 4) == 0;
+    w->guesses = world_below(w, 4) != 0;
     w->n_host = w->prefix_cache && world_below(w, 2) ? 1 + (int32_t)world_below(w, 2 * (uint32_t)w->n_blocks) : 0;
     *c = (struct qr_sched_config){
         .running_max = 1 + (int32_t)world_below(w, 8),
@@ -133,11 +145,14 @@ static inline void world_init(struct world *w, uint32_t (*draw)(void *, uint32_t
         w->pool->hash_keep = world_below(w, 2) ? 0 : world_below(w, 8);
         w->total.forced_collisions = 1;
     }
+    qr_kv_pins_open(w->pool, world_below(w, 2) ? (int32_t)world_below(w, (uint32_t)w->n_blocks) : 0);
     struct qr_err err;
     int rc = qr_sched_new(&w->sched, &w->config, w->pool, &err);
     QR_ASSERT(rc == 0);
     qr_plan_init(&w->plan, &w->config);
     w->mixed_max = INT32_MAX;
+    w->n_keys = 1 + (int32_t)world_below(w, 4);
+    w->n_users = 1 + (int32_t)world_below(w, 3);
 }
 
 static inline void world_release(struct world *w)
@@ -150,7 +165,7 @@ static inline void world_release(struct world *w)
     qr_plan_release(&w->plan);
     qr_sched_free(w->sched);
     qr_kv_pool_stats(w->pool, &stats);
-    if (stats.n_owned != 0)
+    if (stats.n_owned != stats.n_pinned)
         world_fail(w, "a block is still owned after the scheduler was freed");
     qr_kv_pool_free(w->pool);
 }
@@ -201,7 +216,7 @@ static inline void world_note_add(struct world *w, int32_t seq, const struct wor
     w->n_alive++;
 }
 
-static inline void world_add_one(struct world *w, const struct world_seq *like, const int32_t *ids, int32_t priority,
+static inline void world_add_one(struct world *w, const struct world_seq *like, const int32_t *ids, struct qr_client client, int32_t priority,
                                  int32_t group, bool leader)
 {
     int32_t row = world_free_row(w);
@@ -218,6 +233,7 @@ static inline void world_add_one(struct world *w, const struct world_seq *like, 
         .leader = leader,
         .prompt_logits = like->prompt_logits && (leader || group < 0 || world_below(w, 2)),
         .now_us = w->now_us,
+        .client = client,
         .salt = {.lo = like->salt, .hi = 7},
     };
     struct qr_err err;
@@ -237,13 +253,72 @@ static inline void world_add(struct world *w)
     int32_t n = world_below(w, 3) == 0 ? 2 + (int32_t)world_below(w, 3) : 1;
     int32_t priority = (int32_t)world_below(w, 3) - 1;
     int32_t group = n > 1 ? w->next_group++ : -1;
+    struct qr_client client = {.key = world_below(w, (uint32_t)w->n_keys), .user = world_below(w, (uint32_t)w->n_users)};
+    client.weight = 1 + 2 * (int32_t)client.key;
     for (int32_t i = 0; i < n; i++)
-        world_add_one(w, &like, ids, world_below(w, 16) ? priority : 0, group, i == 0);
+        world_add_one(w, &like, ids, client, world_below(w, 16) ? priority : 0, group, i == 0);
+}
+
+/* A pinned prefix is in the first tier, whole. */
+static inline void world_check_pin(struct world *w, const struct world_pin *pin)
+{
+    int32_t blocks[WORLD_CTX_MAX + 1], n_hashed = 0, n_slow = 0;
+    struct qr_hash128 hashes[WORLD_CTX_MAX + 1];
+    const int32_t n = qr_kv_prefix_find(w->pool, blocks, pin->n_blocks, pin->ids, pin->n_blocks * w->block_tokens,
+                                        (struct qr_hash128){.lo = pin->salt, .hi = 7}, hashes, &n_hashed);
+    for (int32_t i = n - 1; i >= 0; i--) {
+        n_slow += qr_kv_is_host(w->pool, blocks[i]);
+        qr_kv_unref(w->pool, blocks[i]);
+    }
+    if (n < pin->n_blocks || n_slow > 0)
+        world_fail(w, "a pinned prefix is not found");
+}
+
+/* What a sequence that is about to end has computed is pinned, if pins have room for it. */
+static inline void world_pin(struct world *w, int32_t seq)
+{
+    const struct qr_seq *q = qr_sched_seq(w->sched, seq);
+    const int32_t n = q->n_computed / w->block_tokens;
+    if (n == 0 || !w->prefix_cache || q->n_behind > 0) /* given back blocks are not its own */
+        return;
+    const int32_t pin = qr_kv_pin(w->pool, q->blocks, n, q->ids, q->salt);
+    if (pin < 0)
+        return;
+    if (w->pin[pin].n_blocks != 0)
+        world_fail(w, "a pin has a number that is in use");
+    w->pin[pin] = (struct world_pin){.n_blocks = n, .salt = w->seq[seq].salt};
+    memcpy(w->pin[pin].ids, q->ids, (size_t)(n * w->block_tokens) * sizeof *q->ids);
+    world_check_pin(w, &w->pin[pin]);
+    w->total.pinned++;
+}
+
+static inline void world_unpin(struct world *w)
+{
+    const uint32_t at = world_below(w, QR_KV_PINS_MAX);
+    for (uint32_t i = 0; i < QR_KV_PINS_MAX; i++) {
+        const uint32_t pin = (at + i) % QR_KV_PINS_MAX;
+        if (w->pin[pin].n_blocks == 0)
+            continue;
+        if (!w->pin[pin].cleared)
+            world_check_pin(w, &w->pin[pin]);
+        qr_kv_unpin(w->pool, (int32_t)pin);
+        w->pin[pin].n_blocks = 0;
+        return;
+    }
+}
+
+static inline void world_clear(struct world *w)
+{
+    qr_kv_prefix_clear(w->pool);
+    for (int i = 0; i < QR_KV_PINS_MAX; i++)
+        w->pin[i].cleared = true;
 }
 
 static inline void world_end(struct world *w, int32_t seq)
 {
     struct world_seq *x = &w->seq[seq];
+    if (world_below(w, 8) == 0)
+        world_pin(w, seq);
     w->n_preempted_gone += qr_sched_seq(w->sched, seq)->n_preempted;
     qr_sched_finish(w->sched, seq);
     w->n_alive -= x->alive;
@@ -297,35 +372,45 @@ static inline void world_compute(struct world *w, const struct qr_plan_item *ite
         x->n_logits[pos] += pos >= item->first + item->n_tokens - item->n_logits;
         w->n_recomputed += pos < x->computed_peak;
     }
-    if (x->computed_peak < item->first + item->n_tokens)
-        x->computed_peak = item->first + item->n_tokens;
+    const int32_t n_known = item->n_tokens - q->n_draft;
+    if (x->computed_peak < item->first + n_known)
+        x->computed_peak = item->first + n_known;
     w->total.rows += item->n_tokens;
 }
 
-static inline void world_check_item(struct world *w, const struct qr_plan_item *item, bool decode)
+enum world_part { WORLD_PREFILL, WORLD_CHECKED, WORLD_DECODE };
+
+static inline void world_check_item(struct world *w, const struct qr_plan_item *item, enum world_part part)
 {
     const struct qr_seq *q = qr_sched_seq(w->sched, item->seq);
     struct world_seq *x = &w->seq[item->seq];
-    int32_t end = item->first + item->n_tokens;
+    const bool decode = part != WORLD_PREFILL;
+    int32_t end = item->first + item->n_tokens - q->n_draft;
     if (!x->alive || q->id != x->id)
         world_fail(w, "a sequence that ended is planned");
     if (q->state != (decode ? QR_SEQ_DECODE : QR_SEQ_PREFILL))
         world_fail(w, "an item stands in the wrong part of the plan");
     if (item->n_tokens < 1 || item->first != q->n_computed || end > q->n_ids || end > q->n_blocks * w->block_tokens)
         world_fail(w, "an item's rows do not continue the sequence, or have no block");
-    if (item->n_tokens > (decode ? 1 : w->config.chunk_tokens_max))
+    if (!decode && item->n_tokens > w->config.chunk_tokens_max)
         world_fail(w, "a chunk is too long");
-    if (w->config.window > 0 && q->n_blocks - q->n_behind > qr_sched_window_blocks(w->config.window, item->n_tokens, w->block_tokens))
+    if (decode && (item->n_tokens == 1 && item->n_logits == 1) != (part == WORLD_DECODE))
+        world_fail(w, "an item with one row for its next token stands among those with guesses, or the other way round");
+    if (q->n_draft > 0 && (end != q->n_ids || end + q->n_draft > q->n_blocks * w->block_tokens || end + q->n_draft >= q->n_prompt + q->new_max))
+        world_fail(w, "a guess has no block, or can never be drawn, or what comes before it is not computed");
+    if (q->n_draft > 0 && w->plan.n_preempted > 0)
+        world_fail(w, "a guess is computed in a step that takes blocks from a sequence");
+    if (w->config.window > 0 && q->n_blocks - q->n_behind > qr_sched_window_blocks(w->config.window, w->guesses ? w->config.step_tokens_max : item->n_tokens, w->block_tokens))
         world_fail(w, "a sequence holds more blocks than its window and its step need");
     w->total.behind += q->n_behind;
     if (end == q->n_ids && item->n_logits < 1)
         world_fail(w, "the last known row gives no logits");
-    if ((!q->prompt_logits || item->first >= q->n_prompt) && item->n_logits != (end == q->n_ids))
+    if ((!q->prompt_logits || item->first >= q->n_prompt) && item->n_logits - q->n_draft != (end == q->n_ids))
         world_fail(w, "rows inside a prompt give logits that nobody wants");
-    if (q->n_ids > q->n_prompt && item->n_logits > 1)
+    if (q->n_ids > q->n_prompt && item->n_logits - q->n_draft > 1)
         world_fail(w, "rows computed again give logits again");
     for (int32_t pos = 0; q->prompt_logits && pos < end && pos < q->n_prompt; pos++) {
-        int32_t n = x->n_logits[pos] + (pos >= end - item->n_logits);
+        int32_t n = x->n_logits[pos] + (pos >= end - item->n_logits + q->n_draft);
         if (n == 0 || (n > 1 && pos < q->n_prompt - 1))
             world_fail(w, "a prompt row's logits are missing or come twice");
     }
@@ -347,10 +432,11 @@ static inline void world_check_progress(struct world *w, bool any)
         if (q->state == QR_SEQ_WAITING)
             continue;
         protected_runs = protected_runs || q->n_preempted >= w->config.preempt_max;
-        if (t == NULL || q->priority < t->priority || (q->priority == t->priority && q->id < t->id))
+        if (t == NULL || (w->n_keys == 1 ? q->priority < t->priority || (q->priority == t->priority && q->id < t->id)
+                                         : qr_ranks_before(qr_slot(w->sched, i), qr_slot(w->sched, top))))
             top = i;
     }
-    for (int32_t k = 0; k < w->plan.n_prefill + w->plan.n_decode; k++)
+    for (int32_t k = 0; k < qr_plan_items(&w->plan); k++)
         planned = planned || w->plan.item[k].seq == top;
     if (w->config.policy == QR_SCHED_MIXED && any && !planned && !protected_runs)
         world_fail(w, "the first in rank does not advance");
@@ -359,12 +445,13 @@ static inline void world_check_progress(struct world *w, bool any)
 static inline void world_check_plan(struct world *w, bool any)
 {
     const struct qr_plan *p = &w->plan;
-    int32_t n = p->n_prefill + p->n_decode, n_tokens = 0, n_logits = 0;
+    int32_t n = qr_plan_items(p), n_tokens = 0, n_logits = 0, n_prompt = 0;
     bool seen[WORLD_SEQS_MAX] = {false};
     if (any != (n > 0) || n > w->config.running_max || p->n_copies > w->config.running_max || (n == 0 && p->n_copies > 0))
         world_fail(w, "the plan's counts contradict each other");
     for (int32_t k = 0; k < n; k++) {
-        world_check_item(w, &p->item[k], k >= p->n_prefill);
+        world_check_item(w, &p->item[k], k < p->n_prefill ? WORLD_PREFILL : k < p->n_prefill + p->n_checked ? WORLD_CHECKED : WORLD_DECODE);
+        n_prompt += k < p->n_prefill ? p->item[k].n_tokens : 0;
         if (seen[p->item[k].seq])
             world_fail(w, "a sequence is planned twice");
         seen[p->item[k].seq] = true;
@@ -375,9 +462,9 @@ static inline void world_check_plan(struct world *w, bool any)
         world_fail(w, "the plan's tokens do not add up or pass the budget");
     if (n_logits != p->n_logits || n_logits > w->config.logit_rows_max)
         world_fail(w, "the plan's rows of logits do not add up or pass the budget");
-    if (p->n_decode > 0 && n_tokens - p->n_decode > w->mixed_max)
+    if (p->n_checked + p->n_decode > 0 && n_prompt > w->mixed_max)
         world_fail(w, "a step carries more prompt tokens beside decode rows than it may");
-    if (w->config.policy != QR_SCHED_MIXED && p->n_prefill > 0 && p->n_decode > 0)
+    if (w->config.policy != QR_SCHED_MIXED && p->n_prefill > 0 && p->n_checked + p->n_decode > 0)
         world_fail(w, "a step mixes what its policy keeps apart");
     for (int32_t k = 0; k < p->n_copies; k++) {
         if (qr_kv_refs(w->pool, p->copy[k].dst) != 1 || p->copy[k].src == p->copy[k].dst)
@@ -386,26 +473,83 @@ static inline void world_check_plan(struct world *w, bool any)
     world_check_progress(w, any);
 }
 
+static inline int32_t world_next(uint64_t digest)
+{
+    return (int32_t)((digest >> 20) % WORLD_VOCAB);
+}
+
+/* Guesses for a sequence: the first of them right, the rest any. */
+static inline void world_guess(struct world *w, int32_t seq)
+{
+    const struct world_seq *x = &w->seq[seq];
+    int32_t ids[WORLD_CTX_MAX], n = (int32_t)world_below(w, world_below(w, 8) ? 6 : WORLD_CTX_MAX), n_right = (int32_t)world_below(w, (uint32_t)n + 1);
+    uint64_t digest = x->digest[x->n_ids - 1];
+    for (int32_t i = 0; i < n; i++) {
+        ids[i] = i < n_right ? world_next(digest) : (int32_t)world_below(w, WORLD_VOCAB);
+        digest = world_mix(digest, ids[i]);
+    }
+    qr_sched_draft(w->sched, seq, ids, n);
+}
+
+static inline void world_guess_some(struct world *w)
+{
+    for (int32_t i = 0; i < WORLD_SEQS_MAX; i++) {
+        if (!w->seq[i].alive || world_below(w, 4) == 0)
+            continue;
+        const struct qr_seq *q = qr_sched_seq(w->sched, i);
+        if (q->state == QR_SEQ_DECODE && q->n_computed < q->n_ids)
+            world_guess(w, i);
+    }
+}
+
+/* The next id becomes known, with its draw or without. Returns whether its row was computed before. */
+static inline bool world_append(struct world *w, int32_t seq, bool drawn)
+{
+    struct world_seq *x = &w->seq[seq];
+    const struct qr_seq *q = qr_sched_seq(w->sched, seq);
+    const int32_t token = world_next(x->digest[x->n_ids - 1]);
+    const bool right = drawn && q->n_draft > 0 && x->ids[x->n_ids] == token;
+    if (drawn && qr_sched_push(w->sched, seq, token) != right)
+        world_fail(w, "push accepts another token than the guess, or not the guess");
+    if (!drawn)
+        qr_sched_force(w->sched, seq, token);
+    if (x->ids[x->n_ids] != token || q->n_ids != x->n_ids + 1 || (right ? q->n_computed != q->n_ids : q->n_computed >= q->n_ids || q->n_draft != 0))
+        world_fail(w, "push did not append the token");
+    x->digest[x->n_ids] = world_mix(x->digest[x->n_ids - 1], token);
+    x->n_ids++;
+    if (right && x->computed_peak < x->n_ids)
+        x->computed_peak = x->n_ids;
+    return right;
+}
+
+static inline bool world_is_full(const struct world_seq *x)
+{
+    return x->n_ids == x->n_prompt + x->new_max;
+}
+
+/* The draws of an item's rows, as far as they count, and sometimes ids behind them that need none. */
 static inline void world_sample(struct world *w, const struct qr_plan_item *item)
 {
     const struct qr_seq *q = qr_sched_seq(w->sched, item->seq);
     struct world_seq *x = &w->seq[item->seq];
+    const int32_t n_draft = q->n_draft;
+    int32_t n_right = 0;
+    bool ended = false, goes_on = true;
     if (item->n_logits == 0 || q->n_computed < q->n_ids)
         return;
-    bool ended = x->n_ids == x->n_prompt + x->new_max || world_below(w, 32) == 0; /* the end token is not pushed */
-    if (!ended) {
-        int32_t token = (int32_t)((x->digest[x->n_ids - 1] >> 20) % WORLD_VOCAB);
-        qr_sched_push(w->sched, item->seq, token);
-        if (x->ids[x->n_ids] != token)
-            world_fail(w, "push did not append the token");
-        x->digest[x->n_ids] = world_mix(x->digest[x->n_ids - 1], token);
-        x->n_ids++;
-        ended = x->n_ids == x->n_prompt + x->new_max;
+    while (goes_on && !(ended = world_is_full(x) || world_below(w, 32) == 0)) { /* the end token is not pushed */
+        goes_on = world_append(w, item->seq, true);
+        n_right += goes_on;
     }
-    if (!ended)
+    for (uint32_t n = world_below(w, 8) == 0 ? world_below(w, 6) : 0; n > 0 && !ended && !world_is_full(x); n--, w->total.forced++)
+        world_append(w, item->seq, false);
+    w->total.right += n_right;
+    w->total.wrong += n_draft - n_right;
+    if (!ended && !world_is_full(x))
         return;
     w->total.finished++;
-    if (w->zombies_ok && world_below(w, 2)) {
+    const bool computed = q->n_computed == q->n_ids || q->n_computed + 1 == x->n_prompt + x->new_max; /* else the next plan would have it */
+    if (w->zombies_ok && computed && world_below(w, 2)) {
         x->alive = false;
         x->zombie = true;
         w->n_alive--;
@@ -442,6 +586,8 @@ static inline void world_step(struct world *w)
         w->mixed_max = world_below(w, 2) ? INT32_MAX : 1 + (int32_t)world_below(w, (uint32_t)w->config.step_tokens_max);
         qr_sched_limit_mixed(w->sched, w->mixed_max);
     }
+    if (w->guesses)
+        world_guess_some(w);
     bool any = qr_sched_plan(w->sched, &w->plan, w->now_us);
     world_move(w);
     world_check(w);
@@ -450,11 +596,11 @@ static inline void world_step(struct world *w)
         return;
     for (int32_t k = 0; k < w->plan.n_copies; k++)
         world_copy(w, w->plan.copy[k].src, w->plan.copy[k].dst);
-    for (int32_t k = 0; k < w->plan.n_prefill + w->plan.n_decode; k++)
+    for (int32_t k = 0; k < qr_plan_items(&w->plan); k++)
         world_compute(w, &w->plan.item[k]);
     qr_sched_commit(w->sched, &w->plan);
     world_check(w);
-    for (int32_t k = 0; k < w->plan.n_prefill + w->plan.n_decode; k++)
+    for (int32_t k = 0; k < qr_plan_items(&w->plan); k++)
         world_sample(w, &w->plan.item[k]);
     w->total.steps++;
     w->total.copies += w->plan.n_copies;
@@ -487,7 +633,7 @@ static inline void world_drain(struct world *w)
     w->zombies_ok = zombies_ok;
     struct qr_kv_stats stats;
     qr_kv_pool_stats(w->pool, &stats);
-    if (w->n_alive == 0 && stats.n_owned != 0)
+    if (w->n_alive == 0 && stats.n_owned != stats.n_pinned)
         world_fail(w, "a block is owned although no sequence is there");
     struct qr_sched_stats sched;
     qr_sched_stats(w->sched, &sched);
@@ -503,12 +649,14 @@ static inline void world_op(struct world *w)
         world_add(w);
     else if (kind < 58)
         world_step(w);
-    else if (kind < 62)
+    else if (kind < 61)
         world_cancel(w);
+    else if (kind < 62)
+        world_unpin(w);
     else if (kind == 62)
         world_end_zombies(w);
     else if (world_below(w, 4) == 0)
-        qr_kv_prefix_clear(w->pool);
+        world_clear(w);
     else if (world_below(w, 16) == 0)
         world_drain(w);
     if (w->broken[0] == '\0')

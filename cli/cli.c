@@ -126,6 +126,7 @@ void qr_cli_engine_config(struct qr_engine_config *c, const struct qr_cli_engine
     c->prefix_cache = e->prefix_cache;
     c->policy = (enum qr_sched_policy)e->policy;
     c->itl_goal_us = e->itl_goal_us;
+    c->ttft_goal_us = e->ttft_goal_us;
 }
 
 char *qr_cli_lora_name(const char *arg, const char **dir, struct qr_err *err)

@@ -46,7 +46,7 @@ struct qr_cli_model {
 struct qr_cli_engine {
     int64_t max_len, max_running, max_waiting, max_step_tokens, max_chunk_tokens, block_tokens, kv_bytes, kv_tokens;
     double kv_host_gib;
-    int64_t itl_goal_us;
+    int64_t itl_goal_us, ttft_goal_us;
     int32_t policy; /* enum qr_sched_policy */
     bool prefix_cache;
 };
@@ -134,7 +134,11 @@ struct qr_cli_lora {
     {.name = "itl-goal", .type = QR_OPT_TIME, .offset = offsetof(T, e.itl_goal_us), .builtin = "90ms", .min = 0, .max = 3600e6,     \
      .arg = "TIME", .group = "Limits",                                                                                            \
      .help = "Gap between a sequence's tokens to aim at: prompts beside running sequences are cut so that a step takes about so long. "  \
-             "0: steps are as large as --max-step-tokens allows."}
+             "0: steps are as large as --max-step-tokens allows."},                                                                  \
+    {.name = "ttft-goal", .type = QR_OPT_TIME, .offset = offsetof(T, e.ttft_goal_us), .builtin = "0", .min = 0, .max = 3600e6,      \
+     .arg = "TIME", .group = "Limits",                                                                                            \
+     .help = "Time from arrival to the first token to aim at: requests that are predicted to miss it are answered 429, and --itl-goal is held " \
+             "by running fewer sequences. 0: none."}
 
 /* Of git, when this was built: "1a2b3c4d", with "-dirty" behind it when files had changed; "unknown". */
 const char *qr_cli_commit(void);

@@ -11,6 +11,7 @@
 #include "engine/adapters.h"
 #include "engine/ahead.h"
 #include "engine/backlog.h"
+#include "engine/deadline.h"
 #include "engine/engine.h"
 #include "engine/follow.h"
 #include "engine/guide.h"
@@ -19,6 +20,7 @@
 #include "engine/output.h"
 #include "engine/pace.h"
 #include "engine/pages.h"
+#include "engine/predict.h"
 #include "engine/rows.h"
 #include "engine/view.h"
 #include "model/lora.h"
@@ -117,7 +119,10 @@ struct qr_engine {
     struct qr_sched *sched;               /* owned */
     struct qr_plan plan;
     struct qr_pace pace;
+    struct qr_predict predict;
+    struct qr_step_size lately;
     struct qr_backlog backlog;
+    struct qr_deadlines deadlines;
     int64_t backlog_ns;                   /* when it was estimated */
     int32_t told_prompt, told_decode;     /* tokens of the step that was counted in this turn */
     struct qr_lower lower;
@@ -169,12 +174,15 @@ void qr_tier_move(struct qr_engine *e);
 void qr_want_rows(struct qr_engine *e);
 void qr_find_rows(struct qr_engine *e, const struct qr_tensor *logits);
 
+/* What steps are like now, for backlog and deadlines. */
+struct qr_backlog_steps qr_engine_steps(const struct qr_engine *e);
+
 /* Counters (count.c): a choice has ended; a token has come; a prompt is in the cache, as its first choice found it; a step is done, which began at `started`;
  * and what is counted so far can be read by others. Times in us. */
 void qr_count_end(struct qr_engine *e, const struct qr_slot *s, int64_t now);
 void qr_count_token(struct qr_engine *e, struct qr_slot *s, int64_t now);
 void qr_count_prompt(struct qr_engine *e, struct qr_slot *s, const struct qr_seq *seq, int64_t now);
-void qr_count_step(struct qr_engine *e, int32_t n_tokens, int32_t n_decode, int64_t started, int64_t now);
+void qr_count_step(struct qr_engine *e, const struct qr_step_size *size, int64_t started, int64_t now);
 void qr_publish_stats(struct qr_engine *e);
 
 /* look.c: answers a look, between two steps. */
@@ -188,10 +196,5 @@ void *qr_engine_thread(void *arg);
 
 /* One step: plan, lower, forward, sample, commit, output. Returns false when there was nothing to run. */
 bool qr_engine_step(struct qr_engine *e);
-
-/* wait.c: notes which requests have begun, as a choice of them was admitted or has finished; whether r's time in the queue is over, which is true of all its
- * choices once it was of one. */
-void qr_wait_find_begun(struct qr_engine *e);
-bool qr_wait_is_over(struct qr_request *r, int64_t now);
 
 #endif

@@ -52,7 +52,10 @@ static int make_scheduler(struct qr_engine *e, struct qr_err *err)
     int rc = qr_sched_new(&e->sched, &sc, e->pool, err);
     if (rc == 0)
         qr_plan_init(&e->plan, &sc);
-    qr_pace_init(&e->pace, c->itl_goal_us);
+    e->pace = (struct qr_pace){.goal_us = (double)c->itl_goal_us, .firm = c->ttft_goal_us > 0};
+    qr_predict_init(&e->predict);
+    qr_backlog_init(&e->backlog, e->n_slots);
+    qr_deadlines_init(&e->deadlines, e->n_slots);
     return rc;
 }
 
@@ -174,6 +177,8 @@ static int open_all(struct qr_engine *e, struct qr_err *err)
 static void close_all(struct qr_engine *e)
 {
     qr_pages_stop(&e->pages);
+    qr_backlog_release(&e->backlog);
+    qr_deadlines_release(&e->deadlines);
     qr_ahead_release(&e->ahead);
     qr_masks_release(&e->masks);
     qr_rows_release(&e->rows);
@@ -308,7 +313,8 @@ static void admit_choice(struct qr_engine *e, struct qr_request *r, int32_t choi
     struct qr_sched_add add = {.id = r->id, .ids = r->ids[choice], .n_prompt = r->n_prompt, .new_max = r->sampling.max_tokens,
                                .priority = r->priority, .group = group, .leader = choice == 0,
                                .prompt_logits = all_rows, .now_us = now, .salt = chain_start(e, r),
-                               .adapter = r->adapter_slot + 1, .hidden = r->pooling != QR_POOLING_NONE};
+                               .adapter = r->adapter_slot + 1, .hidden = r->pooling != QR_POOLING_NONE,
+                               .new_min = qr_request_draws_min(r)};
     struct qr_err err;
     int32_t index = qr_sched_add(e->sched, &add, &err);
     if (index < 0)
@@ -341,6 +347,7 @@ static void admit(struct qr_engine *e, struct qr_request *r, int64_t now)
     qr_hist_add(&e->stats.asked_len, r->sampling.max_tokens);
     for (int32_t c = 0; c < r->n_choices; c++)
         admit_choice(e, r, c, group, now);
+    qr_deadlines_enter(e, r, now);
 }
 
 static void receive(struct qr_engine *e, int64_t wait_us)
@@ -365,7 +372,7 @@ static void reap(struct qr_engine *e, int64_t now)
         return;
     atomic_store(&e->to_reap, false);
     e->reap_us = INT64_MAX;
-    qr_wait_find_begun(e);
+    qr_deadlines_find_begun(e);
     for (; i < e->n_slots && e->n_free_events >= e->events_per_choice; i++) {
         struct qr_request *r = e->slot[i].req;
         if (!r)
@@ -381,7 +388,7 @@ static void reap(struct qr_engine *e, int64_t now)
                 qr_err_set(&r->err, QR_E_BUSY, "the request was not finished within its time limit of %.1f s",
                            (double)(r->deadline_us - r->arrived_us) * 1e-6);
             end_slot(e, i, QR_FINISH_ERROR, now);
-        } else if (qr_wait_is_over(r, now))
+        } else if (qr_deadlines_is_late(r, now))
             end_slot(e, i, QR_FINISH_ERROR, now);
         else
             note_deadline(e, r);
@@ -507,7 +514,9 @@ static bool lose(struct qr_engine *e)
 /* Plans the next step; false: no sequence runs. */
 static bool plan_step(struct qr_engine *e, int64_t now)
 {
-    qr_sched_limit_mixed(e->sched, qr_pace_tokens(&e->pace, qr_sched_n_decode(e->sched), qr_sched_prompt_tokens(e->sched)));
+    const int32_t n_decode = qr_sched_n_decode(e->sched);
+    qr_sched_limit_mixed(e->sched, qr_pace_tokens(&e->pace, &e->predict, &e->lately, n_decode, qr_sched_prompt_tokens(e->sched)));
+    qr_sched_limit_running(e->sched, qr_pace_running(&e->pace, &e->predict, &e->lately, e->config.running_max));
     const bool any = qr_sched_plan(e->sched, &e->plan, now);
     qr_tier_move(e);
     mark(e, QR_PART_PLAN);
@@ -533,6 +542,7 @@ static bool step_at_once(struct qr_engine *e)
     const int64_t started = qr_clock_us();
     if (!plan_step(e, started))
         return false;
+    const struct qr_step_size size = qr_step_size_of(&e->plan);
     const struct qr_batch *batch = qr_lower(&e->lower, &e->plan, e->sched);
     qr_want_rows(e);
     qr_masks_begin(&e->masks, e->rows.row, e->rows.n, false);
@@ -557,7 +567,7 @@ static bool step_at_once(struct qr_engine *e)
     use_rows(e, qr_clock_us());
     tell(e);
     mark(e, QR_PART_OUTPUT);
-    qr_count_step(e, e->plan.n_tokens, e->plan.n_decode, started, qr_clock_us());
+    qr_count_step(e, &size, started, qr_clock_us());
     return true;
 }
 
@@ -580,8 +590,7 @@ static bool launch(struct qr_engine *e, int64_t now)
         qr_lower_fill_up(&e->lower);
     qr_want_rows(e);
     swap_rows(e, f);
-    f->n_tokens = e->plan.n_tokens;
-    f->n_decode = e->plan.n_decode;
+    f->size = qr_step_size_of(&e->plan);
     f->started_us = now;
     const bool masked = qr_masks_begin(&e->masks, f->row, f->n, true) > 0;
     qr_ahead_tell(&e->ahead, &e->lower.batch.draws);
@@ -633,7 +642,7 @@ static void use_landed(struct qr_engine *e, const struct qr_flight *f)
         if (!f->dropped[i])
             use_row(e, &f->row[i], now);
     tell(e);
-    qr_count_step(e, f->n_tokens, f->n_decode, f->started_us > e->ahead.landed_us ? f->started_us : e->ahead.landed_us, now);
+    qr_count_step(e, &f->size, f->started_us > e->ahead.landed_us ? f->started_us : e->ahead.landed_us, now);
     e->ahead.landed_us = now;
     mark(e, QR_PART_OUTPUT);
 }
@@ -711,6 +720,7 @@ static void look_around(struct qr_engine *e, int64_t wait_us)
     if (wait_us != 0)
         mark(e, QR_PART_IDLE);
     collect_recycled(e, 0);
+    qr_deadlines_look(e, qr_clock_us());
     reap(e, qr_clock_us());
     tell(e);
     qr_backend_errand_end(e->be);

@@ -90,6 +90,19 @@ static void start_from_cache(struct qr_sched *s, struct qr_sched_slot *x)
     q->n_computed = q->n_blocks * s->block_tokens;
 }
 
+void qr_sched_find(struct qr_sched *s, int32_t seq)
+{
+    struct qr_sched_slot *x = qr_slot(s, seq);
+    QR_ASSERT(x->seq.state == QR_SEQ_WAITING && x->table < 0);
+    int32_t n_hashed = 0;
+    const int32_t n_max = (x->seq.n_ids - 1) / s->block_tokens, n_most = n_max < s->blocks_max ? n_max : s->blocks_max;
+    s->hashed_serial = 0; /* no sequence's */
+    int32_t n = x->seq.prompt_logits ? 0 : qr_kv_prefix_find(s->pool, s->count, n_most, x->seq.ids, n_most * s->block_tokens, x->seq.salt, s->hashes, &n_hashed);
+    x->seq.n_found = n * s->block_tokens;
+    while (n > 0)
+        qr_kv_unref(s->pool, s->count[--n]);
+}
+
 /* Shares the donor's blocks of the prompt. The block that holds the last prompt token is not shared: that row is computed
  * again, for the logits, so the caller copies what is before it. */
 static void start_from_donor(struct qr_sched *s, struct qr_sched_slot *x, const struct qr_seq *donor)
@@ -189,7 +202,7 @@ void qr_prefill_admit(struct qr_sched *s, struct qr_plan *plan, struct qr_sched_
     QR_ASSERT(left->n_behind == 0);
     int32_t blocked_group = -1; /* siblings stand together: one search answers for all of them */
     for (int32_t k = 0; k < s->waiting.n;) {
-        if (left->tokens <= 0 || left->logits <= 0 || s->n_free_tables == 0)
+        if (left->tokens <= 0 || left->logits <= 0 || s->n_free_tables == 0 || qr_n_running(s) >= s->running_limit)
             return;
         int32_t seq = s->waiting.seq[k];
         struct qr_seq *q = &s->slot[seq].seq;

@@ -44,6 +44,7 @@ struct qr_sched {
     int32_t reserved;     /* sum of `reserve` */
     uint64_t serial_last, tenure_last;
     int32_t mixed_max;    /* prompt tokens beside decode rows, >= 1 */
+    int32_t running_limit; /* sequences that run while others begin, >= 1 */
     bool prefill_turn;    /* QR_SCHED_ALTERNATE */
     int32_t n_planned;    /* sequences in the plan that is not committed */
     int64_t n_preempted, n_recomputed;
@@ -51,7 +52,7 @@ struct qr_sched {
     struct qr_hash128 *hashes;        /* owned [blocks_max]: of the sequence `hashed_serial`, which waits for admission */
     int32_t n_hashed;
     uint64_t hashed_serial;
-    int32_t *count;                   /* owned [n_blocks]: qr_sched_check's */
+    int32_t *count;                   /* owned [n_blocks]: qr_sched_check's, and where qr_sched_find finds */
 };
 
 /* What is left of a step while it is planned. */

@@ -46,9 +46,10 @@ struct qr_cli_model {
 struct qr_cli_engine {
     int64_t max_len, max_running, max_waiting, max_step_tokens, max_chunk_tokens, block_tokens, kv_bytes, kv_tokens;
     double kv_host_gib;
-    int64_t itl_goal_us, ttft_goal_us;
-    int32_t policy; /* enum qr_sched_policy */
+    int64_t itl_goal_us, ttft_goal_us, draft_tokens;
+    int32_t policy, speculate; /* enum qr_sched_policy; index of its choices */
     bool prefix_cache;
+    const char *draft_model;
 };
 
 struct qr_cli_lora {
@@ -138,7 +139,16 @@ struct qr_cli_lora {
     {.name = "ttft-goal", .type = QR_OPT_TIME, .offset = offsetof(T, e.ttft_goal_us), .builtin = "0", .min = 0, .max = 3600e6,      \
      .arg = "TIME", .group = "Limits",                                                                                            \
      .help = "Time from arrival to the first token to aim at: requests that are predicted to miss it are answered 429, and --itl-goal is held " \
-             "by running fewer sequences. 0: none."}
+             "by running fewer sequences. 0: none."},                                                                         \
+    {.name = "speculate", .type = QR_OPT_ENUM, .offset = offsetof(T, e.speculate), .builtin = "auto", .choices = "auto|off",       \
+     .arg = "WHEN", .group = "Speculation",                                                                                       \
+     .help = "Check guesses of a sequence's next tokens, from what was said before, where that is faster by what steps are measured to take. " \
+             "The answers' bytes are the same."},                                                                                 \
+    {.name = "draft-tokens", .type = QR_OPT_INT, .offset = offsetof(T, e.draft_tokens), .builtin = "16", .min = 1, .max = QR_DRAFT_MAX, \
+     .arg = "N", .group = "Speculation", .help = "Guesses for one sequence in a step, at most."},                               \
+    {.name = "draft-model", .type = QR_OPT_STR, .offset = offsetof(T, e.draft_model), .arg = "DIR", .group = "Speculation",        \
+     .help = "A smaller model of the same vocabulary, a directory or GGUF file, which guesses what the model will say where that saves time; answers "  \
+             "stay the same. --dtype, --quantize and --kv-cache-dtype hold of both. Its weights, and its part of the cache, take memory (quire plan)."}
 
 /* Of git, when this was built: "1a2b3c4d", with "-dirty" behind it when files had changed; "unknown". */
 const char *qr_cli_commit(void);

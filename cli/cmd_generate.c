@@ -49,6 +49,7 @@ struct generator {
     struct job *job; /* owned [n_jobs] */
     int32_t n_jobs, n_submitted, n_done, n_printed;
     int64_t n_tokens; /* of all answers so far */
+    int64_t n_accepted, n_rejected; /* guesses of tokens that were right, and wrong */
     struct qr_progress progress;
 };
 
@@ -269,6 +270,8 @@ static void take_event(struct generator *g, struct qr_event *ev)
     if (ev->finish == QR_FINISH_ERROR)
         j->err = ev->req->err;
     if (ev->last) {
+        g->n_accepted += ev->req->n_accepted[0];
+        g->n_rejected += ev->req->n_rejected[0];
         qr_request_free(ev->req);
         g->n_done++;
     }
@@ -363,8 +366,9 @@ static void print_stats(const struct generator *g, int64_t open_us, int64_t run_
         n_prompt += g->job[i].prompt.n;
         n_output += g->job[i].output.n;
     }
-    fprintf(stderr, "%d prompts, %lld prompt + %lld output tokens in %.3f s (%.1f output tok/s); model open in %.3f s\n", g->n_jobs,
-            (long long)n_prompt, (long long)n_output, (double)run_us * 1e-6, (double)n_output / ((double)run_us * 1e-6), (double)open_us * 1e-6);
+    fprintf(stderr, "%d prompts, %lld prompt + %lld output tokens in %.3f s (%.1f output tok/s); %lld of %lld guesses right; model open in %.3f s\n",
+            g->n_jobs, (long long)n_prompt, (long long)n_output, (double)run_us * 1e-6, (double)n_output / ((double)run_us * 1e-6),
+            (long long)g->n_accepted, (long long)(g->n_accepted + g->n_rejected), (double)open_us * 1e-6);
 }
 
 /* Room for what is in --lora's directory. */

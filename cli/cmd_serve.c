@@ -144,6 +144,9 @@ static void banner(const struct serve *s, int64_t opened_us)
     fprintf(stderr, "limits  %d running, %d waiting, bodies of %s, requests of %s, grammars of %s, context %d tokens%s\n", l->running_max,
             l->waiting_max, qr_size_text(t[0], s->o->s.body_bytes), qr_size_text(t[1], s->requests_bytes), qr_size_text(t[2], s->grammars_bytes),
             l->ctx_max, l->ctx_max < c->ctx_max ? " (what fits)" : "");
+    if (l->draft.token_bytes > 0)
+        fprintf(stderr, "draft   %s guesses tokens: weights %s, %s a token of the cache, step %s, all of the above\n", s->o->e.draft_model,
+                qr_size_text(t[0], l->draft.weight_bytes), qr_size_text(t[1], l->draft.token_bytes), qr_size_text(t[2], l->draft.act_bytes));
     if (l->n_ranks > 1)
         fprintf(stderr, "ranks   %d processes (%s) share the model; memory is that of each, or less\n", l->n_ranks, qr_comm_name(&s->team.comm));
     print_adapters(s, l);

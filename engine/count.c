@@ -68,6 +68,15 @@ struct qr_backlog_steps qr_engine_steps(const struct qr_engine *e)
                                      .tokens_max = e->config.step_tokens_max, .kv_tokens = (int64_t)e->limits.n_blocks * e->limits.block_tokens};
 }
 
+void qr_limit_step(struct qr_engine *e)
+{
+    QR_ASSERT(e != NULL);
+    QR_ASSERT(e->sched != NULL);
+    const int32_t n_decode = qr_sched_n_decode(e->sched);
+    qr_sched_limit_mixed(e->sched, qr_pace_tokens(&e->pace, &e->predict, &e->lately, n_decode, qr_sched_prompt_tokens(e->sched)));
+    qr_sched_limit_running(e->sched, qr_pace_running(&e->pace, &e->predict, &e->lately, e->config.running_max));
+}
+
 void qr_count_step(struct qr_engine *e, const struct qr_step_size *size, int64_t started, int64_t now)
 {
     struct qr_stats *st = &e->stats;

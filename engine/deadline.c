@@ -158,6 +158,16 @@ void qr_deadlines_look(struct qr_engine *e, int64_t now)
         atomic_store(&e->to_reap, true);
 }
 
+void qr_deadlines_note(struct qr_engine *e, const struct qr_request *r)
+{
+    QR_ASSERT(e != NULL);
+    QR_ASSERT(r != NULL);
+    if (r->deadline_us != 0 && r->deadline_us < e->reap_us)
+        e->reap_us = r->deadline_us;
+    if (r->start_by_us != 0 && !r->begun && r->start_by_us < e->reap_us)
+        e->reap_us = r->start_by_us;
+}
+
 void qr_deadlines_find_begun(struct qr_engine *e)
 {
     QR_ASSERT(e != NULL);

@@ -32,6 +32,9 @@ void qr_deadlines_release(struct qr_deadlines *d); /* also of a zeroed one */
 /* A request came in, its choices wait. It may be late at once. */
 void qr_deadlines_enter(struct qr_engine *e, struct qr_request *r, int64_t now);
 
+/* A request whose choices have not all ended: e->reap_us is no later than its next limit. */
+void qr_deadlines_note(struct qr_engine *e, const struct qr_request *r);
+
 /* Finds which of those that wait are late, when some have come, else ten times a second: their choices end when requests are looked at next. */
 void qr_deadlines_look(struct qr_engine *e, int64_t now);
 

@@ -76,6 +76,7 @@ struct qr_request {
     int64_t first_token_us;       /* written by the engine: when the first token was sampled; 0 before */
     struct qr_sampling sampling;  /* every step reads the beginning of it and what lies before it, of every request */
     int32_t *ids[QR_CHOICES_MAX]; /* owned [n_prompt + max_tokens] each; ids[c][0..n_prompt) is the prompt */
+    int32_t n_prediction;         /* ids that the client expects, for guesses (draft/): ids[c][-n_prediction..0) of each choice */
     int32_t priority;             /* smaller runs first */
     struct qr_hash128 salt;       /* whose prefix cache: from the API key and cache_salt */
     uint64_t adapter;             /* qr_engine_find_adapter; 0: the model itself */
@@ -96,6 +97,7 @@ struct qr_request {
     double *pooled;               /* owned [n_pooled]: the embedding, not normalised, with the last event unless that tells of an error; else NULL */
     int32_t n_pooled;
     int32_t n_reasoning[QR_CHOICES_MAX]; /* generated tokens of thinking, markers included: with the last event of that choice */
+    int32_t n_accepted[QR_CHOICES_MAX], n_rejected[QR_CHOICES_MAX]; /* guesses that were right, and wrong: with the last event, too */
     int32_t n_cached;             /* prompt tokens found in the prefix cache (choice 0) */
     int64_t admitted_us;          /* when it left the queue; 0: before its first token */
     struct qr_err err;            /* when finish is QR_FINISH_ERROR */
@@ -118,6 +120,10 @@ struct qr_request {
  * points to. Sizes are the caller's to bound. Free with qr_request_free while it is not inside the engine. NULL: a request's memory is missing
  * (base/account.h). */
 struct qr_request *qr_request_new(const struct qr_sampling *sampling, const int32_t *prompt, int32_t n_prompt, int32_t n_choices);
+
+/* The same with ids that the client expects of each choice: they are guessed and checked, so a wrong one costs time, never a token. */
+struct qr_request *qr_request_new_predicted(const struct qr_sampling *sampling, const int32_t *prompt, int32_t n_prompt, int32_t n_choices,
+                                            const int32_t *prediction, int32_t n_prediction);
 
 /* One that generates nothing: what it ends with (QR_FINISH_LENGTH) is the embedding. width: n_embd of the model; pooling is not NONE. */
 struct qr_request *qr_request_new_embedding(const int32_t *prompt, int32_t n_prompt, enum qr_pooling pooling, int32_t width);
@@ -154,6 +160,11 @@ struct qr_event {
     struct qr_token_logprob token[QR_EVENT_TOKENS]; /* id and n_top always; the rest, so far as n_top says, where the request wants log-probabilities */
 };
 
+/* What a draft model takes (engine/draft/model.h); all 0: there is none. */
+struct qr_draft_size {
+    int64_t weight_bytes, act_bytes, token_bytes; /* act: its step, and blocks of its own; token: keys and values of one, beside the model's */
+};
+
 struct qr_engine_config {
     int32_t ctx_max;              /* tokens of one sequence; 0: the model's */
     int32_t running_max;          /* 64 */
@@ -169,9 +180,12 @@ struct qr_engine_config {
     enum qr_sched_policy policy;
     int32_t lora_slots;           /* 0: adapters that can be loaded at once (adapters.h) */
     int32_t lora_rank_max;        /* 16: their largest rank */
+    int32_t draft_tokens;         /* 0: guesses for one sequence in a step, at most QR_DRAFT_MAX; 0: none */
     int64_t itl_goal_us;          /* 90 ms: prompts beside running sequences are cut so that a step takes about so long; 0: never (pace.h) */
     int64_t ttft_goal_us;         /* 0: none. What cannot have its first token so long after its arrival is not begun, and the goal above is firm (pace.h) */
     uint64_t hash_seed;           /* 0: random secret */
+    const char *draft_model;      /* borrowed while opening: directory of a model that guesses tokens; NULL: none */
+    struct qr_draft_size draft;   /* of it: for plans; an engine that opens finds it out itself */
 };
 void qr_engine_config_init(struct qr_engine_config *c);
 
@@ -182,7 +196,10 @@ void qr_engine_config_fit(struct qr_engine_config *c);
 /* What was decided at open, for banners, validation and /metrics. */
 struct qr_engine_limits {
     int32_t ctx_max, vocab, n_blocks, block_tokens, running_max, waiting_max, step_tokens_max;
-    int64_t kv_bytes, kv_token_bytes, weight_bytes, act_bytes;
+    int32_t draft_tokens;       /* guesses for one sequence in a step; 0: none */
+    int64_t seq_tokens;         /* of the cache: what a sequence of ctx_max tokens holds at once at most, in whole blocks */
+    int64_t kv_bytes, kv_token_bytes, weight_bytes, act_bytes; /* a draft model's among them, */
+    struct qr_draft_size draft; /* which are these */
     int32_t n_host_blocks;      /* of the second tier, */
     int64_t kv_host_bytes;      /* and their memory, the host's */
     bool on_host;               /* so is the cache's own: an opened engine only */

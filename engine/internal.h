@@ -12,6 +12,7 @@
 #include "engine/ahead.h"
 #include "engine/backlog.h"
 #include "engine/deadline.h"
+#include "engine/draft/model.h"
 #include "engine/engine.h"
 #include "engine/follow.h"
 #include "engine/guide.h"
@@ -112,6 +113,7 @@ struct qr_engine {
     float *logits;                        /* owned [logit_rows_max][vocab]: a step's, from a device that the host cannot read; else NULL */
     float *hidden;                        /* owned [logit_rows_max][n_embd], or NULL as logits: rows as they left the last norm */
     struct qr_pages pages;                /* of kv_mem */
+    struct qr_draft_model *draft_model;   /* owned; NULL: there is none */
     struct qr_kv_view kv;
     struct qr_arena act;
     struct qr_exec exec;
@@ -174,8 +176,9 @@ void qr_tier_move(struct qr_engine *e);
 void qr_want_rows(struct qr_engine *e);
 void qr_find_rows(struct qr_engine *e, const struct qr_tensor *logits);
 
-/* What steps are like now, for backlog and deadlines. */
+/* What steps are like now, for backlog and deadlines; and how much the next one may do (pace.h). */
 struct qr_backlog_steps qr_engine_steps(const struct qr_engine *e);
+void qr_limit_step(struct qr_engine *e);
 
 /* Counters (count.c): a choice has ended; a token has come; a prompt is in the cache, as its first choice found it; a step is done, which began at `started`;
  * and what is counted so far can be read by others. Times in us. */

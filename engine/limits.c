@@ -7,6 +7,8 @@
 
 #include "base/assert.h"
 #include "base/size.h"
+#include "engine/draft/draft.h"
+#include "engine/draft/model.h"
 #include "engine/internal.h"
 
 void qr_engine_config_init(struct qr_engine_config *c)
@@ -56,6 +58,15 @@ static int64_t cache_bytes(const struct qr_engine_config *c, int32_t ctx, int64_
     return share < useful ? share : useful;
 }
 
+/* Tokens whose blocks a sequence of n tokens holds at once: where all layers have windows, those of the last window and a step. */
+static int64_t held_tokens(const struct qr_engine_config *c, const struct qr_model_config *model, int32_t n)
+{
+    const int32_t window = qr_model_window(model);
+    const int64_t whole = ((int64_t)n + c->block_tokens - 1) / c->block_tokens;
+    const int64_t held = window > 0 ? qr_sched_window_blocks(window, c->step_tokens_max, c->block_tokens) : whole;
+    return (held < whole ? held : whole) * c->block_tokens;
+}
+
 /* Blocks of the second tier: as configured, and no more than the pool can have. */
 static int32_t host_blocks(const struct qr_engine_config *c, int64_t block_bytes, int64_t n_blocks)
 {
@@ -80,7 +91,7 @@ static int64_t round_up(int64_t n_bytes)
 /* Memory is too little for the configured cache, or for any. */
 static int fail_cache(const struct qr_engine_config *c, const struct qr_engine_limits *of, int64_t kv, int64_t left, struct qr_err *err)
 {
-    const int64_t block = of->kv_token_bytes * c->block_tokens;
+    const int64_t block = of->kv_token_bytes * c->block_tokens, needed = of->seq_tokens < of->ctx_max ? of->seq_tokens : of->ctx_max;
     char t[4][QR_SIZE_TEXT];
     int64_t most = left > 0 ? left / block * c->block_tokens : 0; /* whole blocks of it */
     most = most < INT32_MAX / 2 ? most : INT32_MAX / 2 / c->block_tokens * c->block_tokens;
@@ -90,7 +101,7 @@ static int fail_cache(const struct qr_engine_config *c, const struct qr_engine_l
                           qr_size_text(t[0], of->weight_bytes), qr_size_text(t[1], of->act_bytes), qr_size_text(t[2], round_up(block - left)));
     return qr_err_set(err, QR_E_NO_ROOM, "does not fit: a sequence of %d tokens needs %s of cache, the plan has %s, and %s of memory are free beside %s of "
                       "weights; the largest settings that fit are --max-len %lld --kv-tokens %lld%s", of->ctx_max,
-                      qr_size_text(t[0], of->ctx_max * of->kv_token_bytes), qr_size_text(t[1], kv), qr_size_text(t[2], left),
+                      qr_size_text(t[0], needed * of->kv_token_bytes), qr_size_text(t[1], kv), qr_size_text(t[2], left),
                       qr_size_text(t[3], of->weight_bytes), (long long)(most < of->ctx_max ? most : of->ctx_max), (long long)most,
                       of->kv_dtype == QR_I8 ? "" : "; more with --kv-cache-dtype int8");
 }
@@ -107,9 +118,10 @@ int qr_engine_plan(struct qr_engine_limits *out, const struct qr_engine_config *
     int32_t ctx = config->ctx_max > 0 ? config->ctx_max : model->ctx_max;
     const struct qr_kv_view token = {.dtype = kv_dtype, .n_layers = model->n_layers, .n_kv_heads = model->n_kv_heads, .block_tokens = 1,
                                      .head_dim = model->head_dim};
-    int64_t token_bytes = (int64_t)qr_kv_block_bytes(&token);
+    int64_t token_bytes = (int64_t)qr_kv_block_bytes(&token) + config->draft.token_bytes;
+    act_bytes += config->draft.act_bytes;
     int64_t left = memory_available - act_bytes;
-    const int64_t needed = ((config->ctx_max > 0 ? ctx : 1) + config->block_tokens - 1) / config->block_tokens * config->block_tokens;
+    const int64_t held = held_tokens(config, model, ctx), needed = config->ctx_max > 0 ? held : config->block_tokens;
     int64_t kv = cache_bytes(config, ctx, token_bytes, needed * token_bytes, left > 0 ? left : 0);
     if (kv > left && left > 0 && config->kv_bytes == 0 && config->kv_tokens == 0)
         kv = left;
@@ -118,18 +130,19 @@ int qr_engine_plan(struct qr_engine_limits *out, const struct qr_engine_config *
         n_blocks = INT32_MAX / 2 / config->block_tokens, fits = n_blocks * config->block_tokens;
     if (kv <= left && fits < needed && needed * token_bytes <= left)
         return fail_small(config, fits, needed, token_bytes, err);
-    if (kv > left || fits < config->block_tokens || (config->ctx_max > 0 && fits < ctx)) {
-        const struct qr_engine_limits of = {.ctx_max = ctx, .kv_token_bytes = token_bytes, .kv_dtype = kv_dtype, .weight_bytes = weight_bytes,
-                                            .act_bytes = act_bytes};
+    if (kv > left || fits < needed) {
+        const struct qr_engine_limits of = {.ctx_max = ctx, .seq_tokens = held, .kv_token_bytes = token_bytes, .kv_dtype = kv_dtype,
+                                            .weight_bytes = weight_bytes, .act_bytes = act_bytes};
         return fail_cache(config, &of, kv, left, err);
     }
     *out = (struct qr_engine_limits){
-        .ctx_max = fits < ctx ? (int32_t)fits : ctx, .vocab = model->n_vocab, .n_blocks = (int32_t)n_blocks,
-        .block_tokens = config->block_tokens, .running_max = config->running_max, .waiting_max = config->waiting_max,
+        .ctx_max = fits < held ? (int32_t)fits : ctx, .seq_tokens = fits < held ? fits : held, .vocab = model->n_vocab, .n_blocks = (int32_t)n_blocks,
+        .block_tokens = config->block_tokens, .running_max = config->running_max, .waiting_max = config->waiting_max, .draft_tokens = config->draft_tokens,
         .step_tokens_max = config->step_tokens_max, .lora_slots = config->lora_slots, .lora_rank_max = config->lora_rank_max,
         .kv_bytes = n_blocks * config->block_tokens * token_bytes,
         .kv_token_bytes = token_bytes, .kv_dtype = kv_dtype,
-        .weight_bytes = weight_bytes, .act_bytes = act_bytes, .n_host_blocks = host_blocks(config, token_bytes * config->block_tokens, n_blocks)};
+        .weight_bytes = weight_bytes, .act_bytes = act_bytes, .draft = config->draft,
+        .n_host_blocks = host_blocks(config, token_bytes * config->block_tokens, n_blocks)};
     out->kv_host_bytes = (int64_t)out->n_host_blocks * config->block_tokens * token_bytes;
     return 0;
 }
@@ -175,22 +188,33 @@ static struct beside_cache beside_cache_of(const struct qr_engine_config *config
                                  .adapters = qr_engine_lora_bytes(config, &plan->own, plan->n_ranks, plan->weight_dtype)};
 }
 
-/* Whether all but the cache fits, and a block of it. */
+/* A block of the cache, a draft model's part of it included. */
+static int64_t block_bytes(const struct qr_engine_config *config, const struct qr_model_plan *plan)
+{
+    return ((int64_t)plan->kv_token_bytes + config->draft.token_bytes) * config->block_tokens;
+}
+
+/* Whether all but the cache fits, and a block of it. memory: what a draft model leaves. */
 static bool has_room(const struct qr_engine_config *config, const struct qr_model_plan *plan, int64_t memory)
 {
     const struct beside_cache b = beside_cache_of(config, plan);
-    return memory - b.weights - b.adapters - b.act >= (int64_t)plan->kv_token_bytes * config->block_tokens;
+    return memory - b.weights - b.adapters - b.act >= block_bytes(config, plan);
 }
 
 static int fail_step(const struct qr_engine_config *config, const struct qr_model_plan *plan, int64_t memory, const struct step *fits, struct qr_err *err)
 {
     const struct beside_cache b = beside_cache_of(config, plan);
     char remedy[240], t[6][QR_SIZE_TEXT];
-    put_remedy(remedy, config, plan, memory, b.act + b.adapters, (int64_t)plan->kv_token_bytes * config->block_tokens, fits);
+    put_remedy(remedy, config, plan, memory, b.act + b.adapters, block_bytes(config, plan), fits);
     return qr_err_set(err, QR_E_NO_ROOM, "does not fit: the weights take %s as %s, a step %s and adapters %s, and %s of memory are "
                       "available; %s (weights of %s and %s as int8 and int4)", qr_size_text(t[0], b.weights), qr_dtype_name(plan->weight_dtype),
                       qr_size_text(t[1], b.act), qr_size_text(t[2], b.adapters), qr_size_text(t[3], memory), remedy,
                       qr_size_text(t[4], (int64_t)plan->int8_bytes), qr_size_text(t[5], (int64_t)plan->int4_bytes));
+}
+
+static int64_t beside_draft(const struct qr_engine_config *config, int64_t memory)
+{
+    return memory - config->draft.weight_bytes - config->draft.act_bytes;
 }
 
 int qr_engine_foresee(struct qr_engine_limits *out, const struct qr_engine_config *config, const struct qr_model_plan *plan, int64_t memory_available,
@@ -199,10 +223,11 @@ int qr_engine_foresee(struct qr_engine_limits *out, const struct qr_engine_confi
     QR_ASSERT(out != NULL && config != NULL);
     QR_ASSERT(plan != NULL && err != NULL);
     const struct step unknown = {0};
-    if (!has_room(config, plan, memory_available))
-        return fail_step(config, plan, memory_available, &unknown, err);
     const struct beside_cache b = beside_cache_of(config, plan);
-    return qr_engine_plan(out, config, &plan->config, plan->kv_dtype, b.weights, b.act, memory_available - b.weights - b.adapters, err);
+    if (!has_room(config, plan, beside_draft(config, memory_available)))
+        return fail_step(config, plan, beside_draft(config, memory_available), &unknown, err);
+    const int64_t weights = b.weights + config->draft.weight_bytes;
+    return qr_engine_plan(out, config, &plan->config, plan->kv_dtype, weights, b.act, memory_available - weights - b.adapters, err);
 }
 
 struct seeking {
@@ -223,7 +248,7 @@ static bool step_fits(const struct seeking *s, int32_t rows, bool any_cache)
     qr_engine_config_fit(&c);
     if (qr_model_plan(&plan, s->of->dir, s->of->be, s->of->options, c.step_tokens_max, c.logit_rows_max, &none) != 0)
         return false;
-    return any_cache ? has_room(&c, &plan, s->memory) : qr_engine_foresee(&l, &c, &plan, s->memory, &none) == 0;
+    return any_cache ? has_room(&c, &plan, beside_draft(&c, s->memory)) : qr_engine_foresee(&l, &c, &plan, s->memory, &none) == 0;
 }
 
 static struct step largest_step(const struct seeking *s, bool any_cache)
@@ -246,14 +271,14 @@ int qr_engine_foresee_opening(struct qr_engine_limits *out, const struct qr_engi
     QR_ASSERT(of != NULL && of->dir != NULL && of->be != NULL && of->options != NULL);
     const struct seeking s = {config, of, memory_available};
     const int rc = qr_engine_foresee(out, config, plan, memory_available, err);
-    if (rc != QR_E_NO_ROOM || has_room(config, plan, memory_available))
+    if (rc != QR_E_NO_ROOM || has_room(config, plan, beside_draft(config, memory_available)))
         return rc;
     struct step fits = {0};
     if (step_fits(&s, 1, true)) { /* else nothing is searched: a look at a model of 19,000 tensors takes 25 ms */
         fits = largest_step(&s, false);
         fits = fits.rows ? fits : largest_step(&s, true);
     }
-    return fail_step(config, plan, memory_available, &fits, err);
+    return fail_step(config, plan, beside_draft(config, memory_available), &fits, err);
 }
 
 int64_t qr_engine_table_bytes(const struct qr_engine_limits *l, const struct qr_engine_config *c, const struct qr_tokenizer *tokenizer,
@@ -265,7 +290,10 @@ int64_t qr_engine_table_bytes(const struct qr_engine_limits *l, const struct qr_
     int64_t n = (int64_t)qr_kv_pool_bytes(l->n_blocks, l->n_host_blocks, l->block_tokens, c->prefix_cache);
     n += (int64_t)l->n_blocks * (int64_t)sizeof(int32_t);                                         /* the scheduler counts each block's readers */
     n += 2 * (int64_t)l->running_max * stride * (int64_t)sizeof(int32_t);                         /* block tables: the scheduler's, the batch's */
+    n += l->draft.token_bytes > 0 ? qr_draft_model_table_bytes(l) : 0;
     n += n_threads * (int64_t)qr_sampler_bytes(l->vocab) + qr_masks_bytes(l->vocab, l->running_max, n_threads);
+    if (l->draft_tokens > 0)
+        n += qr_draft_bytes((int32_t)n_slots, l->running_max, l->ctx_max, QR_DRAFT_STORE_BYTES);
     n += n_slots * ((int64_t)sizeof(struct qr_slot) + qr_output_text_cap(tokenizer)) + (int64_t)qr_view_bytes();
     return n + (int64_t)qr_engine_n_events(l->running_max, qr_output_text_cap(tokenizer)) * (int64_t)sizeof(struct qr_event);
 }

@@ -10,7 +10,7 @@ static int32_t own_blocks(const struct qr_engine *e, const struct qr_seq *q)
 {
     const uint8_t *use = qr_kv_uses(e->pool);
     int32_t n = 0;
-    for (int32_t i = 0; i < q->n_blocks; i++)
+    for (int32_t i = q->n_behind; i < q->n_blocks; i++)
         n += use[q->blocks[i]] == QR_KV_USED;
     return n;
 }

@@ -12,7 +12,7 @@ struct qr_step_size qr_step_size_of(const struct qr_plan *plan)
     struct qr_step_size size = {0};
     QR_ASSERT(plan != NULL);
     QR_ASSERT(plan->n_prefill >= 0 && plan->n_decode >= 0);
-    for (int32_t i = 0; i < plan->n_prefill + plan->n_decode; i++) {
+    for (int32_t i = 0; i < qr_plan_items(plan); i++) {
         const struct qr_plan_item *item = &plan->item[i];
         const bool prompt = i < plan->n_prefill;
         *(prompt ? &size.n_prompt : &size.n_decode) += item->n_tokens;

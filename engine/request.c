@@ -35,15 +35,22 @@ int qr_bad_words_encode(struct qr_ids *out, const struct qr_tokenizer *tokenizer
     return n_behind < 0 ? n_behind : 0;
 }
 
+/* What the ids of each choice begin with. */
+struct ids {
+    const int32_t *prompt, *prediction;
+    int32_t n_prompt, n_prediction;
+};
+
 /* Bytes of everything a request carries besides its struct: ids, strings and their failure tables, biases, prompt log-probabilities. */
-static size_t memory_bytes(const struct qr_sampling *s, int32_t n_prompt, int32_t n_choices, int32_t n_pooled)
+static size_t memory_bytes(const struct qr_sampling *s, const struct ids *ids, int32_t n_choices, int32_t n_pooled)
 {
-    size_t n = (size_t)n_pooled * sizeof(double) + (size_t)n_choices * ((size_t)n_prompt + (size_t)s->max_tokens) * sizeof(int32_t);
+    const size_t n_ids = (size_t)ids->n_prediction + (size_t)ids->n_prompt + (size_t)s->max_tokens;
+    size_t n = (size_t)n_pooled * sizeof(double) + (size_t)n_choices * n_ids * sizeof(int32_t);
     for (int32_t i = 0; i < s->n_stops; i++)
         n += qr_align_up(strlen(s->stop[i]) + 1, 8) + qr_align_up(strlen(s->stop[i]) * sizeof(uint16_t), 8);
     n += (size_t)s->n_logit_bias * sizeof *s->logit_bias + ((size_t)s->n_allowed + (size_t)s->n_bad) * sizeof(int32_t);
     if (s->n_prompt_logprobs >= 0)
-        n += (size_t)n_prompt * sizeof(struct qr_token_logprob);
+        n += (size_t)ids->n_prompt * sizeof(struct qr_token_logprob);
     return n + 64;
 }
 
@@ -83,13 +90,13 @@ static void *copy(uint8_t **at, const void *from, size_t bytes)
     return to;
 }
 
-static struct qr_request *request_new(const struct qr_sampling *sampling, const int32_t *prompt, int32_t n_prompt, int32_t n_choices, int32_t n_pooled)
+static struct qr_request *request_new(const struct qr_sampling *sampling, const struct ids *ids, int32_t n_choices, int32_t n_pooled)
 {
-    QR_ASSERT(sampling != NULL && (prompt != NULL || n_prompt == 0));
-    QR_ASSERT(n_prompt >= 0 && n_choices >= 1 && n_choices <= QR_CHOICES_MAX);
+    QR_ASSERT(sampling != NULL && (ids->prompt != NULL || ids->n_prompt == 0) && (ids->prediction != NULL || ids->n_prediction == 0));
+    QR_ASSERT(ids->n_prompt >= 0 && ids->n_prediction >= 0 && n_choices >= 1 && n_choices <= QR_CHOICES_MAX);
     QR_ASSERT(sampling->max_tokens >= 0 && sampling->n_stops <= QR_STOPS_MAX && sampling->n_logit_bias <= QR_LOGIT_BIAS_MAX);
     struct qr_request *r = qr_alloc(1, sizeof *r);
-    uint8_t *at = qr_alloc(memory_bytes(sampling, n_prompt, n_choices, n_pooled), 1);
+    uint8_t *at = qr_alloc(memory_bytes(sampling, ids, n_choices, n_pooled), 1);
     if (!r || !at) {
         qr_free(at);
         qr_free(r);
@@ -97,7 +104,8 @@ static struct qr_request *request_new(const struct qr_sampling *sampling, const 
     }
     r->memory = at;
     r->sampling = *sampling;
-    r->n_prompt = n_prompt;
+    r->n_prompt = ids->n_prompt;
+    r->n_prediction = ids->n_prediction;
     r->n_choices = r->n_open = n_choices;
     qr_list_init(&r->link);
     if (n_pooled > 0) {
@@ -107,24 +115,30 @@ static struct qr_request *request_new(const struct qr_sampling *sampling, const 
     }
     if (sampling->n_prompt_logprobs >= 0) {
         r->prompt_logprobs = (struct qr_token_logprob *)at;
-        at += (size_t)n_prompt * sizeof *r->prompt_logprobs;
+        at += (size_t)ids->n_prompt * sizeof *r->prompt_logprobs;
     }
     r->sampling.logit_bias = copy(&at, sampling->logit_bias, (size_t)sampling->n_logit_bias * sizeof *sampling->logit_bias);
     copy_stops(r, &at);
     r->sampling.allowed = copy(&at, sampling->allowed, (size_t)sampling->n_allowed * sizeof *sampling->allowed);
     r->sampling.bad = copy(&at, sampling->bad, (size_t)sampling->n_bad * sizeof *sampling->bad);
     for (int32_t c = 0; c < n_choices; c++) {
-        r->ids[c] = (int32_t *)at;
-        at += ((size_t)n_prompt + (size_t)sampling->max_tokens) * sizeof(int32_t);
-        if (n_prompt > 0)
-            memcpy(r->ids[c], prompt, (size_t)n_prompt * sizeof *prompt);
+        copy(&at, ids->prediction, (size_t)ids->n_prediction * sizeof(int32_t));
+        r->ids[c] = copy(&at, ids->prompt, (size_t)ids->n_prompt * sizeof(int32_t));
+        at += (size_t)sampling->max_tokens * sizeof(int32_t);
     }
     return r;
 }
 
 struct qr_request *qr_request_new(const struct qr_sampling *sampling, const int32_t *prompt, int32_t n_prompt, int32_t n_choices)
 {
-    return request_new(sampling, prompt, n_prompt, n_choices, 0);
+    return request_new(sampling, &(struct ids){.prompt = prompt, .n_prompt = n_prompt}, n_choices, 0);
+}
+
+struct qr_request *qr_request_new_predicted(const struct qr_sampling *sampling, const int32_t *prompt, int32_t n_prompt, int32_t n_choices,
+                                            const int32_t *prediction, int32_t n_prediction)
+{
+    const struct ids ids = {.prompt = prompt, .n_prompt = n_prompt, .prediction = prediction, .n_prediction = n_prediction};
+    return request_new(sampling, &ids, n_choices, 0);
 }
 
 struct qr_request *qr_request_new_embedding(const int32_t *prompt, int32_t n_prompt, enum qr_pooling pooling, int32_t width)
@@ -134,7 +148,7 @@ struct qr_request *qr_request_new_embedding(const int32_t *prompt, int32_t n_pro
     struct qr_sampling nothing;
     qr_sampling_init(&nothing);
     nothing.max_tokens = 0;
-    struct qr_request *r = request_new(&nothing, prompt, n_prompt, 1, width);
+    struct qr_request *r = request_new(&nothing, &(struct ids){.prompt = prompt, .n_prompt = n_prompt}, 1, width);
     if (r)
         r->pooling = pooling;
     return r;

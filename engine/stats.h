@@ -8,6 +8,7 @@
 #include "scheduler/sched.h"
 
 #define QR_HIST_BUCKETS 32
+#define QR_DRAFT_MAX 32 /* guesses for one sequence in a step */
 
 /* A histogram with fixed upper bounds; count[n_bounds] is +Inf. Units are the bounds'. */
 struct qr_hist {
@@ -64,6 +65,8 @@ struct qr_stats {
     uint64_t n_accepted, n_done_stop, n_done_length, n_cancelled, n_failed, n_inside;
     uint64_t prompt_tokens, cached_tokens, output_tokens, n_steps, step_us_total;
     uint64_t n_late[5];          /* requests that were not begun, by enum qr_late; they count as failed */
+    /* Sequences with guesses, counted in each step; their guesses; those that were right, and at which place. */
+    uint64_t n_drafts, n_draft_tokens, n_accepted_tokens, accepted_at[QR_DRAFT_MAX];
     double backlog_s;            /* how long what is inside would take (backlog.h) */
     double prompt_token_s;       /* how long a prompt token took lately; 0: none was measured */
     int64_t part_ns[QR_PARTS];

@@ -45,10 +45,11 @@ static int make_scheduler(struct qr_engine *e, struct qr_err *err)
         qr_hash_secret_random(&secret);
     e->pool = qr_kv_pool_new_tiers(e->limits.n_blocks, e->limits.n_host_blocks, c->block_tokens, c->prefix_cache, &secret);
     e->salt_secret = secret;
+    const int32_t window = qr_model_window(qr_model_config(e->model));
     struct qr_sched_config sc = {
         .running_max = c->running_max, .waiting_max = c->waiting_max, .step_tokens_max = c->step_tokens_max,
         .chunk_tokens_max = c->chunk_tokens_max, .logit_rows_max = c->logit_rows_max, .ctx_max = e->limits.ctx_max, .preempt_max = 4,
-        .watermark_blocks = e->limits.n_blocks / 100, .policy = c->policy};
+        .watermark_blocks = e->limits.n_blocks / 100, .policy = c->policy, .window = window < e->limits.ctx_max ? window : 0};
     int rc = qr_sched_new(&e->sched, &sc, e->pool, err);
     if (rc == 0)
         qr_plan_init(&e->plan, &sc);
@@ -83,7 +84,7 @@ static int plan_memory(struct qr_engine *e, size_t *act_bytes, struct qr_err *er
     rc = qr_adapters_open(e, act_bytes, err);
     if (rc != 0)
         return rc;
-    rc = qr_engine_plan(&e->limits, c, &mine, qr_model_kv_dtype(e->model), qr_model_weight_bytes(e->model), (int64_t)*act_bytes,
+    rc = qr_engine_plan(&e->limits, c, &mine, qr_model_kv_dtype(e->model), qr_model_weight_bytes(e->model) + c->draft.weight_bytes, (int64_t)*act_bytes,
                         qr_engine_available(c, e->be, qr_engine_sharing(e)), err);
     if (rc != 0)
         return rc;
@@ -126,10 +127,14 @@ static int open_all(struct qr_engine *e, struct qr_err *err)
     qr_pages_start(&e->pages); /* before the backend pins this thread */
     int rc = qr_backend_open(&e->be, &options, err);
     rc = rc ? rc : qr_adapters_check(c, e->be, err);
+    if (rc == 0 && c->draft_model)
+        rc = qr_draft_model_size(&e->config.draft, c, e->be, e->model_options, err);
     if (rc == 0)
         rc = qr_model_open(&e->model, e->dir, e->be, &model_options, err);
     if (rc == 0)
         rc = await_tokenizer(e, err);
+    if (rc == 0 && c->draft_model)
+        rc = qr_draft_model_open(&e->draft_model, c, e->be, e->model_options, e->tokenizer, err);
     if (rc != 0)
         return rc;
     qr_model_default_eos(e->model, qr_tokenizer_eos(e->tokenizer));
@@ -144,22 +149,25 @@ static int open_all(struct qr_engine *e, struct qr_err *err)
         rc = make_scheduler(e, err);
     if (rc != 0)
         return rc;
-    e->kv_mem = e->be->mem->alloc((size_t)e->limits.kv_bytes);
+    e->kv = qr_model_kv_view(e->model, NULL, e->limits.n_blocks, c->block_tokens);
+    const size_t kv_bytes = (size_t)e->limits.n_blocks * qr_kv_block_bytes(&e->kv);
+    e->kv.base = e->kv_mem = e->be->mem->alloc(kv_bytes);
     e->act_mem = qr_model_act_alloc(e->model, e->be, act_bytes);
-    qr_backend_spread(e->be, e->kv_mem, (size_t)e->limits.kv_bytes);
+    qr_backend_spread(e->be, e->kv_mem, kv_bytes);
     qr_backend_populate(e->be);
     if (e->be->mem->host)
-        qr_pages_watch(&e->pages, e->kv_mem, (size_t)e->limits.kv_bytes);
+        qr_pages_watch(&e->pages, e->kv_mem, kv_bytes);
     else if (!qr_ahead_can(e->be, qr_model_config(e->model))) {
         e->logits = e->be->mem->host_alloc((size_t)c->logit_rows_max * (size_t)qr_model_config(e->model)->n_vocab * sizeof *e->logits);
         e->hidden = e->be->mem->host_alloc((size_t)c->logit_rows_max * (size_t)qr_model_config(e->model)->n_embd * sizeof *e->hidden);
     }
-    e->kv = qr_model_kv_view(e->model, e->kv_mem, e->limits.n_blocks, c->block_tokens);
     qr_arena_init_fixed(&e->act, e->act_mem, act_bytes);
     qr_exec_init(&e->exec, e->model, e->be, &e->act, &e->kv);
     e->exec.lora = e->adapters.lora;
     e->exec.beat_us = &e->progress_us;
     qr_tier_open(e);
+    if (e->draft_model)
+        qr_draft_model_begin(e->draft_model, &e->limits, e->n_slots);
     qr_exec_join(&e->exec);
     qr_lower_init(&e->lower, c->step_tokens_max, c->running_max, c->logit_rows_max, e->limits.ctx_max, c->block_tokens, c->lora_slots);
     qr_rows_init(&e->rows, e->be, qr_model_config(e->model), c->logit_rows_max);
@@ -198,6 +206,7 @@ static void close_all(struct qr_engine *e)
     if (e->kv_mem)
         e->be->mem->free(e->kv_mem);
     qr_model_act_free(e->model, e->be, e->act_mem);
+    qr_draft_model_close(e->draft_model);
     qr_free(e->slot);
     qr_free(e->text);
     qr_adapters_close(&e->adapters);
@@ -326,17 +335,9 @@ static void admit_choice(struct qr_engine *e, struct qr_request *r, int32_t choi
     qr_output_init(&s->out, e->text + (size_t)index * (size_t)e->text_cap, r, choice, e->tokenizer);
 }
 
-static void note_deadline(struct qr_engine *e, const struct qr_request *r)
-{
-    if (r->deadline_us != 0 && r->deadline_us < e->reap_us)
-        e->reap_us = r->deadline_us;
-    if (r->start_by_us != 0 && !r->begun && r->start_by_us < e->reap_us)
-        e->reap_us = r->start_by_us;
-}
-
 static void admit(struct qr_engine *e, struct qr_request *r, int64_t now)
 {
-    note_deadline(e, r);
+    qr_deadlines_note(e, r);
     if (atomic_load(&r->cancelled)) /* while it was in the inbox */
         atomic_store(&e->to_reap, true);
     int32_t group = r->n_choices > 1 ? e->next_group++ & INT32_MAX : -1;
@@ -391,7 +392,7 @@ static void reap(struct qr_engine *e, int64_t now)
         } else if (qr_deadlines_is_late(r, now))
             end_slot(e, i, QR_FINISH_ERROR, now);
         else
-            note_deadline(e, r);
+            qr_deadlines_note(e, r);
     }
     if (i < e->n_slots)
         atomic_store(&e->to_reap, true);
@@ -514,9 +515,7 @@ static bool lose(struct qr_engine *e)
 /* Plans the next step; false: no sequence runs. */
 static bool plan_step(struct qr_engine *e, int64_t now)
 {
-    const int32_t n_decode = qr_sched_n_decode(e->sched);
-    qr_sched_limit_mixed(e->sched, qr_pace_tokens(&e->pace, &e->predict, &e->lately, n_decode, qr_sched_prompt_tokens(e->sched)));
-    qr_sched_limit_running(e->sched, qr_pace_running(&e->pace, &e->predict, &e->lately, e->config.running_max));
+    qr_limit_step(e);
     const bool any = qr_sched_plan(e->sched, &e->plan, now);
     qr_tier_move(e);
     mark(e, QR_PART_PLAN);
@@ -528,6 +527,8 @@ static void copy_blocks(struct qr_engine *e)
 {
     for (int32_t i = 0; i < e->plan.n_copies; i++)
         qr_model_kv_copy(&e->exec, e->plan.copy[i].src, e->plan.copy[i].dst);
+    if (e->draft_model)
+        qr_draft_model_follow(e->draft_model, &e->plan, e->sched);
 }
 
 static void fill_masks(struct qr_engine *e, struct qr_row *row, int32_t n, const bool *dropped)
@@ -549,7 +550,7 @@ static bool step_at_once(struct qr_engine *e)
     mark(e, QR_PART_LOWER);
     copy_blocks(e);
     if (e->be->mem->host)
-        qr_pages_used(&e->pages, (size_t)qr_kv_pool_ever_used(e->pool) * ((size_t)e->limits.kv_bytes / (size_t)e->limits.n_blocks));
+        qr_pages_used(&e->pages, (size_t)qr_kv_pool_ever_used(e->pool) * qr_kv_block_bytes(&e->kv));
     struct qr_tensor logits = qr_model_forward(&e->exec, batch);
     mark(e, QR_PART_MODEL);
     fill_masks(e, e->rows.row, e->rows.n, NULL);

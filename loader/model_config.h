@@ -116,6 +116,15 @@ static inline int32_t qr_layer_window(const struct qr_model_config *c, int32_t l
     return layer >= c->window_first_layer && (c->unwindowed[layer / 64] >> (layer % 64) & 1) == 0 ? c->window : 0;
 }
 
+/* The window of all layers, 0: some layer sees everything. */
+static inline int32_t qr_model_window(const struct qr_model_config *c)
+{
+    for (int32_t l = 0; l < c->n_layers; l++)
+        if (qr_layer_window(c, l) == 0)
+            return 0;
+    return c->window;
+}
+
 /* Whether a layer's feed-forward is experts. */
 static inline bool qr_layer_has_experts(const struct qr_model_config *c, int32_t layer)
 {

@@ -49,12 +49,11 @@ struct qr_model {
 
 static int set_context(struct qr_model_config *c, int32_t ctx_max, struct qr_err *err)
 {
-    int32_t limit = qr_model_ctx_limit(c);
+    const int32_t limit = qr_model_ctx_limit(c), usual = qr_model_ctx_usual(c);
     if (ctx_max < 0 || ctx_max > limit)
         return qr_err_set(err, QR_E_USAGE, "--max-len must be from 1 to %d (max_position_embeddings%s) or 0 for %d, found %d", limit,
-                          limit > c->ctx_max ? ", stretched by rope_scaling" : "", c->ctx_max, ctx_max);
-    if (ctx_max > 0)
-        c->ctx_max = ctx_max;
+                          limit > c->ctx_max ? ", stretched by rope_scaling" : "", usual, ctx_max);
+    c->ctx_max = ctx_max > 0 ? ctx_max : usual;
     return 0;
 }
 

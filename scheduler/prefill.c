@@ -2,6 +2,8 @@
  * room. Prompts run in order of arrival within a priority; none overtakes because it is small. A prompt is admitted
  * when its blocks are there above the watermark, and its cached prefix is taken first. Chunks are cut to the budget and
  * to the rows of logits that a step has. Pure, as all of scheduler/. */
+#include <string.h>
+
 #include "kvcache/kv_prefix.h"
 #include "scheduler/sched_internal.h"
 
@@ -33,6 +35,7 @@ void qr_prefill_plan(struct qr_sched *s, int32_t seq, struct qr_plan *plan, stru
     int32_t first = x->seq.n_computed, n = qr_rows_known(&x->seq) - first;
     n = n < s->config.chunk_tokens_max ? n : s->config.chunk_tokens_max;
     n = n < left->tokens ? n : left->tokens;
+    n = n < left->prompt ? n : left->prompt;
     n = cut_to_logits(x, first, n, left);
     if (n <= 0)
         return;
@@ -44,6 +47,7 @@ void qr_prefill_plan(struct qr_sched *s, int32_t seq, struct qr_plan *plan, stru
     plan->n_tokens += n;
     plan->n_logits += n_logits;
     left->tokens -= n;
+    left->prompt -= n;
     left->logits -= n_logits;
 }
 
@@ -56,12 +60,12 @@ struct start {
 static struct start find_start(const struct qr_sched *s, const struct qr_seq *q)
 {
     struct start found = {.blocked = false, .donor = -1};
-    if (q->group < 0 || q->prompt_logits)
+    if (q->group < 0 || q->prompt_logits || qr_is_apart(s, q))
         return found;
     for (int32_t i = 0; i < qr_n_running(s); i++) {
         int32_t other = i < s->prefill.n ? s->prefill.seq[i] : s->decode.seq[i - s->prefill.n];
         const struct qr_seq *o = &s->slot[other].seq;
-        if (o->group != q->group || o->n_prompt != q->n_prompt)
+        if (o->group != q->group || o->n_prompt != q->n_prompt || qr_is_apart(s, o) || o->n_behind > qr_blocks_behind(s, q->n_prompt - 1))
             continue;
         if (o->n_computed >= o->n_prompt)
             return (struct start){.blocked = false, .donor = other};
@@ -78,7 +82,7 @@ static struct start find_start(const struct qr_sched *s, const struct qr_seq *q)
 static void start_from_cache(struct qr_sched *s, struct qr_sched_slot *x)
 {
     struct qr_seq *q = &x->seq;
-    if (q->prompt_logits)
+    if (q->prompt_logits || qr_is_apart(s, q))
         return;
     if (s->hashed_serial != x->serial) {
         s->hashed_serial = x->serial;
@@ -88,6 +92,7 @@ static void start_from_cache(struct qr_sched *s, struct qr_sched_slot *x)
     q->n_blocks = qr_kv_prefix_find(s->pool, q->blocks, n_max, q->ids, n_max * s->block_tokens, q->salt, s->hashes,
                                     &s->n_hashed);
     q->n_computed = q->n_blocks * s->block_tokens;
+    qr_seq_leave_behind(s, x);
 }
 
 void qr_sched_find(struct qr_sched *s, int32_t seq)
@@ -110,13 +115,14 @@ static void start_from_donor(struct qr_sched *s, struct qr_sched_slot *x, const 
     struct qr_seq *q = &x->seq;
     QR_ASSERT(donor->n_computed >= q->n_prompt);
     QR_ASSERT(donor->group == q->group);
-    while (q->n_blocks > 0)
+    while (q->n_blocks > q->n_behind)
         qr_kv_unref(s->pool, q->blocks[--q->n_blocks]);
-    for (int32_t i = 0; i < (q->n_prompt - 1) / s->block_tokens; i++) {
-        qr_kv_ref(s->pool, donor->blocks[i]);
-        q->blocks[q->n_blocks++] = donor->blocks[i];
-    }
     q->n_computed = q->n_prompt - 1;
+    q->n_behind = qr_blocks_behind(s, q->n_computed);
+    q->n_blocks = (q->n_prompt - 1) / s->block_tokens;
+    memcpy(q->blocks, donor->blocks, (size_t)q->n_blocks * sizeof *q->blocks);
+    for (int32_t i = q->n_behind; i < q->n_blocks; i++)
+        qr_kv_ref(s->pool, q->blocks[i]);
 }
 
 /* Blocks that running prompts will still take for what is known of them: admission leaves these alone. */
@@ -125,27 +131,27 @@ static int32_t blocks_promised(const struct qr_sched *s)
     int32_t n = 0;
     for (int32_t i = 0; i < s->prefill.n; i++) {
         const struct qr_sched_slot *x = &s->slot[s->prefill.seq[i]];
-        int32_t missing = qr_blocks_for(s, qr_rows_known(&x->seq)) - x->seq.n_blocks - x->reserve;
+        int32_t missing = qr_blocks_more(s, &x->seq, qr_rows_known(&x->seq)) - x->reserve;
         n += missing > 0 ? missing : 0;
     }
     return n;
 }
 
-/* Blocks found that lie where they can be computed with. */
-static int32_t blocks_here(const struct qr_sched *s, const struct qr_seq *q)
+/* Blocks found that lie where they cannot be computed with. */
+static int32_t blocks_afar(const struct qr_sched *s, const struct qr_seq *q)
 {
     int32_t n = 0;
-    for (int32_t i = 0; i < q->n_blocks; i++)
-        n += !qr_kv_is_host(s->pool, q->blocks[i]);
+    for (int32_t i = q->n_behind; i < q->n_blocks; i++)
+        n += qr_kv_is_host(s->pool, q->blocks[i]);
     return n;
 }
 
 /* Is there room for what x (whose found blocks are referenced already) still needs? Alone, it always fits. */
-static bool has_room(const struct qr_sched *s, const struct qr_sched_slot *x, int32_t n_blocks_found)
+static bool has_room(const struct qr_sched *s, const struct qr_sched_slot *x)
 {
     bool whole = qr_protected(s, &x->seq);
     int32_t n_rows = whole ? qr_rows_max(&x->seq) : qr_rows_known(&x->seq);
-    int32_t need = qr_blocks_for(s, n_rows) - n_blocks_found;
+    int32_t need = qr_blocks_more(s, &x->seq, n_rows) + blocks_afar(s, &x->seq);
     int32_t room = qr_kv_pool_available(s->pool) - s->reserved - blocks_promised(s);
     bool alone = qr_n_running(s) == 0;
     QR_ASSERT(!alone || room >= need);
@@ -156,7 +162,7 @@ static void note_admission(struct qr_sched *s, struct qr_sched_slot *x, bool fro
 {
     struct qr_seq *q = &x->seq;
     if (qr_protected(s, q)) {
-        x->reserve = qr_blocks_for(s, qr_rows_max(q)) - q->n_blocks;
+        x->reserve = qr_blocks_more(s, q, qr_rows_max(q));
         s->reserved += x->reserve;
     }
     if (q->admitted_us >= 0)
@@ -165,6 +171,16 @@ static void note_admission(struct qr_sched *s, struct qr_sched_slot *x, bool fro
     q->n_cached = from_donor ? 0 : q->n_computed;
     if (!from_donor && !q->prompt_logits)
         qr_kv_prefix_count(s->pool, q->n_prompt, q->n_computed);
+}
+
+/* Found blocks of the second tier come to the first. Numbers behind the window are only to be some of the first, with content. */
+static void bring_blocks(struct qr_sched *s, struct qr_seq *q)
+{
+    for (int32_t i = q->n_blocks - 1; i >= 0; i--) {
+        if (!qr_kv_is_host(s->pool, q->blocks[i]))
+            continue;
+        q->blocks[i] = i >= q->n_behind ? qr_kv_bring(s->pool, q->blocks[i]) : q->blocks[i + 1];
+    }
 }
 
 /* Moves a sequence from the queue to the running prompts, or leaves everything as it was. */
@@ -178,14 +194,12 @@ static bool admit(struct qr_sched *s, int32_t seq, int32_t donor, struct qr_plan
     bool from_donor = donor >= 0 && q->n_computed < q->n_prompt - 1;
     if (from_donor)
         start_from_donor(s, x, &s->slot[donor].seq);
-    if (!has_room(s, x, blocks_here(s, q))) {
+    if (!has_room(s, x)) {
         qr_seq_release_blocks(s, x);
         q->n_computed = 0;
         return false;
     }
-    for (int32_t i = 0; i < q->n_blocks; i++)
-        if (qr_kv_is_host(s->pool, q->blocks[i]))
-            q->blocks[i] = qr_kv_bring(s->pool, q->blocks[i]);
+    bring_blocks(s, q);
     note_admission(s, x, from_donor, now_us);
     qr_seq_move(s, seq, QR_SEQ_PREFILL);
     if (from_donor && q->n_computed % s->block_tokens != 0) {
@@ -202,7 +216,7 @@ void qr_prefill_admit(struct qr_sched *s, struct qr_plan *plan, struct qr_sched_
     QR_ASSERT(left->n_behind == 0);
     int32_t blocked_group = -1; /* siblings stand together: one search answers for all of them */
     for (int32_t k = 0; k < s->waiting.n;) {
-        if (left->tokens <= 0 || left->logits <= 0 || s->n_free_tables == 0 || qr_n_running(s) >= s->running_limit)
+        if (left->tokens <= 0 || left->prompt <= 0 || left->logits <= 0 || s->n_free_tables == 0 || qr_n_running(s) >= s->running_limit)
             return;
         int32_t seq = s->waiting.seq[k];
         struct qr_seq *q = &s->slot[seq].seq;

@@ -8,6 +8,10 @@
  * (`reserve`, summed in `reserved`): it never fails to get a block, so it needs no victims, is never one, and ends. Therefore
  * a step with anything running plans something: the first in rank gets a block, or a protected one does, or the first in
  * rank is alone and fits by the check made when it was added.
+ *
+ * Windows. Where rows read a window of rows only, a sequence gives back the blocks wholly before it, and holds hold_max blocks
+ * at most. A block that others hold as well frees nothing when it is given back, so a protected sequence with a window shares
+ * none: it takes no prefix from the cache or a sibling, and enters no block. Then what it gives back it may reserve again.
  */
 #ifndef QR_SCHEDULER_SCHED_INTERNAL_H
 #define QR_SCHEDULER_SCHED_INTERNAL_H
@@ -34,6 +38,7 @@ struct qr_sched {
     struct qr_sched_config config;
     struct qr_kv_pool *pool; /* borrowed */
     int32_t block_tokens, blocks_max, n_slots;
+    int32_t hold_max;     /* blocks that one sequence holds at most; INT32_MAX without a window */
     struct qr_sched_slot *slot; /* owned [n_slots] */
     int32_t free_slot;
     struct qr_sched_queue waiting, prefill, decode;
@@ -48,7 +53,7 @@ struct qr_sched {
     bool prefill_turn;    /* QR_SCHED_ALTERNATE */
     int32_t n_planned;    /* sequences in the plan that is not committed */
     int64_t n_preempted, n_recomputed;
-    struct qr_plan_item *decode_item; /* owned [running_max]: decode items until the prefill items are complete */
+    struct qr_plan_item *decode_item; /* owned [running_max]: of sequences that decode, until the prefill items are complete */
     struct qr_hash128 *hashes;        /* owned [blocks_max]: of the sequence `hashed_serial`, which waits for admission */
     int32_t n_hashed;
     uint64_t hashed_serial;
@@ -57,7 +62,8 @@ struct qr_sched {
 
 /* What is left of a step while it is planned. */
 struct qr_sched_budget {
-    int32_t tokens;   /* for prompt chunks */
+    int32_t tokens;   /* beside one of each sequence that decodes */
+    int32_t prompt;   /* of these, for prompt chunks */
     int32_t logits;
     int32_t n_behind; /* running prompts that come later in this plan: each is left one row of logits */
 };
@@ -98,6 +104,25 @@ static inline int32_t qr_blocks_for(const struct qr_sched *s, int32_t n_rows)
     return (n_rows + s->block_tokens - 1) / s->block_tokens;
 }
 
+static inline int32_t qr_n_held(const struct qr_seq *q)
+{
+    return q->n_blocks - q->n_behind;
+}
+
+/* Blocks that a sequence will hold at once at most until it has n_rows rows, beyond those that it holds. */
+static inline int32_t qr_blocks_more(const struct qr_sched *s, const struct qr_seq *q, int32_t n_rows)
+{
+    const int32_t n = qr_blocks_for(s, n_rows) - q->n_blocks, fit = s->hold_max - qr_n_held(q);
+    return n < fit ? n : fit;
+}
+
+/* Blocks that no row from position pos on reads, but for the last full one: the next to be entered in the prefix index names it. */
+static inline int32_t qr_blocks_behind(const struct qr_sched *s, int32_t pos)
+{
+    const int32_t unread = (pos + 1 - s->config.window) / s->block_tokens, full = pos / s->block_tokens - 1, n = unread < full ? unread : full;
+    return s->config.window > 0 && n > 0 ? n : 0;
+}
+
 static inline int32_t qr_n_running(const struct qr_sched *s)
 {
     return s->prefill.n + s->decode.n;
@@ -108,6 +133,12 @@ static inline bool qr_protected(const struct qr_sched *s, const struct qr_seq *q
     return q->n_preempted >= s->config.preempt_max;
 }
 
+/* A sequence whose blocks are its own alone. */
+static inline bool qr_is_apart(const struct qr_sched *s, const struct qr_seq *q)
+{
+    return s->config.window > 0 && qr_protected(s, q);
+}
+
 /* seq.c */
 void qr_queue_insert(struct qr_sched *s, struct qr_sched_queue *q, int32_t seq);
 void qr_queue_remove(struct qr_sched *s, struct qr_sched_queue *q, int32_t seq);
@@ -115,15 +146,18 @@ struct qr_sched_queue *qr_queue_of(struct qr_sched *s, enum qr_seq_state state);
 void qr_seq_move(struct qr_sched *s, int32_t seq, enum qr_seq_state to); /* to another queue */
 void qr_seq_take_table(struct qr_sched *s, struct qr_sched_slot *x);
 void qr_seq_release_blocks(struct qr_sched *s, struct qr_sched_slot *x); /* blocks last to first, reservation, table */
+void qr_seq_leave_behind(struct qr_sched *s, struct qr_sched_slot *x);   /* blocks behind the window of its next row, last to first */
 int32_t qr_seq_take_block(struct qr_sched *s, struct qr_sched_slot *x);  /* -1: none that is not reserved for another */
 
 /* Blocks for rows [0, n_rows). Takes what there is; preempts only while not even one new row has a place. Returns the rows that
  * have one. */
 int32_t qr_seq_grow(struct qr_sched *s, int32_t seq, int32_t n_rows, struct qr_plan *plan);
 
-/* decode.c: one row each. */
+/* decode.c: rows of known ids, then guesses, then all that in the plan's order. */
 int32_t qr_decode_count(const struct qr_sched *s); /* sequences that have a row to compute */
-void qr_decode_plan(struct qr_sched *s, int32_t seq, struct qr_plan *plan);
+void qr_decode_plan(struct qr_sched *s, int32_t seq, struct qr_plan *plan, struct qr_sched_budget *left);
+void qr_decode_plan_guesses(struct qr_sched *s, struct qr_plan *plan, struct qr_sched_budget *left);
+void qr_decode_write(struct qr_sched *s, struct qr_plan *plan);
 
 /* prefill.c: chunks of prompts, and what leaves the queue. */
 void qr_prefill_plan(struct qr_sched *s, int32_t seq, struct qr_plan *plan, struct qr_sched_budget *left);

@@ -69,14 +69,30 @@ void qr_seq_release_blocks(struct qr_sched *s, struct qr_sched_slot *x)
         return;
     QR_ASSERT(s->n_free_tables < s->config.running_max);
     QR_ASSERT(s->reserved >= x->reserve);
-    while (x->seq.n_blocks > 0) /* last to first: tails leave the cache before heads */
+    while (x->seq.n_blocks > x->seq.n_behind) /* last to first: tails leave the cache before heads */
         qr_kv_unref(s->pool, x->seq.blocks[--x->seq.n_blocks]);
+    x->seq.n_blocks = x->seq.n_behind = 0;
     s->reserved -= x->reserve;
     x->reserve = 0;
     s->free_tables[s->n_free_tables++] = x->table;
     x->table = -1;
     x->seq.blocks = NULL;
     x->seq.tenure = 0;
+}
+
+void qr_seq_leave_behind(struct qr_sched *s, struct qr_sched_slot *x)
+{
+    struct qr_seq *q = &x->seq;
+    const int32_t n = qr_blocks_behind(s, q->n_computed);
+    QR_ASSERT(x->table >= 0 && n <= q->n_blocks);
+    for (int32_t i = n - 1; i >= q->n_behind; i--)
+        qr_kv_unref(s->pool, q->blocks[i]);
+    q->n_behind = n > q->n_behind ? n : q->n_behind;
+    if (qr_is_apart(s, q)) {
+        s->reserved -= x->reserve;
+        x->reserve = qr_blocks_more(s, q, qr_rows_max(q));
+        s->reserved += x->reserve;
+    }
 }
 
 int32_t qr_seq_take_block(struct qr_sched *s, struct qr_sched_slot *x)
@@ -123,7 +139,7 @@ static bool preempt_behind(struct qr_sched *s, const struct qr_sched_slot *x, st
     QR_ASSERT(v->reserve == 0);
     qr_seq_release_blocks(s, v);
     v->computed_peak = v->computed_peak > v->seq.n_computed ? v->computed_peak : v->seq.n_computed;
-    v->seq.n_computed = 0;
+    v->seq.n_computed = v->seq.n_draft = 0;
     v->seq.n_preempted++;
     qr_seq_move(s, victim, QR_SEQ_WAITING);
     s->n_preempted++;

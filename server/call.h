@@ -48,6 +48,7 @@ struct qr_piece {
     bool submitted;
     struct qr_request_look look;            /* as the last look found it (console.h) */
     int32_t first_choice, n_prompt, n_cached;
+    int64_t admitted_us, first_token_us;    /* of the request, for timings; 0: not yet */
     struct qr_buf prompt_text;              /* owned: for echo */
     struct qr_buf prompt_ids;               /* owned: "[1,2,3]", for return_token_ids */
     struct qr_buf prompt_logprobs;          /* owned: JSON array, vLLM's shape */
@@ -62,6 +63,8 @@ struct qr_choice {
     struct qr_buf logprob[QR_LOGPROB_PARTS];/* owned: comma-separated items */
     int64_t text_offset;                    /* characters of the tokens before */
     int32_t n_output, n_reasoning;          /* tokens; those of thinking among them, once it has finished */
+    int32_t n_accepted, n_rejected;         /* guesses of tokens that were right, and wrong, once it has finished */
+    int64_t ended_us;                       /* 0: not yet */
     enum qr_finish finish;
     int32_t stop_index, stop_id;
     bool begun;

@@ -194,7 +194,7 @@ bool qr_call_set_prompt(struct qr_call *call, int32_t i, const int32_t *ids, int
     }
     sampling.max_tokens = wanted;
     sampling.skip_special &= !call->parses; /* markers may be special tokens: the parser has to see them */
-    piece->req = qr_request_new(&sampling, ids, n, call->params.n);
+    piece->req = qr_request_new_predicted(&sampling, ids, n, call->params.n, call->params.prediction.id, call->params.prediction.n);
     piece->n_prompt = n;
     if (call->params.return_token_ids)
         qr_buf_put_ids(&piece->prompt_ids, ids, n);

@@ -70,6 +70,12 @@ void qr_trace_put_request(struct qr_buf *out, struct qr_onlooker *o, const struc
                           const char *state);
 void qr_trace_put_end(struct qr_buf *out, const struct qr_onlooker *o, const struct qr_server *s, int64_t now_us);
 
+/* Per second, and the share of prompt tokens that the prefix cache had: of the last seconds. */
+struct qr_console_rates {
+    double prompt_tokens_s, output_tokens_s, requests_s, hit_ratio;
+};
+void qr_console_rates(const struct qr_console *o, const struct qr_stats *t, int64_t now_us, struct qr_console_rates *out);
+
 /* The path of a call's route. */
 const char *qr_console_route(const struct qr_call *call);
 

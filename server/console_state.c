@@ -239,18 +239,30 @@ static const struct qr_console_sample *sample_before(const struct qr_console *o,
     return found;
 }
 
-static void put_rates(struct qr_buf *out, const struct qr_console *o, const struct qr_stats *t, int64_t now_us)
+void qr_console_rates(const struct qr_console *o, const struct qr_stats *t, int64_t now_us, struct qr_console_rates *out)
 {
+    QR_ASSERT(o != NULL && t != NULL);
+    QR_ASSERT(out != NULL);
     const struct qr_console_sample none = {.taken_us = o->started_us}, *from = sample_before(o, now_us, RATE_US);
     const uint64_t n_ended = t->n_done_stop + t->n_done_length + t->n_cancelled + t->n_failed;
     from = from ? from : &none;
     const double seconds = now_us > from->taken_us ? (double)(now_us - from->taken_us) * 1e-6 : 1;
     const int64_t n_query = t->kv.query_tokens - from->query_tokens, n_hit = t->kv.hit_tokens - from->hit_tokens;
+    *out = (struct qr_console_rates){.prompt_tokens_s = (double)(t->prompt_tokens - from->prompt_tokens) / seconds,
+                                     .output_tokens_s = (double)(t->output_tokens - from->output_tokens) / seconds,
+                                     .requests_s = (double)(n_ended - from->n_ended) / seconds,
+                                     .hit_ratio = n_query > 0 ? (double)n_hit / (double)n_query : 0};
+}
+
+static void put_rates(struct qr_buf *out, const struct qr_console *o, const struct qr_stats *t, int64_t now_us)
+{
+    struct qr_console_rates r;
+    qr_console_rates(o, t, now_us, &r);
     open_object(out, "rates");
-    put_real(out, "prompt_tokens_s", (double)(t->prompt_tokens - from->prompt_tokens) / seconds);
-    put_real(out, "output_tokens_s", (double)(t->output_tokens - from->output_tokens) / seconds);
-    put_real(out, "requests_s", (double)(n_ended - from->n_ended) / seconds);
-    put_real(out, "hit_ratio", n_query > 0 ? (double)n_hit / (double)n_query : 0);
+    put_real(out, "prompt_tokens_s", r.prompt_tokens_s);
+    put_real(out, "output_tokens_s", r.output_tokens_s);
+    put_real(out, "requests_s", r.requests_s);
+    put_real(out, "hit_ratio", r.hit_ratio);
     qr_buf_put_byte(out, '}');
 }
 

@@ -141,12 +141,18 @@ static int add_list(struct reading *r, const struct qr_str_list *list, enum qr_r
 
 static int read_all(struct reading *r, const struct qr_keys_from *from, struct qr_err *err)
 {
-    int rc = add_list(r, from->user, QR_ROLE_USER, "--api-key", err);
-    rc = rc ? rc : add_list(r, from->admin, QR_ROLE_ADMIN, "--admin-key", err);
-    rc = rc ? rc : add_file(r, from->user_file, QR_ROLE_USER, err);
-    rc = rc ? rc : add_file(r, from->admin_file, QR_ROLE_ADMIN, err);
-    if (rc == 0 && r->k->n == 0 && (from->user_file || from->admin_file))
-        rc = qr_err_set(err, QR_E_USAGE, "key file %s has no key; a server that asks for keys needs one", from->user_file ? from->user_file : from->admin_file);
+    static const char *const flag[QR_ROLES] = {[QR_ROLE_METRICS] = "--metrics-key", [QR_ROLE_USER] = "--api-key", [QR_ROLE_ADMIN] = "--admin-key"};
+    const char *file = NULL;
+    int rc = 0;
+    for (enum qr_role role = QR_ROLE_ADMIN; role > QR_ROLE_NONE && rc == 0; role--) {
+        rc = from->list[role] ? add_list(r, from->list[role], role, flag[role], err) : 0;
+        rc = rc ? rc : add_file(r, from->file[role], role, err);
+        file = file ? file : from->file[role];
+        if (rc == 0 && role == QR_ROLE_USER && r->k->n == 0 && file)
+            rc = qr_err_set(err, QR_E_USAGE, "key file %s has no key; a server that asks for keys needs one", file);
+        if (rc == 0 && role == QR_ROLE_METRICS && r->k->n > 0 && qr_keys_count(r->k, QR_ROLE_USER) + qr_keys_count(r->k, QR_ROLE_ADMIN) == 0)
+            rc = qr_err_set(err, QR_E_USAGE, "--metrics-key says who may look; a server that asks for keys needs --api-key or --admin-key, too");
+    }
     return rc;
 }
 
@@ -173,7 +179,7 @@ static void add_anyone(struct qr_keys *k)
 int qr_keys_new(struct qr_keys **out, const struct qr_keys_from *from, struct qr_err *err)
 {
     QR_ASSERT(out != NULL && err != NULL);
-    QR_ASSERT(from != NULL && from->user != NULL && from->admin != NULL);
+    QR_ASSERT(from != NULL);
     struct reading r = {.k = qr_alloc(1, sizeof *r.k), .kind = from->kind};
     qr_map_init(&r.digests, 16);
     qr_map_init(&r.names, 16);

@@ -16,7 +16,7 @@
 #include "server/limits.h"
 #include "server/sha256.h"
 
-enum qr_role { QR_ROLE_NONE, QR_ROLE_USER, QR_ROLE_ADMIN }; /* an admin may do what a user may */
+enum qr_role { QR_ROLE_NONE, QR_ROLE_METRICS, QR_ROLE_USER, QR_ROLE_ADMIN, QR_ROLES }; /* an admin may do what the others may */
 
 struct qr_key_digest {
     uint8_t bytes[QR_SHA256_BYTES];
@@ -61,14 +61,14 @@ int qr_key_line_parse(struct qr_key_line *out, const char *line, size_t n, struc
 
 struct qr_keys; /* opaque */
 
-/* Where keys come from: lists, and files that may be NULL. */
+/* Where keys come from: a list (NULL: none) and a file (NULL: none) for each role. */
 struct qr_keys_from {
-    const struct qr_str_list *user, *admin; /* borrowed */
-    const char *user_file, *admin_file;     /* borrowed */
-    enum qr_file_kind kind;                 /* of the files */
+    const struct qr_str_list *list[QR_ROLES]; /* borrowed */
+    const char *file[QR_ROLES];               /* borrowed */
+    enum qr_file_kind kind;                   /* of the files */
 };
 
-/* A key that is given twice with the same terms is one, and an admin's when one of them is. Errors: QR_E_NOT_FOUND, QR_E_IO, QR_E_USAGE naming the file and
+/* A key that is given twice with the same terms is one, of the role that may do more. Errors: QR_E_NOT_FOUND, QR_E_IO, QR_E_USAGE naming the file and
  * the line, never a key. */
 int qr_keys_new(struct qr_keys **out, const struct qr_keys_from *from, struct qr_err *err);
 void qr_keys_free(struct qr_keys *k); /* NULL is fine; no call holds a key */

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <time.h>
 
 #include "base/assert.h"
 #include "base/json.h"
@@ -145,13 +146,23 @@ static void put_absent(struct out *o)
 {
     static const char *const name[] = {
         "vllm:mm_cache_queries_total", "vllm:mm_cache_hits_total", "vllm:external_prefix_cache_queries_total", "vllm:external_prefix_cache_hits_total",
-        "vllm:spec_decode_num_drafts_total", "vllm:spec_decode_num_draft_tokens_total", "vllm:spec_decode_num_accepted_tokens_total",
     };
-    static const char by_place[] = "vllm:spec_decode_num_accepted_tokens_per_pos_total";
     for (int i = 0; i < QR_COUNT(name); i++)
         put_one(o, name[i], "counter", "Always 0: this server has no such part.", 0);
-    put_meta(o, by_place, "counter", "Always 0: this server has no such part.");
-    put_sample(o, by_place, "", "position=\"0\"", 0);
+}
+
+static void put_speculation(struct out *o, const struct qr_stats *t, int32_t draft_tokens)
+{
+    static const char by_place[] = "vllm:spec_decode_num_accepted_tokens_per_pos_total";
+    char place[32];
+    put_one(o, "vllm:spec_decode_num_drafts_total", "counter", "Guesses of what a sequence says next that a step checked.", (double)t->n_drafts);
+    put_one(o, "vllm:spec_decode_num_draft_tokens_total", "counter", "Tokens of them.", (double)t->n_draft_tokens);
+    put_one(o, "vllm:spec_decode_num_accepted_tokens_total", "counter", "Tokens of them that were right.", (double)t->n_accepted_tokens);
+    put_meta(o, by_place, "counter", "The same by their place in the guess.");
+    for (int32_t i = 0; i < (draft_tokens > 0 ? draft_tokens : 1); i++) {
+        snprintf(place, sizeof place, "position=\"%d\"", i);
+        put_sample(o, by_place, "", place, (double)t->accepted_at[i]);
+    }
 }
 
 /* By the tier of the cache that had them. */
@@ -211,6 +222,26 @@ static void put_adapters(struct out *o, const struct qr_adapter_info *info, int3
     qr_buf_release(&extra);
 }
 
+/* What gateways place requests for adapters by: as many as fit, and those that have requests inside. The value is the time, as vLLM has it. */
+static void put_lora_info(struct out *o, const struct qr_adapter_info *info, int32_t n, const struct qr_engine_limits *l)
+{
+    static const char name[] = "vllm:lora_requests_info";
+    struct qr_buf extra = {0};
+    qr_buf_printf(&extra, "max_lora=\"%d\",waiting_lora_adapters=\"\",running_lora_adapters=\"", l->lora_slots);
+    const size_t empty = extra.len;
+    for (int32_t i = 0; i < n; i++) {
+        if (info[i].n_inside == 0)
+            continue;
+        if (extra.len > empty)
+            qr_buf_put_byte(&extra, ',');
+        put_label_value(&extra, info[i].name);
+    }
+    qr_buf_put_byte(&extra, '"');
+    put_meta(o, name, "gauge", "Adapters that requests inside want; the value is the time.");
+    put_sample(o, name, "", extra.data, (double)time(NULL));
+    qr_buf_release(&extra);
+}
+
 static void put_lora(struct out *o, const struct qr_engine *e)
 {
 #define AT(field) offsetof(struct qr_adapter_info, field)
@@ -218,6 +249,7 @@ static void put_lora(struct out *o, const struct qr_engine *e)
     const int32_t n = qr_engine_adapters(e, info, QR_ADAPTERS_MAX);
     put_one(o, "quire_lora_adapters", "gauge", "Adapters in slots.", n);
     put_one(o, "quire_lora_memory_bytes", "gauge", "Memory of the slots for adapters.", (double)qr_engine_limits(e)->lora_bytes);
+    put_lora_info(o, info, n, qr_engine_limits(e));
     put_adapters(o, info, n, "quire_lora_requests_total", "counter", "Requests accepted, by adapter.", AT(n_requests));
     put_adapters(o, info, n, "quire_lora_requests_inside", "gauge", "Requests that have not ended, by adapter.",
                  AT(n_inside));
@@ -373,6 +405,7 @@ void qr_metrics_put(struct qr_buf *out, struct qr_server *s)
         put_counters(&o, &stats);
         put_cached(&o, &stats, qr_engine_limits(s->model.engine));
         put_absent(&o);
+        put_speculation(&o, &stats, qr_engine_limits(s->model.engine)->draft_tokens);
         put_histograms(&o, &stats);
         put_config(&o, qr_engine_limits(s->model.engine));
         put_host_tier(&o, &stats, qr_engine_limits(s->model.engine));

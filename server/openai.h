@@ -64,12 +64,13 @@ struct qr_params {
     struct qr_sampling sampling;        /* stop strings borrowed from doc, lists of ids from the next three */
     struct qr_logit_bias *bias;         /* owned */
     struct qr_ids allowed, bad;         /* owned: what sampling's point to */
+    struct qr_ids prediction;           /* owned: what the client expects, as many ids as the context has at most */
     int32_t max_tokens;                 /* -1: not given */
     int64_t timeout_us;                 /* the longest time that it may take; 0: not given */
     int32_t n, priority;
     int32_t top_logprobs;               /* chat */
     bool logprobs, prompt_logprobs;     /* prompt_logprobs: in the answer; echo with logprobs needs them without */
-    bool stream, include_usage, continuous_usage, echo, return_token_ids, tokens_as_ids;
+    bool stream, include_usage, continuous_usage, timings, echo, return_token_ids, tokens_as_ids;
     bool add_generation_prompt, continue_final, add_special, has_seed;
 };
 
@@ -77,7 +78,7 @@ struct qr_params {
 struct qr_params_context {
     int32_t ctx_max, vocab;
     int64_t timeout_max_us;              /* 0: any */
-    const struct qr_tokenizer *tokenizer; /* borrowed: of bad_words; NULL: they are checked only */
+    const struct qr_tokenizer *tokenizer; /* borrowed: of bad_words and prediction; NULL: they are checked only */
     const struct qr_model_config *model; /* borrowed: defaults from generation_config.json; NULL: none */
 };
 
@@ -109,7 +110,7 @@ const struct qr_field *qr_fields(int32_t *n);
 typedef int qr_field_reader(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err);
 qr_field_reader qr_read_messages, qr_read_prompt, qr_read_stop, qr_read_stop_token_ids, qr_read_logit_bias,
     qr_read_stream_options, qr_read_seed, qr_read_logprobs_completions, qr_read_cache_salt, qr_read_template_kwargs,
-    qr_read_modalities, qr_read_best_of, qr_read_allowed_token_ids, qr_read_bad_words, qr_read_timeout;
+    qr_read_modalities, qr_read_best_of, qr_read_allowed_token_ids, qr_read_bad_words, qr_read_prediction, qr_read_timeout;
 
 /* What the answer must be (openai_demand.c): one of them in a request. */
 qr_field_reader qr_read_response_format, qr_read_structured_outputs, qr_read_demand;
@@ -153,6 +154,9 @@ int qr_read_token_ids(struct qr_ids *ids, const struct qr_json *array, const cha
 
 /* Messages as OpenAI defines them (openai_messages.c). */
 int qr_messages_check(const struct qr_json *messages, struct qr_err *err);
+
+/* A string, or text parts: what a message's content is. */
+int qr_content_check(const struct qr_json *content, const char *path, struct qr_err *err);
 
 /* *owned becomes a copy of checked messages as a template reads them: `reasoning` is there as `reasoning_content`, too; plain: it knows no
  * calls, so that calls and their results become text; tools (NULL: none) stand in front, in a message of that role. NULL where nothing has

@@ -6,6 +6,7 @@
 
 #include "base/assert.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "server/openai.h"
 #include "tokenizer/chat.h"
 #include "tokenizer/tokenizer.h"
@@ -282,6 +283,34 @@ int qr_read_stream_options(struct qr_params *p, const struct qr_json *v, const s
         *known[i].to = qr_json_bool(e);
     }
     return 0;
+}
+
+#define PREDICTION_ID_BYTES 16 /* of a prediction is read what is so many bytes for each token of the context: it is used as far as the context goes */
+
+int qr_read_prediction(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err)
+{
+    const struct qr_json *type = qr_json_find(v, "type"), *content = qr_json_find(v, "content");
+    char excerpt[72];
+    if (!type)
+        return qr_err_at(err, QR_E_INVALID, "prediction.type", "prediction.type is required: \"content\"");
+    if (!qr_json_says(type, "content"))
+        return qr_err_at(err, QR_E_INVALID, "prediction.type", "prediction.type must be \"content\", found %s", qr_json_excerpt(excerpt, type));
+    int rc = qr_content_check(content, "prediction.content", err);
+    if (rc != 0 || !context->tokenizer)
+        return rc;
+    struct qr_buf text = {0};
+    const bool parts = qr_json_type(content) == QR_JSON_T_ARRAY;
+    for (const struct qr_json *part = parts ? qr_json_first(content) : content; part; part = parts ? qr_json_after(part) : NULL) {
+        size_t len, most = (size_t)context->ctx_max * PREDICTION_ID_BYTES - text.len;
+        const char *s = qr_json_str(parts ? qr_json_find(part, "text") : part, &len);
+        qr_buf_put(&text, s, len <= most ? len : qr_utf8_valid_prefix(s, most));
+    }
+    rc = qr_tokenizer_encode(context->tokenizer, &p->prediction, text.data ? text.data : "", text.len, 0, err);
+    if (rc != 0)
+        snprintf(err->param, sizeof err->param, "prediction.content");
+    p->prediction.n = p->prediction.n < context->ctx_max ? p->prediction.n : context->ctx_max;
+    qr_buf_release(&text);
+    return rc;
 }
 
 int qr_read_modalities(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err)

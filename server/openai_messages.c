@@ -64,6 +64,13 @@ static int check_content(const struct qr_json *content, const char *path, bool o
     return 0;
 }
 
+int qr_content_check(const struct qr_json *content, const char *path, struct qr_err *err)
+{
+    QR_ASSERT(path != NULL);
+    QR_ASSERT(err != NULL);
+    return check_content(content, path, false, err);
+}
+
 static int check_tool_calls(const struct qr_json *calls, const char *path, struct qr_err *err)
 {
     if (!calls || qr_json_is_null(calls))

@@ -20,6 +20,7 @@
 #define ARRAY .json = QR_JSON_T_ARRAY, .expected = "an array"
 #define OBJECT .json = QR_JSON_T_OBJECT, .expected = "an object"
 #define DEMAND(field) {field, BOTH, QR_FIELD_OTHER, .read = qr_read_demand}
+#define APART "this worker computes prompts and answers in one process; leave it out, and the router's modes for prefill and decode apart"
 #define NO_BLANKS "patterns of white space are not taken; structured_outputs.disable_any_whitespace leaves none"
 
 /* What a row of base/sampling.h is as a field of a request. */
@@ -58,6 +59,8 @@ static const struct qr_field fields[] = {
     {"timeout", BOTH, QR_FIELD_OTHER, .read = qr_read_timeout},
     {"stream", BOTH, QR_FIELD_BOOL, .offset = AT(stream)},
     {"stream_options", BOTH, QR_FIELD_OTHER, OBJECT, .read = qr_read_stream_options},
+    {"timings", BOTH, QR_FIELD_BOOL, .offset = AT(timings)},
+    {"prediction", BOTH, QR_FIELD_OTHER, OBJECT, .read = qr_read_prediction},
     {"skip_special_tokens", BOTH, QR_FIELD_BOOL, .offset = AT(sampling.skip_special)},
     {"include_stop_str_in_output", BOTH, QR_FIELD_BOOL, .offset = AT(sampling.include_stop)},
     {"add_special_tokens", BOTH, QR_FIELD_BOOL, .offset = AT(add_special)},
@@ -96,11 +99,14 @@ static const struct qr_field fields[] = {
     {"guided_whitespace_pattern", BOTH, QR_FIELD_REFUSED, .why = NO_BLANKS},
     {"use_beam_search", BOTH, QR_FIELD_REFUSED, .why = "beam search is not supported; use n with sampling"},
     {"prompt_embeds", BOTH, QR_FIELD_REFUSED, .why = "tensors are not taken from requests; send text or token ids"},
+    {"kv_transfer_params", BOTH, QR_FIELD_REFUSED, .why = APART},
+    {"bootstrap_host", BOTH, QR_FIELD_REFUSED, .why = APART},
+    {"bootstrap_port", BOTH, QR_FIELD_REFUSED, .why = APART},
+    {"bootstrap_room", BOTH, QR_FIELD_REFUSED, .why = APART},
     {"logits_processors", BOTH, QR_FIELD_REFUSED, .why = "code is not taken from requests; leave it out"},
     IGNORED("user", BOTH), IGNORED("metadata", BOTH), IGNORED("store", BOTH),
     IGNORED("service_tier", BOTH), IGNORED("guided_decoding_backend", BOTH),
-    IGNORED("prediction", QR_API_CHAT), IGNORED("prompt_cache_key", BOTH),
-    IGNORED("prompt_cache_retention", BOTH), IGNORED("safety_identifier", BOTH),
+    IGNORED("prompt_cache_key", BOTH), IGNORED("prompt_cache_retention", BOTH), IGNORED("safety_identifier", BOTH),
     IGNORED("verbosity", QR_API_CHAT), IGNORED("stream_reasoning", QR_API_CHAT),
     IGNORED("spaces_between_special_tokens", BOTH), IGNORED("request_id", BOTH),
 };
@@ -329,6 +335,7 @@ void qr_params_release(struct qr_params *p)
     qr_free(p->bias);
     qr_ids_release(&p->allowed);
     qr_ids_release(&p->bad);
+    qr_ids_release(&p->prediction);
     p->doc = p->kwargs = p->tools.functions = p->tools.callable = NULL;
     p->bias = NULL;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/clock.h"
 #include "base/json.h"
 
 static bool is_chat(const struct qr_call *call)
@@ -50,7 +51,7 @@ static void put_member(struct qr_buf *out, const char *name, const struct qr_buf
 
 static void put_usage(struct qr_buf *out, const struct qr_call *call)
 {
-    int64_t prompt = 0, cached = 0, output = 0, reasoning = 0;
+    int64_t prompt = 0, cached = 0, output = 0, reasoning = 0, accepted = 0, rejected = 0;
     for (int32_t i = 0; i < call->n_pieces; i++) {
         prompt += call->piece[i].n_prompt;
         cached += call->piece[i].n_cached;
@@ -58,10 +59,50 @@ static void put_usage(struct qr_buf *out, const struct qr_call *call)
     for (int32_t i = 0; i < call->n_choices; i++) {
         output += call->choice[i].n_output;
         reasoning += call->choice[i].n_reasoning;
+        accepted += call->choice[i].n_accepted;
+        rejected += call->choice[i].n_rejected;
     }
     qr_buf_printf(out, "{\"prompt_tokens\":%lld,\"completion_tokens\":%lld,\"total_tokens\":%lld,"
-                       "\"prompt_tokens_details\":{\"cached_tokens\":%lld},\"completion_tokens_details\":{\"reasoning_tokens\":%lld}}",
-                  (long long)prompt, (long long)output, (long long)(prompt + output), (long long)cached, (long long)reasoning);
+                       "\"prompt_tokens_details\":{\"cached_tokens\":%lld},\"completion_tokens_details\":{\"reasoning_tokens\":%lld,"
+                       "\"accepted_prediction_tokens\":%lld,\"rejected_prediction_tokens\":%lld}}",
+                  (long long)prompt, (long long)output, (long long)(prompt + output), (long long)cached, (long long)reasoning, (long long)accepted,
+                  (long long)rejected);
+}
+
+/* llama.cpp's: tokens of a phase, its time, and that as a rate. */
+static void put_phase(struct qr_buf *out, const char *name, int64_t n, int64_t us)
+{
+    const double ms = (double)us * 1e-3;
+    qr_buf_printf(out, "\"%s_n\":%lld,\"%s_ms\":%.3f,\"%s_per_token_ms\":%.3f,\"%s_per_second\":%.3f", name, (long long)n, name, ms, name,
+                  n > 0 ? ms / (double)n : 0, name, us > 0 ? (double)n * 1e6 / (double)us : 0);
+}
+
+/* Where the request wants them and all choices have ended. Of several prompts, and choices, the sums: times that overlap count each. */
+static void put_timings(struct qr_buf *out, const struct qr_call *call)
+{
+    int64_t prompt = 0, cached = 0, prompt_us = 0, output = 0, output_us = 0, drafted = 0, accepted = 0;
+    if (!call->params.timings)
+        return;
+    for (int32_t i = 0; i < call->n_choices; i++) {
+        const struct qr_choice *c = &call->choice[i];
+        if (c->finish == QR_FINISH_NONE)
+            return;
+        output += c->n_output;
+        output_us += c->piece->first_token_us > 0 ? c->ended_us - c->piece->first_token_us : 0;
+        accepted += c->n_accepted;
+        drafted += c->n_accepted + c->n_rejected;
+    }
+    for (int32_t i = 0; i < call->n_pieces; i++) {
+        const struct qr_piece *p = &call->piece[i];
+        cached += p->n_cached;
+        prompt += p->n_prompt - p->n_cached;
+        prompt_us += p->first_token_us > 0 ? p->first_token_us - p->admitted_us : 0;
+    }
+    qr_buf_printf(out, ",\"timings\":{\"cache_n\":%lld,", (long long)cached);
+    put_phase(out, "prompt", prompt, prompt_us);
+    qr_buf_put_byte(out, ',');
+    put_phase(out, "predicted", output, output_us);
+    qr_buf_printf(out, ",\"draft_n\":%lld,\"draft_n_accepted\":%lld}", (long long)drafted, (long long)accepted);
 }
 
 static const char *finish_text(const struct qr_choice *choice)
@@ -94,8 +135,14 @@ static void note_event(struct qr_choice *choice, const struct qr_event *ev)
 {
     choice->n_output = ev->n_output;
     choice->finish = ev->finish;
-    if (ev->finish != QR_FINISH_NONE)
+    choice->piece->admitted_us = ev->req->admitted_us;
+    choice->piece->first_token_us = ev->req->first_token_us;
+    if (ev->finish != QR_FINISH_NONE) {
         choice->n_reasoning = ev->req->n_reasoning[ev->choice];
+        choice->n_accepted = ev->req->n_accepted[ev->choice];
+        choice->n_rejected = ev->req->n_rejected[ev->choice];
+        choice->ended_us = qr_clock_us();
+    }
     choice->stop_index = ev->stop_index;
     choice->stop_id = ev->stop_id;
 }
@@ -152,7 +199,7 @@ void qr_write_collect(struct qr_call *call, struct qr_choice *choice, const stru
 
 /* ---- stream ---- */
 
-static void end_chunk(struct qr_buf *out, const struct qr_call *call)
+static void end_chunk(struct qr_buf *out, const struct qr_call *call, bool ends)
 {
     qr_buf_put_str(out, "}]");
     if (call->params.continuous_usage) {
@@ -161,6 +208,8 @@ static void end_chunk(struct qr_buf *out, const struct qr_call *call)
     } else if (call->params.include_usage) {
         qr_buf_put_str(out, ",\"usage\":null");
     }
+    if (ends && !call->params.include_usage) /* else the chunk of usage has them */
+        put_timings(out, call);
     qr_buf_put_str(out, "}\n\n");
 }
 
@@ -208,7 +257,7 @@ static void end_delta(struct qr_call *call, struct qr_choice *choice, const stru
     qr_buf_put_str(out, ",\"finish_reason\":null");
     if (first)
         put_chunk_ids(out, call, ev);
-    end_chunk(out, call);
+    end_chunk(out, call, false);
 }
 
 /* False: the event has none. */
@@ -239,7 +288,7 @@ static void chat_chunks(struct qr_call *call, struct qr_choice *choice, const st
         begin_chunk(out, call, choice);
         qr_buf_put_str(out, ",\"delta\":{\"role\":\"assistant\",\"content\":\"\",\"refusal\":null},\"logprobs\":null,\"finish_reason\":null");
         put_member(out, "prompt_token_ids", &choice->piece->prompt_ids);
-        end_chunk(out, call);
+        end_chunk(out, call, false);
     }
     const bool wants_tokens = ev->n_tokens > 0 && (call->params.logprobs || call->params.return_token_ids);
     const bool told = choice->parser && parts_chunks(call, choice, ev, out);
@@ -249,7 +298,7 @@ static void chat_chunks(struct qr_call *call, struct qr_choice *choice, const st
         begin_chunk(out, call, choice);
         qr_buf_put_str(out, ",\"delta\":{},\"logprobs\":null");
         put_finish(out, call, choice);
-        end_chunk(out, call);
+        end_chunk(out, call, true);
     }
 }
 
@@ -272,7 +321,7 @@ static void completion_chunk(struct qr_call *call, struct qr_choice *choice, con
     if (!choice->begun)
         put_member(out, "prompt_token_ids", &choice->piece->prompt_ids);
     put_chunk_ids(out, call, ev);
-    end_chunk(out, call);
+    end_chunk(out, call, ev->finish != QR_FINISH_NONE);
 }
 
 void qr_write_chunk(struct qr_call *call, struct qr_choice *choice, const struct qr_event *ev, struct qr_buf *out)
@@ -296,6 +345,7 @@ void qr_write_stream_end(struct qr_call *call, struct qr_buf *out)
         put_head(out, call);
         qr_buf_put_str(out, "],\"usage\":");
         put_usage(out, call);
+        put_timings(out, call);
         qr_buf_put_str(out, "}\n\n");
     }
     qr_buf_put_str(out, "data: [DONE]\n\n");
@@ -366,6 +416,7 @@ void qr_write_whole(struct qr_call *call, struct qr_buf *out)
     }
     qr_buf_put_str(out, "],\"usage\":");
     put_usage(out, call);
+    put_timings(out, call);
     if (is_chat(call))
         put_prompt(out, &call->piece[0]);
     qr_buf_put_byte(out, '}');

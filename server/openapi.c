@@ -169,7 +169,8 @@ static void put_body(struct qr_buf *out, const struct qr_route *r)
 
 static void put_operation(struct qr_buf *out, const struct qr_route *r)
 {
-    static const char *const who[] = {[QR_ACCESS_USER] = "any key of the server", [QR_ACCESS_PUBLIC] = "none", [QR_ACCESS_ADMIN] = "an admin key"};
+    static const char *const who[] = {[QR_ACCESS_USER] = "any key of the server", [QR_ACCESS_PUBLIC] = "none", [QR_ACCESS_ADMIN] = "an admin key",
+                                      [QR_ACCESS_METRICS] = "an admin's or a metrics key", [QR_ACCESS_LOOK] = "any key of the server, also a metrics key"};
     char method[8] = {0};
     for (size_t i = 0; r->method[i] && i + 1 < sizeof method; i++)
         method[i] = (char)(r->method[i] | 0x20);
@@ -259,7 +260,8 @@ static void put_html_field(struct qr_buf *out, const char *name, const char *typ
 
 static void put_html_route(struct qr_buf *out, const struct qr_route *r)
 {
-    static const char *const who[] = {[QR_ACCESS_USER] = "", [QR_ACCESS_PUBLIC] = "public", [QR_ACCESS_ADMIN] = "admin key"};
+    static const char *const who[] = {[QR_ACCESS_USER] = "", [QR_ACCESS_PUBLIC] = "public", [QR_ACCESS_ADMIN] = "admin key",
+                                      [QR_ACCESS_METRICS] = "admin or metrics key", [QR_ACCESS_LOOK] = "any key"};
     struct qr_buf fields = {0};
     if (takes_body(r))
         each_field(&fields, r, put_html_field);

@@ -10,8 +10,9 @@ int qr_reload_keys(struct qr_keys **out, const struct qr_server_config *c, enum 
 {
     QR_ASSERT(out != NULL && c != NULL);
     QR_ASSERT(err != NULL);
-    const struct qr_keys_from from = {.user = &c->api_keys, .admin = &c->admin_keys, .user_file = c->api_key_file, .admin_file = c->admin_key_file,
-                                      .kind = kind};
+    const struct qr_keys_from from = {
+        .list = {[QR_ROLE_METRICS] = &c->metrics_keys, [QR_ROLE_USER] = &c->api_keys, [QR_ROLE_ADMIN] = &c->admin_keys},
+        .file = {[QR_ROLE_METRICS] = c->metrics_key_file, [QR_ROLE_USER] = c->api_key_file, [QR_ROLE_ADMIN] = c->admin_key_file}, .kind = kind};
     return qr_keys_new(out, &from, err);
 }
 
@@ -70,7 +71,7 @@ static void reload_certificate(struct qr_server *s)
 static void reload_keys(struct qr_server *s)
 {
     struct qr_reload *r = &s->reload;
-    if (!s->config.api_key_file && !s->config.admin_key_file)
+    if (!s->config.api_key_file && !s->config.admin_key_file && !s->config.metrics_key_file)
         return;
     r->again = r->running;
     if (r->running)

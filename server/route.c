@@ -56,7 +56,13 @@ static const struct qr_route routes[] = {
     {"GET", "/health", QR_ACCESS_PUBLIC, false, .handle = qr_api_health, .about = "200 while requests are served, also during a drain."},
     {"GET", "/livez", QR_ACCESS_PUBLIC, false, .handle = qr_api_livez, .about = "200 whenever the process answers."},
     {"GET", "/readyz", QR_ACCESS_PUBLIC, false, .handle = qr_api_readyz, .about = "200 when a new request would be served."},
-    {"GET", "/metrics", QR_ACCESS_ADMIN, false, .handle = qr_api_metrics, .about = "Prometheus text."},
+    {"GET", "/metrics", QR_ACCESS_METRICS, false, .handle = qr_api_metrics, .about = "Prometheus text."},
+    {"GET", "/v1/loads", QR_ACCESS_LOOK, false, .handle = qr_api_loads, .about = "How much runs and waits, for routers."},
+    {"GET", "/loads", QR_ACCESS_LOOK, false, .handle = qr_api_loads, .about = "The same as /v1/loads."},
+    {"GET", "/server_info", QR_ACCESS_LOOK, true, .handle = qr_api_server_info, .about = "How the server was started, for routers."},
+    {"GET", "/get_server_info", QR_ACCESS_LOOK, true, .handle = qr_api_server_info, .about = "The same as /server_info."},
+    {"GET", "/model_info", QR_ACCESS_LOOK, true, .handle = qr_api_model_info, .about = "What is known of the model, for routers."},
+    {"GET", "/get_model_info", QR_ACCESS_LOOK, true, .handle = qr_api_model_info, .about = "The same as /model_info."},
 };
 
 const struct qr_route *qr_routes(int32_t *n)
@@ -143,9 +149,17 @@ static bool access_allowed(const struct qr_server *s, const struct qr_http_head 
     const struct qr_span key = qr_route_key(h);
     const struct qr_key *known = qr_keys_find(s->keys, key.data, key.len);
     const enum qr_role role = known ? known->role : QR_ROLE_NONE;
-    if (role == QR_ROLE_ADMIN || (role == QR_ROLE_USER && access == QR_ACCESS_USER))
+    static const uint8_t allowed[QR_ACCESS_N] = {
+        [QR_ACCESS_USER] = 1 << QR_ROLE_USER | 1 << QR_ROLE_ADMIN,
+        [QR_ACCESS_ADMIN] = 1 << QR_ROLE_ADMIN,
+        [QR_ACCESS_METRICS] = 1 << QR_ROLE_METRICS | 1 << QR_ROLE_ADMIN,
+        [QR_ACCESS_LOOK] = 1 << QR_ROLE_METRICS | 1 << QR_ROLE_USER | 1 << QR_ROLE_ADMIN,
+    };
+    if (role != QR_ROLE_NONE && (allowed[access] >> role & 1))
         return true;
-    if (role == QR_ROLE_USER)
+    if (role == QR_ROLE_METRICS && access == QR_ACCESS_USER)
+        qr_api_error_set(e, 403, "denied", "This key may only look: /metrics, /v1/loads, /server_info and /model_info.");
+    else if (role != QR_ROLE_NONE)
         qr_api_error_set(e, 403, "admin_required", "%s", qr_keys_count(s->keys, QR_ROLE_ADMIN) > 0
                              ? "This route needs an admin key."
                              : "This route needs an admin key and the server has none; start it with --admin-key.");

@@ -7,7 +7,8 @@
 
 #include "server/state.h"
 
-enum qr_access { QR_ACCESS_USER, QR_ACCESS_PUBLIC, QR_ACCESS_ADMIN };
+/* METRICS: admins and keys that may only look; LOOK: any key. */
+enum qr_access { QR_ACCESS_USER, QR_ACCESS_PUBLIC, QR_ACCESS_ADMIN, QR_ACCESS_METRICS, QR_ACCESS_LOOK, QR_ACCESS_N };
 
 struct qr_call_kind;
 
@@ -50,6 +51,9 @@ void qr_api_ops_request(struct qr_server *s, struct qr_conn *c);
 void qr_api_ops_profile(struct qr_server *s, struct qr_conn *c);
 void qr_api_openapi(struct qr_server *s, struct qr_conn *c);
 void qr_api_docs(struct qr_server *s, struct qr_conn *c);
+void qr_api_loads(struct qr_server *s, struct qr_conn *c);
+void qr_api_server_info(struct qr_server *s, struct qr_conn *c);
+void qr_api_model_info(struct qr_server *s, struct qr_conn *c);
 void qr_api_root(struct qr_server *s, struct qr_conn *c);
 void qr_api_tags(struct qr_server *s, struct qr_conn *c);
 void qr_api_ps(struct qr_server *s, struct qr_conn *c);

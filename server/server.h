@@ -27,8 +27,8 @@ struct qr_server_config {
     const char *unix_socket;                /* instead of both; NULL: none */
     const char *tls_cert, *tls_key;         /* NULL: plain; the key may be in the certificate's file */
     struct qr_str_list served_names;        /* empty: the model's names given at set_ready */
-    struct qr_str_list api_keys, admin_keys;
-    const char *api_key_file, *admin_key_file;
+    struct qr_str_list api_keys, admin_keys, metrics_keys;
+    const char *api_key_file, *admin_key_file, *metrics_key_file;
     const char *lora_dir;                   /* adapters below it may be loaded at run time; NULL: none */
     struct qr_str_list cors_origins, allowed_hosts, trusted_proxies;
     const char *access_log;                 /* "-": stdout; NULL: none */
@@ -72,6 +72,10 @@ struct qr_server_config {
               .help = "Key that may also call the administrative routes (/metrics)."),                                \
     QR_OPTION(T, s.admin_key_file, STR, "admin-key-file", .arg = "FILE", .group = "Server",                           \
               .help = "The same of admin keys."),                                                                     \
+    QR_OPTION(T, s.metrics_keys, LIST, "metrics-key", .arg = "KEY", .group = "Server",                                \
+              .help = "Key that may only look: /metrics, and what routers ask (/v1/loads, /server_info, ...)."),      \
+    QR_OPTION(T, s.metrics_key_file, STR, "metrics-key-file", .arg = "FILE", .group = "Server",                       \
+              .help = "The same of keys that may only look."),                                                        \
     QR_OPTION(T, s.lora_dir, STR, "lora-dir", .arg = "DIR", .group = "Adapters",                                      \
               .help = "Adapters below this directory may be loaded while the server runs (POST "                      \
                       "/v1/load_lora_adapter, admin key); links that lead out of it are refused."),                   \

@@ -70,7 +70,7 @@ static int print_routes(void)
 {
     int32_t n;
     const struct qr_route *r = qr_routes(&n);
-    static const char *const access[] = {"user", "public", "admin"};
+    static const char *const access[] = {"user", "public", "admin", "metrics", "look"};
     for (int32_t i = 0; i < n; i++)
         printf("{\"method\":\"%s\",\"path\":\"%s\",\"access\":\"%s\"}\n", r[i].method, r[i].path, access[r[i].access]);
     return 0;

@@ -26,6 +26,7 @@ struct qr_tree {
     int32_t *token;            /* owned [n_tokens], in the order of the nodes */
     const int32_t *next;       /* borrowed [n_vocab]: of a token the next one that ends at the same node, -1: none */
     int32_t n_nodes, n_tokens;
+    int32_t top[256];          /* the root's child with this byte, 0: none */
 };
 
 #define QR_PLAIN_STEPS 12

@@ -118,6 +118,8 @@ static void make_tree(struct qr_tree *t, const struct word *w, int32_t n)
         const uint32_t plain = plain_prefix(&w[i]);
         for (depth = shared; depth < w[i].len;) {
             open[depth + 1] = t->n_nodes;
+            if (depth == 0)
+                t->top[(uint8_t)w[i].text[0]] = t->n_nodes;
             t->node[t->n_nodes] = (struct qr_tree_node){.token = -1, .first = t->n_tokens, .byte = (uint8_t)w[i].text[depth]};
             depth++;
             t->node[t->n_nodes].depth = (uint16_t)depth;
@@ -328,7 +330,7 @@ static bool copy_text(struct qr_vocab *v, spell_fn *spell, const void *user)
         v->at[id] = (uint32_t)v->n_text;
         if (special)
             v->n_text += (size_t)snprintf(v->text + v->n_text, 14, "\xff%d;", (int)id);
-        else if (len > 0) {
+        else if (len > 0 && !memchr(text, 0xff, len)) { /* the byte is no part of a text: it would spell special tokens */
             memcpy(v->text + v->n_text, text, len);
             v->n_text += len;
         }

@@ -1,7 +1,7 @@
 /* vocab.h - a vocabulary as a matcher sees it: all tokens' bytes as one tree, and masks that are ready.
  *
  * The tree is an array of nodes in depth-first order, so that a walk is one pass, and a subtree is left out by one addition. Special
- * tokens stand in it as expr.h spells them; tokens without bytes, and end tokens, do not. Immutable once made: any thread.
+ * tokens stand in it as expr.h spells them; tokens without bytes, with the byte 0xFF, and end tokens, do not. Immutable once made: any thread.
  */
 #ifndef QR_ANSWERS_GRAMMAR_VOCAB_H
 #define QR_ANSWERS_GRAMMAR_VOCAB_H

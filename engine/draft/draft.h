@@ -7,8 +7,6 @@
 #include "engine/engine.h"
 #include "scheduler/sched.h"
 
-#define QR_DRAFT_MAX 32 /* guesses for one sequence in a step */
-
 /* One sequence that decodes in the next step, and what is guessed of it. */
 struct qr_draft_ask {
     int32_t index;              /* its slot */
@@ -27,16 +25,18 @@ struct qr_draft_source {
 
 struct qr_draft; /* opaque */
 
-/* n_slots: sequences that may be inside. ctx_max: ids of the longest. store_bytes: most memory for finished answers. */
-struct qr_draft *qr_draft_new(int32_t n_slots, int32_t ctx_max, int64_t store_bytes);
+#define QR_DRAFT_STORE_BYTES (8 << 20)
+
+/* n_slots: sequences that may be inside; running_max: in one step. ctx_max: ids of the longest. store_bytes: most memory for finished answers. */
+struct qr_draft *qr_draft_new(int32_t n_slots, int32_t running_max, int32_t ctx_max, int64_t store_bytes);
 void qr_draft_free(struct qr_draft *d); /* NULL is fine */
-int64_t qr_draft_bytes(int32_t n_slots, int32_t ctx_max, int64_t store_bytes); /* what qr_draft_new takes */
+int64_t qr_draft_bytes(int32_t n_slots, int32_t running_max, int32_t ctx_max, int64_t store_bytes); /* what qr_draft_new takes */
 
 /* A choice comes in, and leaves: what it said may be guessed for later ones of the same salt (learn), unless it failed. */
 void qr_draft_begin(struct qr_draft *d, int32_t index, const struct qr_request *r, int32_t choice);
 void qr_draft_end(struct qr_draft *d, int32_t index, const struct qr_seq *seq, bool learn);
 
-/* Guesses for those of ask[0..n) that have room and none yet. */
+/* Guesses for those of ask[0..n) that have room and none yet. Once a step, of all that decode in it. */
 void qr_draft_fill(struct qr_draft *d, struct qr_draft_ask *ask, int32_t n);
 
 /* Cuts ask[i].n to what the next step is worth: rows are added while the tokens expected of them pay for the time that they are measured to take. n_base: rows

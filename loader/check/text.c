@@ -64,9 +64,9 @@ static void put_context(struct qr_buf *out, const struct qr_model_config *c)
         snprintf(more, sizeof more, ", factor %g", c->rope.factor);
     if (c->local_theta > 0)
         snprintf(more + strlen(more), sizeof more - strlen(more), "; %g in a window", c->local_theta);
-    if (qr_model_ctx_limit(c) > c->ctx_max)
+    if (qr_model_ctx_limit(c) > qr_model_ctx_usual(c))
         snprintf(more + strlen(more), sizeof more - strlen(more), " (up to %d on request)", qr_model_ctx_limit(c));
-    put_line(out, "context", "%d tokens, rope %s, theta %g%s", c->ctx_max, rope_name(&c->rope), c->rope.theta, more);
+    put_line(out, "context", "%d tokens, rope %s, theta %g%s", qr_model_ctx_usual(c), rope_name(&c->rope), c->rope.theta, more);
 }
 
 static void put_config(struct qr_buf *out, const struct qr_model_config *c)

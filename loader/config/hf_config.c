@@ -391,3 +391,10 @@ int32_t qr_model_ctx_limit(const struct qr_model_config *c)
     double stretched = fmin((double)c->rope.original_ctx * c->rope.factor, 1 << 27);
     return stretched > c->ctx_max ? (int32_t)stretched : c->ctx_max;
 }
+
+int32_t qr_model_ctx_usual(const struct qr_model_config *c)
+{
+    QR_ASSERT(c != NULL);
+    QR_ASSERT(c->ctx_max > 0);
+    return c->rope.type == QR_ROPE_YARN ? qr_model_ctx_limit(c) : c->ctx_max;
+}

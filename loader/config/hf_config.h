@@ -45,4 +45,8 @@ int qr_model_config_read_text(struct qr_model_config *out, struct qr_buf *text, 
 /* The largest context that the rotary embedding of c is made for: ctx_max, or more where scaling stretches it (linear, dynamic, yarn). */
 int32_t qr_model_ctx_limit(const struct qr_model_config *c);
 
+/* The context of a model that is opened without one. YaRN's numbers are the same at every length, so it is all that it stretches to (max_position_embeddings
+ * is often the length before that); the others stretch on request. */
+int32_t qr_model_ctx_usual(const struct qr_model_config *c);
+
 #endif

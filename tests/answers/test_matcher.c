@@ -5,6 +5,7 @@
 #include "answers/grammar/matcher.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "answers/grammar/forced.h"
 #include "words.h"
 
 static const char *const some_words[] = {
@@ -141,6 +142,19 @@ Test(matcher, texts_of_a_language_are_taken_and_no_others)
 
 static bool bit(const uint32_t *mask, int32_t i) { return mask[i / 32] >> i % 32 & 1; }
 
+/* What must come is what the mask allows: of one token that one, of a byte only tokens that begin with it. */
+static void check_forced(struct qr_matcher *m, const uint32_t *mask, const struct words *w, const char *where)
+{
+    char byte;
+    const int32_t only = qr_forced_only(m), n = qr_forced_bytes(m, &byte, 1);
+    for (int32_t id = 0; id < w->n; id++) {
+        size_t len;
+        const char *text = qr_vocab_token(w->vocab, id, &len);
+        cr_assert(only < 0 || bit(mask, id) == (id == only), "%s: token %d, and %d is said to be the only one", where, (int)id, (int)only);
+        cr_assert(n == 0 || !bit(mask, id) || (len > 0 && text[0] == byte), "%s: token %d, byte %d", where, (int)id, byte);
+    }
+}
+
 /* The mask is what trying every token gives. */
 static void check_mask(struct qr_matcher *m, const struct words *w, const char *where)
 {
@@ -154,6 +168,7 @@ static void check_mask(struct qr_matcher *m, const struct words *w, const char *
         qr_matcher_release(&copy);
         cr_assert_eq(bit(mask, id), taken, "%s: token %d (%.*s)", where, (int)id, (int)w->len[id], w->text[id]);
     }
+    check_forced(m, mask, w, where);
 }
 
 static int32_t pick(const struct words *w, struct qr_matcher *m, struct qr_rng *rng)

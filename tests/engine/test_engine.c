@@ -118,13 +118,14 @@ Test(engine, answers_do_not_depend_on_the_batch_in_bf16, .timeout = 280)
 }
 
 /* A random model with stories260K's tokenizer. */
-static void make_beside_tokenizer(char *dir, enum qr_arch arch)
+static void make_beside_tokenizer(char *dir, enum qr_arch arch, int32_t window)
 {
     static const char *const files[] = {"tokenizer.json", "tokenizer_config.json"};
     const struct qr_make_options o = {.store = QR_F32, .seed = 7, .std = 0.15};
     struct qr_model_config c = qr_model_config_small(arch);
     struct qr_err err = {0};
     c.n_vocab = 512;
+    c.window = window;
     temp_dir_make(dir, "engine");
     cr_assert_eq(qr_model_make(dir, &c, &o, &err), 0, "%s", err.msg);
     for (int i = 0; i < QR_COUNT(files); i++) {
@@ -154,12 +155,30 @@ Test(engine, answers_of_a_mixture_of_experts_do_not_depend_on_the_batch_chunks_o
     for (int i = 0; i < QR_COUNT(archs); i += test_scale() < 1 ? 2 : 1) {
         struct setup s;
         char dir[64];
-        make_beside_tokenizer(dir, archs[i]);
+        make_beside_tokenizer(dir, archs[i], 0);
         setup_init(&s, MODEL);
         s.dir = dir;
         check_ways_of(&s, ways, test_scale() < 1 ? 2 : 4);
         remove_model(dir);
     }
+}
+
+/* Blocks behind the window go to others meanwhile. A pool of few blocks holds a context of 256 many times then, and runs out of some all the same. */
+Test(engine, answers_of_a_model_with_a_window_do_not_depend_on_batch_chunks_cache_or_preemption, .timeout = 280)
+{
+    NEED_DATA();
+    static const struct way windowed[] = {
+        {"default", 2, 256, 512, 64, 0, true, QR_SCHED_MIXED, 0},
+        {"chunks of 7", 2, 7, 16, 16, 0, true, QR_SCHED_MIXED, 0},
+        {"few blocks, preemption", 2, 16, 16, 16, 208, true, QR_SCHED_MIXED, 0},
+    };
+    struct setup s;
+    char dir[64];
+    make_beside_tokenizer(dir, QR_ARCH_MISTRAL, 24);
+    setup_init(&s, MODEL);
+    s.dir = dir;
+    check_ways_of(&s, windowed, QR_COUNT(windowed));
+    remove_model(dir);
 }
 
 Test(engine, answers_do_not_depend_on_batch_chunks_cache_or_preemption_with_an_int8_cache, .timeout = 280)

@@ -105,11 +105,12 @@ def test_every_route_asks_for_the_key_its_table_says():
     routes = [json.loads(line) for line in subprocess.run([sys.argv[1], "--routes"], capture_output=True, text=True, check=True).stdout.splitlines()]
     assert len(routes) >= 11
     keys = {"none": None, "wrong": "Bearer wrong", "other scheme": "Basic user-key", "bare": "user-key", "prefix": "Bearer user-ke", "longer": "Bearer user-keyx",
-            "user": "Bearer user-key", "file": "bearer  file-key", "admin": "Bearer admin-key"}
+            "user": "Bearer user-key", "file": "bearer  file-key", "admin": "Bearer admin-key", "metrics": "Bearer scrape-key"}
+    may = {"user": ("user", "file", "admin"), "admin": ("admin",), "metrics": ("metrics", "admin"), "look": ("metrics", "user", "file", "admin")}
     with tempfile.NamedTemporaryFile("w") as f:
         f.write("# keys\n\nfile-key\n")
         f.flush()
-        with Server("--api-key", "user-key", "--api-key-file", f.name, "--admin-key", "admin-key", "--mock-rate", "0") as s:
+        with Server("--api-key", "user-key", "--api-key-file", f.name, "--admin-key", "admin-key", "--metrics-key", "scrape-key", "--mock-rate", "0") as s:
             for route in routes:
                 for who, key in keys.items():
                     path = route["path"] + ("mock" if route["path"].endswith("s/") else "")
@@ -122,7 +123,7 @@ def test_every_route_asks_for_the_key_its_table_says():
                         del body["prompt"]
                     if route["path"] == "/v1/ops/profile":
                         body["seconds"] = 0.1
-                    allowed = route["access"] == "public" or who == "admin" or (route["access"] == "user" and who in ("user", "file"))
+                    allowed = route["access"] == "public" or who in may[route["access"]]
                     if route["path"] == "/v1/ops/events" and allowed:  # it would not end
                         assert call(s.port, "HEAD", path, None, headers).status == 200
                         continue
@@ -133,7 +134,7 @@ def test_every_route_asks_for_the_key_its_table_says():
                     good = 404 if route["path"] in ("/v1/responses/", "/v1/ops/requests/") else 400 if refused else 200
                     assert (r.status == good) == allowed, (route, who, r.status, r.body)
                     if not allowed:
-                        known = who in ("user", "file")
+                        known = who in ("user", "file", "metrics")
                         assert r.status == (403 if known else 401), (route, r.status)
                         error = r.error() if path.startswith("/v1/") and "messages" not in path else r.json()["error"]
                         assert isinstance(error, str) or error["type"] == ("permission_error" if known else "authentication_error"), error
@@ -141,7 +142,7 @@ def test_every_route_asks_for_the_key_its_table_says():
             for path in ("/v1/nothing", "/admin"):
                 assert get(s.port, path).status == 404
             s.stop()
-            assert "user-key" not in s.errors() and "admin-key" not in s.errors()
+            assert "scrape-key" not in s.errors() and "user-key" not in s.errors() and "admin-key" not in s.errors()
 
 
 def test_keys_are_also_taken_from_the_fields_of_other_services():

@@ -77,6 +77,22 @@ def test_an_idle_server_has_a_whole_state():
         assert call(s.port, "HEAD", STATE).status == 200
 
 
+def test_routers_are_told_how_much_runs_and_waits():
+    look = {"Authorization": "Bearer looks"}
+    with Server("--mock-running", "2", "--mock-rate", "50", "--api-key", "k", "--metrics-key", "looks") as s:
+        idle = get(s.port, "/v1/loads?include=core,disagg,queues,memory", look).json()
+        assert len(idle["loads"]) == 1 and idle["loads"][0]["num_running_reqs"] == 0 and idle["loads"][0]["max_running_requests"] > 0
+        with contextlib.ExitStack() as open_ones:
+            for _ in range(3):
+                open_ones.enter_context(asking(s, headers={"Authorization": "Bearer k"}, stream=True))
+            load = until(lambda: (lambda v: v if v["num_waiting_reqs"] == 1 and v["num_running_reqs"] == 2 and v["gen_throughput"] > 0 else None)(
+                get(s.port, "/loads?model=mock", look).json()["loads"][0]), "two that run and one that waits")
+        assert load["num_total_tokens"] >= load["num_used_tokens"] and load["num_waiting_uncached_tokens"] > 0 and load["queues"]["waiting"] == 1, load
+        info = get(s.port, "/get_server_info", look).json()
+        assert info["served_model_name"] == "mock" and info["context_length"] == 4096 and info["tp_size"] == 1 and info["disaggregation_mode"] == "null", (info, load)
+        assert get(s.port, "/model_info", look).json()["is_generation"] is True
+
+
 def test_a_server_that_loads_has_a_state_too():
     with Server("--mock-load", "1s", wait=False) as s:
         v = state(s)

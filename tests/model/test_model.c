@@ -285,6 +285,8 @@ Test(model, context_is_bounded_by_what_the_rotary_embedding_is_made_for)
     cr_expect_eq(try_open(plain.dir, (struct qr_model_options){.ctx_max = 513}, &err, &ctx), QR_E_USAGE);
     cr_expect(strstr(err.msg, "513") && strstr(err.msg, "1 to 512"), "%s", err.msg);
     cr_expect_eq(try_open(plain.dir, (struct qr_model_options){.ctx_max = -1}, &err, &ctx), QR_E_USAGE);
+    cr_expect_eq(try_open(yarn.dir, (struct qr_model_options){.ctx_max = 0}, &err, &ctx), 0, "%s", err.msg);
+    cr_expect_eq(ctx, 2048, "all that it stretches to");
     cr_expect_eq(try_open(yarn.dir, (struct qr_model_options){.ctx_max = 2048}, &err, &ctx), 0, "%s", err.msg);
     cr_expect_eq(ctx, 2048);
     cr_expect_eq(try_open(yarn.dir, (struct qr_model_options){.ctx_max = 2049}, &err, &ctx), QR_E_USAGE);

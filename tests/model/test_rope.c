@@ -1,6 +1,7 @@
 /* Rotary frequencies against tables computed in float64 by an independent implementation. */
 #include "loader/config/hf_config.h"
 #include "model/rope.h"
+#include "tests/model/golden_rope.h"
 #include "tests/model/rig.h"
 
 /* The golden's config object completed to a config.json that the loader reads. */
@@ -79,6 +80,47 @@ Test(rope, frequencies_and_tables_equal_the_golden_on_every_level)
     cr_expect_eq(n, 9);
     qr_json_free(root);
     qr_map_file_close(&file);
+}
+
+/* Goldens have 13 digits. A cosine: half a unit of 2^-23 of at most 1.35, and the golden's error times the position. */
+static void check_far(const struct golden_rope *g, struct qr_backend *be)
+{
+    struct qr_model_config c;
+    struct qr_rope_freqs f;
+    struct qr_json *config;
+    struct qr_err err = {0};
+    cr_assert_eq(qr_json_parse(&config, g->config, strlen(g->config), &qr_json_limits_file, &err), 0, "%s", err.msg);
+    read_config(&c, config);
+    cr_expect_geq(qr_model_ctx_limit(&c), g->opened, "%s", g->name);
+    qr_rope_freqs_init(&f, &c.rope, c.head_dim, g->opened);
+    cr_expect_leq(fabs((double)f.attn_factor / g->factor - 1), 1e-7, "%s", g->name);
+    float *cos_sin = qr_alloc((size_t)f.n_rot, sizeof *cos_sin);
+    const int32_t pos = g->opened - 1;
+    const struct qr_rope_table_args a = {.cos_sin = cos_sin, .pos = &pos, .inv_freq = f.inv_freq, .n_rows = 1, .n_rot = f.n_rot, .attn_factor = f.attn_factor};
+    be->k->rope_table(be->queue, &a);
+    for (int i = 0; i < QR_COUNT(g->at); i++) {
+        const double slack = 1e-7 + pos * g->freq[i] * 1e-12;
+        cr_expect_leq(fabs(f.inv_freq[g->at[i]] / g->freq[i] - 1), 1e-12, "%s, %d: frequency %d", g->name, g->opened, g->at[i]);
+        cr_expect_leq(fabs((double)cos_sin[g->at[i]] - g->factor * cos(pos * g->freq[i])), slack, "%s at %d", g->name, pos);
+        cr_expect_leq(fabs((double)cos_sin[f.n_rot / 2 + g->at[i]] - g->factor * sin(pos * g->freq[i])), slack, "%s at %d", g->name, pos);
+    }
+    qr_free(cos_sin);
+    qr_rope_freqs_release(&f);
+    qr_json_free(config);
+}
+
+Test(rope, the_last_position_of_long_contexts_is_what_transformers_has_and_longrope_goes_by_the_opened_context)
+{
+    const char *names[8];
+    struct qr_err err = {0};
+    for (int32_t i = 0, n_levels = levels(names); i < n_levels; i++) {
+        struct qr_backend *be;
+        const struct qr_backend_options o = {.isa = names[i], .n_threads = 1};
+        cr_assert_eq(qr_backend_open(&be, &o, &err), 0, "%s", err.msg);
+        for (int k = 0; k < QR_COUNT(golden_ropes); k++)
+            check_far(&golden_ropes[k], be);
+        qr_backend_close(be);
+    }
 }
 
 Test(rope, dynamic_scaling_is_one_table_for_the_opened_context)

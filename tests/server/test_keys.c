@@ -16,7 +16,7 @@ static struct qr_keys *make(const char **user, int32_t n_user, const char **admi
     struct qr_keys *k = NULL;
     struct qr_err err = {0};
     struct qr_str_list u = {.item = user, .n = n_user}, a = {.item = admin, .n = n_admin};
-    const struct qr_keys_from from = {.user = &u, .admin = &a};
+    const struct qr_keys_from from = {.list = {[QR_ROLE_USER] = &u, [QR_ROLE_ADMIN] = &a}};
     cr_assert_eq(qr_keys_new(&k, &from, &err), 0, "%s", err.msg);
     return k;
 }
@@ -26,12 +26,11 @@ static int read_text(struct qr_keys **k, const char *text, struct qr_err *err)
 {
     char path[64];
     temp_template(path, "/tmp", "keys");
-    const struct qr_str_list none = {0};
     const int fd = mkstemp(path);
     cr_assert_geq(fd, 0);
     cr_assert_eq(write(fd, text, strlen(text)), (ssize_t)strlen(text));
     close(fd);
-    const struct qr_keys_from from = {.user = &none, .admin = &none, .user_file = path, .kind = QR_FILE_REGULAR};
+    const struct qr_keys_from from = {.file = {[QR_ROLE_USER] = path}, .kind = QR_FILE_REGULAR};
     const int rc = qr_keys_new(k, &from, err);
     unlink(path);
     return rc;

@@ -1,3 +1,5 @@
+/* backlog.c - the queue played forward (backlog.h): what decodes is a heap by the step of its last token, prompts come in their order, and steps pass in
+ * stretches between two ends. It changes nothing of the scheduler, and a look allocates nothing. Engine thread, and the simulator's. */
 #include "engine/backlog.h"
 
 #include "base/assert.h"

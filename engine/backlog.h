@@ -49,7 +49,7 @@ struct qr_backlog_steps {
 double qr_backlog_look(struct qr_backlog *b, const struct qr_sched *s, const struct qr_backlog_steps *steps, const bool *without);
 
 /* Which of those that wait cannot have their first token within limit_us, from now, of theirs ([n_slots]; INFINITY: no matter). Of several the first in rank is
- * left out, then the rest is looked at again: so as few as can be are late, and none that could be in time. Sets late[] of them, which starts as `without`;
+ * left out, then the rest is played again: so as few as can be are late, and none that could be in time. Sets late[] of them, which starts as `without`;
  * their first_us stays what it was. Returns how many, of very many only some. */
 int32_t qr_backlog_late(struct qr_backlog *b, const struct qr_sched *s, const struct qr_backlog_steps *steps, const double *limit_us, bool *late);
 

@@ -62,13 +62,21 @@ static int32_t leader_of(const struct qr_engine *e, const struct qr_request *r)
     return i;
 }
 
+/* The time of what it draws in any case behind its first token, which its own time limit holds of, too. */
+static double draws_us(const struct qr_backlog_steps *steps, const struct qr_request *r)
+{
+    const struct qr_step_size one = {.n_decode = 1};
+    const int32_t n = qr_request_draws_min(r);
+    return has_timeout(r) && n > 1 ? (n - 1) * qr_predict_us(steps->predict, &one) : 0;
+}
+
 void qr_deadlines_enter(struct qr_engine *e, struct qr_request *r, int64_t now)
 {
     QR_ASSERT(e != NULL && r != NULL);
     QR_ASSERT(r->n_open == r->n_choices);
     const struct qr_backlog_steps steps = qr_engine_steps(e);
-    const double left_us = r->deadline_us != 0 ? (double)(r->deadline_us - now) : INFINITY;
-    const bool limited = has_goal(e, r) || has_timeout(r), slow = qr_backlog_alone_us(&steps, r->n_prompt) > left_us * SURE;
+    const double left_us = r->deadline_us != 0 ? (double)(r->deadline_us - now) : INFINITY, draws = draws_us(&steps, r);
+    const bool limited = has_goal(e, r) || has_timeout(r), slow = qr_backlog_alone_us(&steps, r->n_prompt) + draws > left_us * SURE;
     r->fresh = limited;
     e->deadlines.arrived |= limited;
     if (!limited && !slow)
@@ -76,16 +84,16 @@ void qr_deadlines_enter(struct qr_engine *e, struct qr_request *r, int64_t now)
     const int32_t index = leader_of(e, r);
     const struct qr_seq *q = qr_sched_seq(e->sched, index);
     qr_sched_find(e->sched, index);
-    r->estimate_us = (int64_t)qr_backlog_alone_us(&steps, tokens_of(q));
-    if ((double)r->estimate_us <= left_us * SURE)
+    const double alone = qr_backlog_alone_us(&steps, tokens_of(q)) + draws;
+    if (alone <= left_us * SURE)
         return;
     r->late = QR_LATE_ALONE;
-    qr_err_at(&r->err, QR_E_TOO_LARGE, "prompt", "the prompt's %d tokens would take about %.0f s alone and the request may take %.1f s", tokens_of(q),
-              (double)r->estimate_us * 1e-6, (double)(r->deadline_us - r->arrived_us) * 1e-6);
+    qr_err_set(&r->err, QR_E_TOO_LARGE, "%d prompt tokens and %d to be drawn would take about %.2f s alone, and it may take %.2f s", tokens_of(q),
+               draws > 0 ? q->new_min : 1, alone * 1e-6, (double)(r->deadline_us - r->arrived_us) * 1e-6);
     atomic_store(&e->to_reap, true);
 }
 
-/* Until when, from now on, its first token has to be there; timeout: because of its own time limit, which tokens that it draws in any case have to meet, too. */
+/* Until when, from now on, its first token has to be there; timeout: because of its own time limit. */
 static double limit_of(const struct qr_engine *e, const struct qr_backlog_steps *steps, const struct qr_request *r, const struct qr_seq *q, int64_t now,
                        bool *timeout)
 {
@@ -94,8 +102,8 @@ static double limit_of(const struct qr_engine *e, const struct qr_backlog_steps 
         limit = qr_deadline_limit_us(steps, q, (double)e->config.ttft_goal_us, (double)(now > r->arrived_us ? now - r->arrived_us : 0), r->fresh);
     if (!has_timeout(r))
         return limit;
-    const struct qr_step_size one = {.n_decode = 1};
-    const double after = q->new_min > 1 ? (q->new_min - 1) * qr_predict_us(steps->predict, &one) : 0, own = (double)(r->deadline_us - now) - after;
+    const double left = (double)(r->deadline_us - now) - draws_us(steps, r), alone = qr_backlog_alone_us(steps, tokens_of(q)) * SURE;
+    const double own = left > alone ? left : alone; /* nor does the queue make late what is so by itself */
     *timeout = own < limit;
     return own < limit ? own : limit;
 }
@@ -124,14 +132,13 @@ static void be_late(struct qr_engine *e, const struct qr_backlog_steps *steps, i
     bool timeout = false;
     struct qr_request *r = e->slot[index].req;
     const double first_us = e->backlog.first_us[index], limit_us = limit_of(e, steps, r, qr_sched_seq(e->sched, index), now, &timeout);
+    const double draws = timeout ? draws_us(steps, r) : 0, waited_us = (double)(now - r->arrived_us);
     r->late = r->fresh ? QR_LATE_REFUSED : QR_LATE_SHED;
-    r->estimate_us = now - r->arrived_us + (int64_t)(first_us * (r->fresh ? HOPE : 1));
     r->retry_us = (int64_t)(first_us - limit_us);
-    if (r->err.code != QR_OK)
-        return;
-    qr_err_set(&r->err, QR_E_BUSY, "the first token would come after about %.1f s, and %s is %.1f s", (double)r->estimate_us * 1e-6,
-               timeout ? "the request's timeout" : "--ttft-goal",
-               (double)(timeout ? r->deadline_us - r->arrived_us : e->config.ttft_goal_us) * 1e-6);
+    if (r->err.code == QR_OK)
+        qr_err_set(&r->err, QR_E_BUSY, "%s would come after about %.2f s, and %s is %.2f s", draws > 0 ? "the last token" : "the first token",
+                   (waited_us + first_us * (r->fresh && !timeout ? HOPE : 1) + draws) * 1e-6, timeout ? "its timeout" : "--ttft-goal",
+                   (double)(timeout ? r->deadline_us - r->arrived_us : e->config.ttft_goal_us) * 1e-6);
 }
 
 void qr_deadlines_look(struct qr_engine *e, int64_t now)

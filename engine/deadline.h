@@ -2,9 +2,9 @@
  * has begun is ended by its own time limit only, never for a prediction.
  *
  * Limits are --ttft-goal's, and those of a request that brings a timeout. A prompt that alone takes longer than the goal is late by itself, not by the queue:
- * it may take twice as long as alone. At arrival a request is refused whose prediction, and a sixth more for what will come meanwhile, is beyond the limit. What
- * was let in is ended only when it is predicted to miss the goal by a tenth. What could not meet its time limit alone is refused as too large, if it misses
- * that by a quarter. Engine thread.
+ * it may take twice as long as alone. At arrival a request is refused whose prediction, and a sixth more for what will come meanwhile, is beyond the limit.
+ * What was let in is ended only when it is predicted to miss the goal by a tenth. What could not meet its time limit alone is refused as too large, if it
+ * misses that by a quarter. Engine thread.
  */
 #ifndef QR_ENGINE_DEADLINE_H
 #define QR_ENGINE_DEADLINE_H
@@ -35,7 +35,7 @@ void qr_deadlines_enter(struct qr_engine *e, struct qr_request *r, int64_t now);
 /* A request whose choices have not all ended: e->reap_us is no later than its next limit. */
 void qr_deadlines_note(struct qr_engine *e, const struct qr_request *r);
 
-/* Finds which of those that wait are late, when some have come, else ten times a second: their choices end when requests are looked at next. */
+/* Finds which of those that wait are late, when some have come, else ten times a second: their choices end with the next reaping. */
 void qr_deadlines_look(struct qr_engine *e, int64_t now);
 
 /* Notes which requests have begun, as a choice of them was admitted or has finished; whether r is late (qr_request), which is true of all its choices once

@@ -102,12 +102,12 @@ struct qr_request {
     int64_t admitted_us;          /* when it left the queue; 0: before its first token */
     struct qr_err err;            /* when finish is QR_FINISH_ERROR */
     enum qr_late late;            /* and why: start_by_us came first (QUEUE), or the first token would be late (deadline.h) */
-    int64_t estimate_us, retry_us; /* of the others: from its arrival to its first token; after that it may be worth to try again */
+    int64_t retry_us;             /* of REFUSED and SHED: so much later it would have been in time */
     /* private to the engine */
     const uint16_t *stop_fail[QR_STOPS_MAX]; /* owned through `memory`: Knuth-Morris-Pratt failure table of each stop string */
     int32_t n_open;               /* choices that have not finished */
     bool begun;                   /* one of them has left the queue: known when time limits are checked */
-    bool fresh;                   /* its limit has not been looked at */
+    bool fresh;                   /* no prediction has met its limit yet */
     int32_t adapter_slot;         /* -1: none */
     struct qr_hash128 adapter_hash; /* of its files */
     uint64_t n_output_all;        /* tokens of all choices that have finished */

@@ -22,8 +22,8 @@ struct qr_pace {
     bool firm;
 };
 
-/* Prompt tokens that the next step may carry beside n_decode rows, while `waiting` of them are still to be computed: at least QR_PACE_TOKENS_MIN, or one, INT32_MAX
- * without a goal or before anything is known. With the decode rows they make whole tiles of 16 rows. Contexts of rows are as they were `lately`. */
+/* Prompt tokens that the next step may carry beside n_decode rows, while `waiting` of them are still to be computed: at least QR_PACE_TOKENS_MIN, or one;
+ * INT32_MAX without a goal or before anything is known. With the decode rows they make whole tiles of 16 rows. Contexts of rows are as they were `lately`. */
 int32_t qr_pace_tokens(const struct qr_pace *pace, const struct qr_predict *p, const struct qr_step_size *lately, int32_t n_decode, int64_t waiting);
 
 /* Sequences that may run: INT32_MAX but for a firm goal that one of them alone can meet. */

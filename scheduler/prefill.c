@@ -100,9 +100,9 @@ void qr_sched_find(struct qr_sched *s, int32_t seq)
     struct qr_sched_slot *x = qr_slot(s, seq);
     QR_ASSERT(x->seq.state == QR_SEQ_WAITING && x->table < 0);
     int32_t n_hashed = 0;
-    const int32_t n_max = (x->seq.n_ids - 1) / s->block_tokens, n_most = n_max < s->blocks_max ? n_max : s->blocks_max;
+    const int32_t n_ids = x->seq.prompt_logits ? 1 : x->seq.n_ids, n_max = (n_ids - 1) / s->block_tokens, most = n_max < s->blocks_max ? n_max : s->blocks_max;
     s->hashed_serial = 0; /* no sequence's */
-    int32_t n = x->seq.prompt_logits ? 0 : qr_kv_prefix_find(s->pool, s->count, n_most, x->seq.ids, n_most * s->block_tokens, x->seq.salt, s->hashes, &n_hashed);
+    int32_t n = qr_kv_prefix_find(s->pool, s->count, most, x->seq.ids, most * s->block_tokens, x->seq.salt, s->hashes, &n_hashed);
     x->seq.n_found = n * s->block_tokens;
     while (n > 0)
         qr_kv_unref(s->pool, s->count[--n]);

@@ -360,7 +360,9 @@ static int64_t visit(struct qr_engine *e, struct qr_node *list, int64_t now_us, 
             return now_us; /* the receiver is behind: later, more at once */
         *ev = (struct qr_event){.req = r, .choice = v->choice, .stop_index = -1, .stop_id = -1, .n_output = v->n_done};
         if (!cancelled && late)
-            say_why(r, QR_E_BUSY, r->late > QR_LATE_QUEUE ? "the mock was asked to be late" : r->late ? "the request waited and was not begun" : "the request was not finished within its time limit");
+            say_why(r, QR_E_BUSY, r->late > QR_LATE_QUEUE ? "the mock was asked to be late"
+                                  : r->late               ? "the request waited and was not begun"
+                                                          : "the request was not finished within its time limit");
         else if (!cancelled && broken)
             say_why(r, QR_E_INTERNAL, "the mock was asked to fail at once");
         if (cancelled || late || broken) {

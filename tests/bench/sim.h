@@ -300,7 +300,8 @@ static void finish(struct sim *m, int32_t seq)
     struct inside *x = &m->inside[seq];
     m->wait_ms[m->n_wait] = (double)(q->admitted_us - q->arrived_us) / 1e3;
     m->ttft_ms[m->n_wait++] = (double)(x->first_token_us - q->arrived_us) / 1e3;
-    const double ttft_us = (double)(x->first_token_us - q->arrived_us), tpot_us = q->new_max > 1 ? (m->now_us - (double)x->first_token_us) / (q->new_max - 1) : 0;
+    const double ttft_us = (double)(x->first_token_us - q->arrived_us);
+    const double tpot_us = q->new_max > 1 ? (m->now_us - (double)x->first_token_us) / (q->new_max - 1) : 0;
     m->out->n_good += ttft_us <= m->config->good_ttft_us && tpot_us <= m->config->good_tpot_us;
     qr_backlog_answer(&m->backlog, q->new_max);
     if (q->new_max > 1)

@@ -158,11 +158,11 @@ static bool shares(const struct qr_seq *q)
     return q->state == QR_SEQ_WAITING && q->group >= 0 && !q->leader && q->n_preempted == 0;
 }
 
-static void play_queue(struct play *p, const struct qr_sched *s, enum qr_seq_state state, int32_t running_max, const bool *without)
+static void play_queue(struct play *p, struct qr_sched *s, enum qr_seq_state state, int32_t running_max, const bool *without)
 {
     int32_t n;
     const double answer = mean_of(&p->b->answer_tokens, INT32_MAX);
-    const int32_t *seq = qr_sched_list(s, state, &n);
+    const int32_t *seq = state == QR_SEQ_WAITING ? qr_sched_order(s, &n) : qr_sched_list(s, state, &n);
     for (int32_t i = 0; i < n; i++) {
         const struct qr_seq *q = qr_sched_seq(s, seq[i]);
         const int32_t left = to_draw(q, answer);
@@ -183,7 +183,7 @@ static void play_queue(struct play *p, const struct qr_sched *s, enum qr_seq_sta
     }
 }
 
-double qr_backlog_look(struct qr_backlog *b, const struct qr_sched *s, const struct qr_backlog_steps *steps, const bool *without)
+double qr_backlog_look(struct qr_backlog *b, struct qr_sched *s, const struct qr_backlog_steps *steps, const bool *without)
 {
     QR_ASSERT(b != NULL && s != NULL);
     QR_ASSERT(steps != NULL && steps->running_max >= 1 && steps->tokens_max >= 1);
@@ -202,12 +202,12 @@ double qr_backlog_look(struct qr_backlog *b, const struct qr_sched *s, const str
     return p.us;
 }
 
-int32_t qr_backlog_late(struct qr_backlog *b, const struct qr_sched *s, const struct qr_backlog_steps *steps, const double *limit_us, bool *late)
+int32_t qr_backlog_late(struct qr_backlog *b, struct qr_sched *s, const struct qr_backlog_steps *steps, const double *limit_us, bool *late)
 {
     int32_t n, n_late = 0;
     QR_ASSERT(b != NULL && s != NULL);
     QR_ASSERT(limit_us != NULL && late != NULL);
-    const int32_t *seq = qr_sched_list(s, QR_SEQ_WAITING, &n);
+    const int32_t *seq = qr_sched_order(s, &n);
     for (int32_t i = 0; i < n && n_late < LATE_MAX; n_late++) {
         if (qr_backlog_look(b, s, steps, late) <= 0)
             return n_late;

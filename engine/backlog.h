@@ -46,12 +46,12 @@ struct qr_backlog_steps {
 
 /* Fills in first_us; returns after how many us all would be done, 0 while nothing was measured. without: sequences that are left out, as they are about to
  * end ([n_slots]; NULL: none). */
-double qr_backlog_look(struct qr_backlog *b, const struct qr_sched *s, const struct qr_backlog_steps *steps, const bool *without);
+double qr_backlog_look(struct qr_backlog *b, struct qr_sched *s, const struct qr_backlog_steps *steps, const bool *without);
 
 /* Which of those that wait cannot have their first token within limit_us, from now, of theirs ([n_slots]; INFINITY: no matter). Of several the first in rank is
  * left out, then the rest is played again: so as few as can be are late, and none that could be in time. Sets late[] of them, which starts as `without`;
  * their first_us stays what it was. Returns how many, of very many only some. */
-int32_t qr_backlog_late(struct qr_backlog *b, const struct qr_sched *s, const struct qr_backlog_steps *steps, const double *limit_us, bool *late);
+int32_t qr_backlog_late(struct qr_backlog *b, struct qr_sched *s, const struct qr_backlog_steps *steps, const double *limit_us, bool *late);
 
 /* The time of n_tokens of a prompt that is computed alone, of which the cache has none. */
 double qr_backlog_alone_us(const struct qr_backlog_steps *steps, int32_t n_tokens);

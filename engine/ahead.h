@@ -6,6 +6,7 @@
 #ifndef QR_ENGINE_AHEAD_H
 #define QR_ENGINE_AHEAD_H
 
+#include "engine/lower.h"
 #include "engine/masks.h"
 #include "engine/predict.h"
 #include "kernels/sample.h"

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 
 #define FULL_ANSWERS 256
+#define FULL_STEPS 4096     /* of sequences */
 #define FULL_LOOK_UPS 65536 /* tokens */
 #define LATE_MAX 32         /* found in one call: each costs a look */
 
@@ -47,6 +48,13 @@ void qr_backlog_answer(struct qr_backlog *b, int32_t n_output)
     add(&b->answer_tokens, 1, n_output, FULL_ANSWERS);
 }
 
+void qr_backlog_said(struct qr_backlog *b, int32_t n_seqs, int32_t n_tokens)
+{
+    QR_ASSERT(b != NULL);
+    QR_ASSERT(n_seqs >= 0 && n_tokens >= n_seqs);
+    add(&b->said, n_seqs, n_tokens, FULL_STEPS);
+}
+
 void qr_backlog_cache(struct qr_backlog *b, const struct qr_kv_stats *kv)
 {
     QR_ASSERT(b != NULL);
@@ -63,6 +71,7 @@ struct play {
     const struct qr_backlog_steps *steps;
     double us, step;         /* since the look */
     double context;          /* of what decodes */
+    double said;             /* tokens of a sequence in a step */
     int64_t prompt_tokens;   /* that wait still */
     int32_t n_decode, n_held; /* n_held: prompts that have begun, and decode later */
 };
@@ -97,7 +106,7 @@ static void pop(struct play *p)
 static double play_steps(struct play *p, double n, int32_t n_prompt, double depth)
 {
     const double next = p->n_decode > 0 ? p->b->end[0].step - p->step : n, k = n < next ? n : next;
-    const struct qr_step_size size = {n_prompt, p->n_decode, {p->context * 1e-3, n_prompt * (depth + 0.5 * n_prompt * k) * 1e-3}};
+    const struct qr_step_size size = {n_prompt, p->n_decode, p->n_decode, {p->context * 1e-3, n_prompt * (depth + 0.5 * n_prompt * k) * 1e-3}};
     p->us += k * qr_predict_us(p->steps->predict, &size);
     p->step += k;
     while (p->n_decode > 0 && p->b->end[0].step <= p->step)
@@ -128,7 +137,7 @@ static void play_prompt(struct play *p, double n, double depth, int32_t left)
         depth += done;
     }
     if (left > 0)
-        push(p, p->step + left, depth);
+        push(p, p->step + left / p->said, depth);
 }
 
 /* Until the sequence may run: a place, and room in the cache. */
@@ -170,7 +179,7 @@ static void play_queue(struct play *p, struct qr_sched *s, enum qr_seq_state sta
             continue;
         if (state == QR_SEQ_DECODE) {
             if (left > 0)
-                push(p, left, q->n_ids);
+                push(p, left / p->said, q->n_ids);
             continue;
         }
         const double tokens = shares(q) ? 1 : left_of(p->b, q);
@@ -187,7 +196,7 @@ double qr_backlog_look(struct qr_backlog *b, struct qr_sched *s, const struct qr
 {
     QR_ASSERT(b != NULL && s != NULL);
     QR_ASSERT(steps != NULL && steps->running_max >= 1 && steps->tokens_max >= 1);
-    struct play p = {.b = b, .steps = steps, .prompt_tokens = qr_sched_prompt_tokens(s)};
+    struct play p = {.b = b, .steps = steps, .prompt_tokens = qr_sched_prompt_tokens(s), .said = mean_of(&b->said, 1)};
     const struct qr_step_size one = {.n_prompt = 1};
     const int32_t paced = qr_pace_running(steps->pace, steps->predict, &steps->lately, steps->running_max);
     for (int32_t i = 0; i < b->n_slots; i++)
@@ -234,6 +243,6 @@ double qr_backlog_prompt_token_us(const struct qr_backlog_steps *steps, const st
     QR_ASSERT(steps != NULL);
     QR_ASSERT(s != NULL);
     const int32_t n_decode = qr_sched_n_decode(s), n = tokens_beside(steps, n_decode, qr_sched_prompt_tokens(s));
-    const struct qr_step_size size = {n, n_decode, {steps->lately.context[0], 0}};
+    const struct qr_step_size size = {n, n_decode, n_decode, {steps->lately.context[0], 0}};
     return qr_predict_us(steps->predict, &size) / n;
 }

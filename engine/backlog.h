@@ -11,7 +11,7 @@
 #include "engine/pace.h"
 #include "engine/predict.h"
 
-/* `of` things came in `n`: tokens in answers, tokens that were found among those looked up. */
+/* `of` things came in `n`: tokens in answers, tokens that were found among those looked up, tokens in steps of a sequence (more than one with guesses). */
 struct qr_mean {
     double n, of;
 };
@@ -22,7 +22,7 @@ struct qr_backlog_end {
 };
 
 struct qr_backlog {
-    struct qr_mean answer_tokens, found;
+    struct qr_mean answer_tokens, found, said;
     int64_t query_tokens, hit_tokens; /* of the cache, when it was last told */
     struct qr_backlog_end *end;       /* owned [n_slots], a heap while a look is made: the next end first */
     double *first_us;                 /* owned [n_slots]: of the last look, from then on, of each sequence without a token. 0: not known */
@@ -33,6 +33,7 @@ void qr_backlog_init(struct qr_backlog *b, int32_t n_slots);
 void qr_backlog_release(struct qr_backlog *b); /* also of a zeroed one */
 
 void qr_backlog_answer(struct qr_backlog *b, int32_t n_output);              /* one has ended by itself */
+void qr_backlog_said(struct qr_backlog *b, int32_t n_seqs, int32_t n_tokens); /* of so many sequences that decode, in a step */
 void qr_backlog_cache(struct qr_backlog *b, const struct qr_kv_stats *kv);   /* what was found so far */
 
 /* What steps are like. */

@@ -79,8 +79,9 @@ void qr_limit_step(struct qr_engine *e)
 
 void qr_count_step(struct qr_engine *e, const struct qr_step_size *size, int64_t started, int64_t now)
 {
-    struct qr_stats *st = &e->stats;
+    const int32_t n_said = size->n_seqs + e->speculation.n_right; /* of a sequence that decodes: its draw, and guesses before it */
     const double us = (double)(now - started);
+    struct qr_stats *st = &e->stats;
     st->n_steps++;
     st->step_us_total += (uint64_t)(now - started);
     qr_hist_add(&st->step_fine, us * 1e-6);
@@ -92,6 +93,9 @@ void qr_count_step(struct qr_engine *e, const struct qr_step_size *size, int64_t
     const double predicted = qr_predict_note(&e->predict, size, us);
     if (predicted > 0)
         qr_hist_add(&st->step_missed, fabs(predicted - us) / us);
+    qr_backlog_said(&e->backlog, size->n_seqs, n_said);
+    if (e->speculation.draft && size->n_prompt == 0)
+        qr_draft_step(e->speculation.draft, size->n_decode, us);
 }
 
 /* A walk over all sequences: ten times a second at most. */

@@ -15,9 +15,9 @@ static double stretch(int64_t waiting)
 /* A step of so many rows whose contexts are those of `lately`. */
 static double step_us(const struct qr_predict *p, const struct qr_step_size *lately, int32_t n_prompt, int32_t n_decode)
 {
-    const double decode = lately->n_decode > 0 ? (double)n_decode / lately->n_decode : 0;
+    const double decode = lately->n_seqs > 0 ? (double)n_decode / lately->n_seqs : 0;
     const double prompt = lately->n_prompt > 0 ? (double)n_prompt / lately->n_prompt : 0;
-    const struct qr_step_size size = {n_prompt, n_decode, {lately->context[0] * decode, lately->context[1] * prompt}};
+    const struct qr_step_size size = {n_prompt, n_decode, n_decode, {lately->context[0] * decode, lately->context[1] * prompt}};
     return qr_predict_us(p, &size);
 }
 

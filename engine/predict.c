@@ -9,13 +9,12 @@
 
 struct qr_step_size qr_step_size_of(const struct qr_plan *plan)
 {
-    struct qr_step_size size = {0};
     QR_ASSERT(plan != NULL);
-    QR_ASSERT(plan->n_prefill >= 0 && plan->n_decode >= 0);
+    QR_ASSERT(plan->n_tokens >= plan->n_prompt);
+    struct qr_step_size size = {.n_prompt = plan->n_prompt, .n_decode = plan->n_tokens - plan->n_prompt, .n_seqs = plan->n_checked + plan->n_decode};
     for (int32_t i = 0; i < qr_plan_items(plan); i++) {
         const struct qr_plan_item *item = &plan->item[i];
         const bool prompt = i < plan->n_prefill;
-        *(prompt ? &size.n_prompt : &size.n_decode) += item->n_tokens;
         size.context[prompt] += prompt ? item->n_tokens * (item->first + 0.5 * item->n_tokens) * 1e-3 : (item->first + item->n_tokens) * 1e-3;
     }
     return size;
@@ -27,6 +26,7 @@ void qr_step_size_note(struct qr_step_size *lately, const struct qr_step_size *s
     QR_ASSERT(size != NULL);
     if (size->n_decode > 0) {
         lately->n_decode = size->n_decode;
+        lately->n_seqs = size->n_seqs;
         lately->context[0] = size->context[0];
     }
     if (size->n_prompt > 0) {

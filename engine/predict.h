@@ -16,9 +16,10 @@
 
 #define QR_PREDICT_BUCKETS 20
 
-/* What a step computes. The contexts are rows of the cache that its rows read, in thousands: of decode rows, and the sum over prompt rows. */
+/* What a step computes: rows of prompts, rows of sequences that decode, these sequences. The contexts are rows of the cache that are read, in thousands: by
+ * sequences that decode, and the sum over prompt rows. */
 struct qr_step_size {
-    int32_t n_prompt, n_decode;
+    int32_t n_prompt, n_decode, n_seqs;
     double context[2];
 };
 struct qr_step_size qr_step_size_of(const struct qr_plan *plan);

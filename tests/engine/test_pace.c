@@ -19,7 +19,7 @@ static void init(struct paced *p, double goal_us)
 
 static void note(struct paced *p, int32_t n_prompt, int32_t n_decode, double us)
 {
-    const struct qr_step_size size = {n_prompt, n_decode, {n_decode * 0.5, n_prompt * 0.5}};
+    const struct qr_step_size size = {n_prompt, n_decode, n_decode, {n_decode * 0.5, n_prompt * 0.5}};
     qr_predict_note(&p->predict, &size, us);
     qr_step_size_note(&p->lately, &size);
 }

@@ -45,10 +45,11 @@ struct qr_cli_model {
 
 struct qr_cli_engine {
     int64_t max_len, max_running, max_waiting, max_step_tokens, max_chunk_tokens, block_tokens, kv_bytes, kv_tokens;
-    double kv_host_gib;
+    double kv_host_gib, kv_pinned_share;
     int64_t itl_goal_us, draft_tokens;
     int32_t policy, speculate; /* enum qr_sched_policy; index of its choices */
     bool prefix_cache;
+    const char *draft_model;
 };
 
 struct qr_cli_lora {
@@ -128,6 +129,10 @@ struct qr_cli_lora {
      .arg = "GIB", .group = "Cache", .help = "Host memory, pinned, to which a GPU's cached blocks go when the cache is full, and from where they come back."}, \
     {.name = "prefix-cache", .type = QR_OPT_FLAG, .offset = offsetof(T, e.prefix_cache), .builtin = "true", .group = "Cache",      \
      .help = "Reuse the blocks of prompts that begin alike."},                                                                    \
+    {.name = "kv-pinned-share", .type = QR_OPT_FLOAT, .offset = offsetof(T, e.kv_pinned_share), .builtin = "0.25", .min = 0, .max = 1, \
+     .arg = "SHARE", .group = "Cache",                                                                                             \
+     .help = "Share of the cache's blocks that pinned prompts (POST /v1/cache/pin, --warm-up) may hold, beside room for one whole " \
+             "context."},                                                                                                         \
     {.name = "policy", .type = QR_OPT_ENUM, .offset = offsetof(T, e.policy), .builtin = "mixed",                                   \
      .choices = "mixed|prefill-first|alternate", .arg = "NAME", .group = "Limits",                                                \
      .help = "How prompts and running sequences share the steps."},                                                               \
@@ -140,7 +145,10 @@ struct qr_cli_lora {
      .help = "Check guesses of a sequence's next tokens, from what was said before, where that is faster by what steps are measured to take. " \
              "The answers' bytes are the same."},                                                                                 \
     {.name = "draft-tokens", .type = QR_OPT_INT, .offset = offsetof(T, e.draft_tokens), .builtin = "16", .min = 1, .max = QR_DRAFT_MAX, \
-     .arg = "N", .group = "Speculation", .help = "Guesses for one sequence in a step, at most."}
+     .arg = "N", .group = "Speculation", .help = "Guesses for one sequence in a step, at most."},                               \
+    {.name = "draft-model", .type = QR_OPT_STR, .offset = offsetof(T, e.draft_model), .arg = "DIR", .group = "Speculation",        \
+     .help = "A smaller model of the same vocabulary, a directory or GGUF file, which guesses what the model will say where that saves time; answers "  \
+             "stay the same. --dtype, --quantize and --kv-cache-dtype hold of both. Its weights, and its part of the cache, take memory (quire plan)."}
 
 /* Of git, when this was built: "1a2b3c4d", with "-dirty" behind it when files had changed; "unknown". */
 const char *qr_cli_commit(void);

@@ -9,6 +9,7 @@
 #include "base/thread.h"
 #include "cli/cli.h"
 #include "engine/adapters.h"
+#include "engine/draft/model.h"
 #include "loader/config/scorer.h"
 #include "model/lora.h"
 #include "tokenizer/chat.h"
@@ -59,10 +60,12 @@ static void print_json(const struct memory_plan *p)
     putchar('{');
     for (int i = 0; i < PART_COUNT; i++)
         printf("\"%s\":%lld,", part_name[i], (long long)p->part[i]);
-    printf("\"kv_token_bytes\":%zu,\"kv_blocks\":%d,\"block_tokens\":%d,\"ctx_max\":%d,\"kv_tokens_max\":%lld,\"total_bytes\":%lld,"
+    printf("\"draft_weight_bytes\":%lld,\"draft_token_bytes\":%lld,\"draft_act_bytes\":%lld,", (long long)l->draft.weight_bytes,
+           (long long)l->draft.token_bytes, (long long)l->draft.act_bytes);
+    printf("\"kv_token_bytes\":%lld,\"kv_blocks\":%d,\"block_tokens\":%d,\"ctx_max\":%d,\"kv_tokens_max\":%lld,\"total_bytes\":%lld,"
            "\"requests_bytes\":%lld,\"grammars_bytes\":%lld,\"available_bytes\":%lld,"
            "\"ranks\":%d,\"dtype\":\"%s\",\"kv_dtype\":\"%s\",\"kv_host_bytes\":%lld,\"kv_host_blocks\":%d}\n",
-           p->model.kv_token_bytes, l->n_blocks, l->block_tokens, l->ctx_max, (long long)p->kv_tokens_max, (long long)p->total,
+           (long long)l->kv_token_bytes, l->n_blocks, l->block_tokens, l->ctx_max, (long long)p->kv_tokens_max, (long long)p->total,
            (long long)p->requests_bytes, (long long)p->grammars_bytes, (long long)p->available, p->n_ranks,
            qr_dtype_name(p->model.weight_dtype), qr_dtype_name(p->model.kv_dtype), (long long)l->kv_host_bytes, l->n_host_blocks);
 }
@@ -70,7 +73,7 @@ static void print_json(const struct memory_plan *p)
 static void print_text(const struct memory_plan *p)
 {
     const struct qr_engine_limits *l = &p->limits;
-    char t[PART_COUNT][QR_SIZE_TEXT], a[QR_SIZE_TEXT], b[QR_SIZE_TEXT];
+    char t[PART_COUNT][QR_SIZE_TEXT], a[QR_SIZE_TEXT], b[QR_SIZE_TEXT], c[QR_SIZE_TEXT];
     for (int i = 0; i < PART_COUNT; i++)
         qr_size_text(t[i], p->part[i]);
     printf("weights    %s (%s)", t[PART_WEIGHTS], qr_dtype_name(p->model.weight_dtype));
@@ -79,7 +82,10 @@ static void print_text(const struct memory_plan *p)
     if (p->stage_bytes)
         printf("; stages behind it, for embeddings, %s of it (f32)", qr_size_text(a, p->stage_bytes));
     printf("\ncache      %s = %d blocks of %d tokens, %s a token (%s)\n", t[PART_CACHE], l->n_blocks, l->block_tokens,
-           qr_size_text(a, (int64_t)p->model.kv_token_bytes), qr_dtype_name(p->model.kv_dtype));
+           qr_size_text(a, l->kv_token_bytes), qr_dtype_name(p->model.kv_dtype));
+    if (l->draft.token_bytes > 0)
+        printf("draft      %s of the weights, %s a token of the cache, %s of the step: the draft model's\n", qr_size_text(a, l->draft.weight_bytes),
+               qr_size_text(b, l->draft.token_bytes), qr_size_text(c, l->draft.act_bytes));
     if (l->n_host_blocks > 0)
         printf("host tier  %s = %d blocks %s\n", qr_size_text(a, l->kv_host_bytes), l->n_host_blocks,
                p->host_is_device ? "of the same memory: of use on a GPU only" : p->n_ranks > 1 ? "of the host's memory, pinned, beside the rest, for each rank"
@@ -133,7 +139,7 @@ static int plan_text(struct memory_plan *p, struct qr_tokenizer **t, const char 
         p->part[PART_TABLES] = qr_engine_table_bytes(&p->limits, ec, tokenizer, p->n_threads);
     }
     qr_chat_close(chat);
-    return rc;
+    return rc || !ec->draft_model ? rc : qr_draft_model_check(ec, tokenizer, err);
 }
 
 /* Adapters, and what is behind the model in embeddings. */
@@ -188,6 +194,8 @@ static int plan_model(struct memory_plan *p, const struct plan_options *o, struc
         p->available = be->mem->available();
         p->n_sharing = be->mem->host ? mo.n_ranks : 1; /* or each rank has a device of its own */
     }
+    if (rc == 0 && ec->draft_model)
+        rc = qr_draft_model_size(&ec->draft, ec, be, &mo, err);
     if (rc == 0)
         rc = qr_model_plan(&p->model, o->m.model, be, &mo, ec->step_tokens_max, ec->logit_rows_max, err);
     if (rc == 0) {
@@ -241,7 +249,7 @@ static void use_program(void)
 /* The most blocks that, with their records, fit into what all the rest leaves, and that an engine being opened does not refuse. */
 static int64_t blocks_that_fit(const struct memory_plan *p, const struct qr_engine_config *ec, const struct qr_tokenizer *tokenizer)
 {
-    const int64_t memory = p->available / p->n_sharing, block = (int64_t)p->model.kv_token_bytes * p->limits.block_tokens;
+    const int64_t memory = p->available / p->n_sharing, block = p->limits.kv_token_bytes * p->limits.block_tokens;
     const int64_t room = memory - memory / SYSTEM_SHARE - (p->total - p->part[PART_CACHE] - p->part[PART_TABLES]);
     const int64_t when_opened = p->room_opened - p->room_opened / SYSTEM_SHARE - p->limits.weight_bytes - p->limits.act_bytes - p->part[PART_LORA];
     const int64_t by_tokens = INT32_MAX / 2 / p->limits.block_tokens, by_blocks = INT32_MAX / 8 - p->limits.n_host_blocks;

@@ -7,13 +7,14 @@
 
 #include "base/assert.h"
 #include "base/size.h"
+#include "engine/draft/model.h"
 #include "engine/internal.h"
 
 void qr_engine_config_init(struct qr_engine_config *c)
 {
     QR_ASSERT(c != NULL);
     *c = (struct qr_engine_config){.running_max = 64, .waiting_max = 256, .step_tokens_max = 512, .chunk_tokens_max = 256,
-                                   .logit_rows_max = 64, .block_tokens = 16, .prefix_cache = true, .policy = QR_SCHED_MIXED,
+                                   .logit_rows_max = 64, .block_tokens = 16, .prefix_cache = true, .pinned_share = 0.25, .policy = QR_SCHED_MIXED,
                                    .itl_goal_us = 90000, .lora_rank_max = 16};
 }
 
@@ -63,6 +64,13 @@ static int64_t held_tokens(const struct qr_engine_config *c, const struct qr_mod
     const int64_t whole = ((int64_t)n + c->block_tokens - 1) / c->block_tokens;
     const int64_t held = window > 0 ? qr_sched_window_blocks(window, c->step_tokens_max, c->block_tokens) : whole;
     return (held < whole ? held : whole) * c->block_tokens;
+}
+
+/* Blocks that pins may hold: as configured, and no more than leave room for one sequence of the whole context. */
+static int32_t pinned_max(const struct qr_engine_config *c, const struct qr_engine_limits *l)
+{
+    const int32_t beside = l->n_blocks - (int32_t)(l->seq_tokens / l->block_tokens), share = (int32_t)(c->pinned_share * l->n_blocks);
+    return !c->prefix_cache ? 0 : share < beside ? share : beside;
 }
 
 /* Blocks of the second tier: as configured, and no more than the pool can have. */
@@ -116,7 +124,8 @@ int qr_engine_plan(struct qr_engine_limits *out, const struct qr_engine_config *
     int32_t ctx = config->ctx_max > 0 ? config->ctx_max : model->ctx_max;
     const struct qr_kv_view token = {.dtype = kv_dtype, .n_layers = model->n_layers, .n_kv_heads = model->n_kv_heads, .block_tokens = 1,
                                      .head_dim = model->head_dim};
-    int64_t token_bytes = (int64_t)qr_kv_block_bytes(&token);
+    int64_t token_bytes = (int64_t)qr_kv_block_bytes(&token) + config->draft.token_bytes;
+    act_bytes += config->draft.act_bytes;
     int64_t left = memory_available - act_bytes;
     const int64_t held = held_tokens(config, model, ctx), needed = config->ctx_max > 0 ? held : config->block_tokens;
     int64_t kv = cache_bytes(config, ctx, token_bytes, needed * token_bytes, left > 0 ? left : 0);
@@ -138,7 +147,9 @@ int qr_engine_plan(struct qr_engine_limits *out, const struct qr_engine_config *
         .step_tokens_max = config->step_tokens_max, .lora_slots = config->lora_slots, .lora_rank_max = config->lora_rank_max,
         .kv_bytes = n_blocks * config->block_tokens * token_bytes,
         .kv_token_bytes = token_bytes, .kv_dtype = kv_dtype,
-        .weight_bytes = weight_bytes, .act_bytes = act_bytes, .n_host_blocks = host_blocks(config, token_bytes * config->block_tokens, n_blocks)};
+        .weight_bytes = weight_bytes, .act_bytes = act_bytes, .draft = config->draft,
+        .n_host_blocks = host_blocks(config, token_bytes * config->block_tokens, n_blocks)};
+    out->n_pinned_max = pinned_max(config, out);
     out->kv_host_bytes = (int64_t)out->n_host_blocks * config->block_tokens * token_bytes;
     return 0;
 }
@@ -184,22 +195,33 @@ static struct beside_cache beside_cache_of(const struct qr_engine_config *config
                                  .adapters = qr_engine_lora_bytes(config, &plan->own, plan->n_ranks, plan->weight_dtype)};
 }
 
-/* Whether all but the cache fits, and a block of it. */
+/* A block of the cache, a draft model's part of it included. */
+static int64_t block_bytes(const struct qr_engine_config *config, const struct qr_model_plan *plan)
+{
+    return ((int64_t)plan->kv_token_bytes + config->draft.token_bytes) * config->block_tokens;
+}
+
+/* Whether all but the cache fits, and a block of it. memory: what a draft model leaves. */
 static bool has_room(const struct qr_engine_config *config, const struct qr_model_plan *plan, int64_t memory)
 {
     const struct beside_cache b = beside_cache_of(config, plan);
-    return memory - b.weights - b.adapters - b.act >= (int64_t)plan->kv_token_bytes * config->block_tokens;
+    return memory - b.weights - b.adapters - b.act >= block_bytes(config, plan);
 }
 
 static int fail_step(const struct qr_engine_config *config, const struct qr_model_plan *plan, int64_t memory, const struct step *fits, struct qr_err *err)
 {
     const struct beside_cache b = beside_cache_of(config, plan);
     char remedy[240], t[6][QR_SIZE_TEXT];
-    put_remedy(remedy, config, plan, memory, b.act + b.adapters, (int64_t)plan->kv_token_bytes * config->block_tokens, fits);
+    put_remedy(remedy, config, plan, memory, b.act + b.adapters, block_bytes(config, plan), fits);
     return qr_err_set(err, QR_E_NO_ROOM, "does not fit: the weights take %s as %s, a step %s and adapters %s, and %s of memory are "
                       "available; %s (weights of %s and %s as int8 and int4)", qr_size_text(t[0], b.weights), qr_dtype_name(plan->weight_dtype),
                       qr_size_text(t[1], b.act), qr_size_text(t[2], b.adapters), qr_size_text(t[3], memory), remedy,
                       qr_size_text(t[4], (int64_t)plan->int8_bytes), qr_size_text(t[5], (int64_t)plan->int4_bytes));
+}
+
+static int64_t beside_draft(const struct qr_engine_config *config, int64_t memory)
+{
+    return memory - config->draft.weight_bytes - config->draft.act_bytes;
 }
 
 int qr_engine_foresee(struct qr_engine_limits *out, const struct qr_engine_config *config, const struct qr_model_plan *plan, int64_t memory_available,
@@ -208,10 +230,11 @@ int qr_engine_foresee(struct qr_engine_limits *out, const struct qr_engine_confi
     QR_ASSERT(out != NULL && config != NULL);
     QR_ASSERT(plan != NULL && err != NULL);
     const struct step unknown = {0};
-    if (!has_room(config, plan, memory_available))
-        return fail_step(config, plan, memory_available, &unknown, err);
     const struct beside_cache b = beside_cache_of(config, plan);
-    return qr_engine_plan(out, config, &plan->config, plan->kv_dtype, b.weights, b.act, memory_available - b.weights - b.adapters, err);
+    if (!has_room(config, plan, beside_draft(config, memory_available)))
+        return fail_step(config, plan, beside_draft(config, memory_available), &unknown, err);
+    const int64_t weights = b.weights + config->draft.weight_bytes;
+    return qr_engine_plan(out, config, &plan->config, plan->kv_dtype, weights, b.act, memory_available - weights - b.adapters, err);
 }
 
 struct seeking {
@@ -232,7 +255,7 @@ static bool step_fits(const struct seeking *s, int32_t rows, bool any_cache)
     qr_engine_config_fit(&c);
     if (qr_model_plan(&plan, s->of->dir, s->of->be, s->of->options, c.step_tokens_max, c.logit_rows_max, &none) != 0)
         return false;
-    return any_cache ? has_room(&c, &plan, s->memory) : qr_engine_foresee(&l, &c, &plan, s->memory, &none) == 0;
+    return any_cache ? has_room(&c, &plan, beside_draft(&c, s->memory)) : qr_engine_foresee(&l, &c, &plan, s->memory, &none) == 0;
 }
 
 static struct step largest_step(const struct seeking *s, bool any_cache)
@@ -255,14 +278,14 @@ int qr_engine_foresee_opening(struct qr_engine_limits *out, const struct qr_engi
     QR_ASSERT(of != NULL && of->dir != NULL && of->be != NULL && of->options != NULL);
     const struct seeking s = {config, of, memory_available};
     const int rc = qr_engine_foresee(out, config, plan, memory_available, err);
-    if (rc != QR_E_NO_ROOM || has_room(config, plan, memory_available))
+    if (rc != QR_E_NO_ROOM || has_room(config, plan, beside_draft(config, memory_available)))
         return rc;
     struct step fits = {0};
     if (step_fits(&s, 1, true)) { /* else nothing is searched: a look at a model of 19,000 tensors takes 25 ms */
         fits = largest_step(&s, false);
         fits = fits.rows ? fits : largest_step(&s, true);
     }
-    return fail_step(config, plan, memory_available, &fits, err);
+    return fail_step(config, plan, beside_draft(config, memory_available), &fits, err);
 }
 
 int64_t qr_engine_table_bytes(const struct qr_engine_limits *l, const struct qr_engine_config *c, const struct qr_tokenizer *tokenizer,
@@ -272,8 +295,10 @@ int64_t qr_engine_table_bytes(const struct qr_engine_limits *l, const struct qr_
     QR_ASSERT(n_threads >= 1);
     const int64_t n_slots = (int64_t)l->running_max + l->waiting_max, stride = (l->ctx_max + l->block_tokens - 1) / l->block_tokens;
     int64_t n = (int64_t)qr_kv_pool_bytes(l->n_blocks, l->n_host_blocks, l->block_tokens, c->prefix_cache);
+    n += (int64_t)qr_kv_pins_bytes(l->n_blocks, l->n_pinned_max);
     n += (int64_t)l->n_blocks * (int64_t)sizeof(int32_t);                                         /* the scheduler counts each block's readers */
     n += 2 * (int64_t)l->running_max * stride * (int64_t)sizeof(int32_t);                         /* block tables: the scheduler's, the batch's */
+    n += l->draft.token_bytes > 0 ? qr_draft_model_table_bytes(l) : 0;
     n += n_threads * (int64_t)qr_sampler_bytes(l->vocab) + qr_masks_bytes(l->vocab, qr_engine_draws_max(c), n_threads);
     n += qr_speculate_bytes(c, l->ctx_max);
     n += n_slots * ((int64_t)sizeof(struct qr_slot) + qr_output_text_cap(tokenizer)) + (int64_t)qr_view_bytes();

@@ -44,6 +44,7 @@ static int make_scheduler(struct qr_engine *e, struct qr_err *err)
     else
         qr_hash_secret_random(&secret);
     e->pool = qr_kv_pool_new_tiers(e->limits.n_blocks, e->limits.n_host_blocks, c->block_tokens, c->prefix_cache, &secret);
+    qr_kv_pins_open(e->pool, e->limits.n_pinned_max);
     e->salt_secret = secret;
     const int32_t window = qr_model_window(qr_model_config(e->model));
     struct qr_sched_config sc = {
@@ -81,7 +82,7 @@ static int plan_memory(struct qr_engine *e, size_t *act_bytes, struct qr_err *er
     rc = qr_adapters_open(e, act_bytes, err);
     if (rc != 0)
         return rc;
-    rc = qr_engine_plan(&e->limits, c, &mine, qr_model_kv_dtype(e->model), qr_model_weight_bytes(e->model), (int64_t)*act_bytes,
+    rc = qr_engine_plan(&e->limits, c, &mine, qr_model_kv_dtype(e->model), qr_model_weight_bytes(e->model) + c->draft.weight_bytes, (int64_t)*act_bytes,
                         qr_engine_available(c, e->be, qr_engine_sharing(e)), err);
     if (rc != 0)
         return rc;
@@ -124,10 +125,14 @@ static int open_all(struct qr_engine *e, struct qr_err *err)
     qr_pages_start(&e->pages); /* before the backend pins this thread */
     int rc = qr_backend_open(&e->be, &options, err);
     rc = rc ? rc : qr_adapters_check(c, e->be, err);
+    if (rc == 0 && c->draft_model)
+        rc = qr_draft_model_size(&e->config.draft, c, e->be, e->model_options, err);
     if (rc == 0)
         rc = qr_model_open(&e->model, e->dir, e->be, &model_options, err);
     if (rc == 0)
         rc = await_tokenizer(e, err);
+    if (rc == 0 && c->draft_model)
+        rc = qr_draft_model_open(&e->draft_model, c, e->be, e->model_options, e->tokenizer, err);
     if (rc != 0)
         return rc;
     qr_model_default_eos(e->model, qr_tokenizer_eos(e->tokenizer));
@@ -142,22 +147,25 @@ static int open_all(struct qr_engine *e, struct qr_err *err)
         rc = make_scheduler(e, err);
     if (rc != 0)
         return rc;
-    e->kv_mem = e->be->mem->alloc((size_t)e->limits.kv_bytes);
+    e->kv = qr_model_kv_view(e->model, NULL, e->limits.n_blocks, c->block_tokens);
+    const size_t kv_bytes = (size_t)e->limits.n_blocks * qr_kv_block_bytes(&e->kv);
+    e->kv.base = e->kv_mem = e->be->mem->alloc(kv_bytes);
     e->act_mem = qr_model_act_alloc(e->model, e->be, act_bytes);
-    qr_backend_spread(e->be, e->kv_mem, (size_t)e->limits.kv_bytes);
+    qr_backend_spread(e->be, e->kv_mem, kv_bytes);
     qr_backend_populate(e->be);
     if (e->be->mem->host)
-        qr_pages_watch(&e->pages, e->kv_mem, (size_t)e->limits.kv_bytes);
+        qr_pages_watch(&e->pages, e->kv_mem, kv_bytes);
     else if (!qr_ahead_can(e->be, qr_model_config(e->model))) {
         e->logits = e->be->mem->host_alloc((size_t)c->logit_rows_max * (size_t)qr_model_config(e->model)->n_vocab * sizeof *e->logits);
         e->hidden = e->be->mem->host_alloc((size_t)c->logit_rows_max * (size_t)qr_model_config(e->model)->n_embd * sizeof *e->hidden);
     }
-    e->kv = qr_model_kv_view(e->model, e->kv_mem, e->limits.n_blocks, c->block_tokens);
     qr_arena_init_fixed(&e->act, e->act_mem, act_bytes);
     qr_exec_init(&e->exec, e->model, e->be, &e->act, &e->kv);
     e->exec.lora = e->adapters.lora;
     e->exec.beat_us = &e->progress_us;
     qr_tier_open(e);
+    if (e->draft_model)
+        qr_draft_model_begin(e->draft_model, &e->limits, e->n_slots);
     qr_exec_join(&e->exec);
     qr_lower_init(&e->lower, c->step_tokens_max, c->running_max, c->logit_rows_max, e->limits.ctx_max, c->block_tokens, c->lora_slots);
     qr_rows_init(&e->rows, e->be, qr_model_config(e->model), c->logit_rows_max);
@@ -196,6 +204,7 @@ static void close_all(struct qr_engine *e)
     if (e->kv_mem)
         e->be->mem->free(e->kv_mem);
     qr_model_act_free(e->model, e->be, e->act_mem);
+    qr_draft_model_close(e->draft_model);
     qr_free(e->slot);
     qr_free(e->text);
     qr_adapters_close(&e->adapters);
@@ -313,7 +322,7 @@ static void admit_choice(struct qr_engine *e, struct qr_request *r, int32_t choi
     const bool all_rows = r->pooling > QR_POOLING_LAST || (r->sampling.n_prompt_logprobs >= 0 && choice == 0);
     struct qr_sched_add add = {.id = r->id, .ids = r->ids[choice], .n_prompt = r->n_prompt, .new_max = r->sampling.max_tokens,
                                .priority = r->priority, .group = group, .leader = choice == 0,
-                               .prompt_logits = all_rows, .now_us = now, .salt = chain_start(e, r),
+                               .prompt_logits = all_rows, .now_us = now, .client = r->client, .salt = chain_start(e, r),
                                .adapter = r->adapter_slot + 1, .hidden = r->pooling != QR_POOLING_NONE};
     struct qr_err err;
     int32_t index = qr_sched_add(e->sched, &add, &err);
@@ -477,7 +486,7 @@ static void use_row(struct qr_engine *e, const struct qr_row *row, int64_t now)
     if (row->kind == QR_ROW_DRAW)
         use_token(e, row, now);
     else
-        end_slot(e, row->index, QR_FINISH_LENGTH, now);
+        end_slot(e, row->index, qr_pins_end(e, row->index, now), now);
 }
 
 /* A step whose ids are all known. What comes behind a guess that was wrong, or behind the end of a choice, was computed in vain. */
@@ -531,6 +540,8 @@ static void copy_blocks(struct qr_engine *e)
 {
     for (int32_t i = 0; i < e->plan.n_copies; i++)
         qr_model_kv_copy(&e->exec, e->plan.copy[i].src, e->plan.copy[i].dst);
+    if (e->draft_model)
+        qr_draft_model_follow(e->draft_model, &e->plan, e->sched);
 }
 
 static void fill_masks(struct qr_engine *e, struct qr_row *row, int32_t n, const bool *dropped)
@@ -555,7 +566,7 @@ static bool step_at_once(struct qr_engine *e)
     mark(e, QR_PART_LOWER);
     copy_blocks(e);
     if (e->be->mem->host)
-        qr_pages_used(&e->pages, (size_t)qr_kv_pool_ever_used(e->pool) * ((size_t)e->limits.kv_bytes / (size_t)e->limits.n_blocks));
+        qr_pages_used(&e->pages, (size_t)qr_kv_pool_ever_used(e->pool) * qr_kv_block_bytes(&e->kv));
     struct qr_tensor logits = qr_model_forward(&e->exec, batch);
     mark(e, QR_PART_MODEL);
     fill_masks(e, e->rows.row, e->rows.n, NULL);
@@ -774,6 +785,7 @@ static void look_around(struct qr_engine *e, int64_t wait_us)
         mark(e, QR_PART_IDLE);
     collect_recycled(e, 0);
     reap(e, qr_clock_us());
+    qr_pins_release(e, qr_clock_us());
     tell(e);
     qr_backend_errand_end(e->be);
     mark(e, QR_PART_REST);

@@ -36,8 +36,8 @@ static int blame(struct qr_err *err, const struct qr_engine_config *c)
 static int check_use(const struct qr_engine_config *c, const struct qr_backend *be, struct qr_err *err)
 {
     if (!be->mem->host)
-        return qr_err_set(err, QR_E_UNSUPPORTED, "--draft-model: on the device %s a step is launched before the tokens of the last one are known, so there is "
-                          "nothing to guess from; take --device cpu, or no draft model", be->name);
+        return qr_err_set(err, QR_E_UNSUPPORTED, "--draft-model: draft models are computed on the processor only; on the device \"%s\" leave it out, or take "
+                          "--device cpu", be->name);
     if (c->kv_host_bytes > 0)
         return qr_err_set(err, QR_E_USAGE, "--kv-host-gib and --draft-model: the second tier keeps the model's keys and values only; leave one of them out");
     return 0;

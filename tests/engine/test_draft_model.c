@@ -248,6 +248,24 @@ Test(draft_model, it_takes_the_memory_that_was_planned)
     bench_close(&b);
 }
 
+Test(draft_model, a_device_is_refused)
+{
+    NEED_DATA();
+    struct bench b;
+    struct qr_err err = {0};
+    const struct qr_model_options mo = {0};
+    struct qr_draft_size size;
+    bench_open(&b, 10, 16, 512, 1);
+    struct qr_mem_ops far = *b.be->mem;
+    const struct qr_mem_ops *const own = b.be->mem;
+    far.host = false;
+    b.be->mem = &far;
+    cr_assert_eq(qr_draft_model_size(&size, &b.config, b.be, &mo, &err), QR_E_UNSUPPORTED);
+    cr_assert_str_eq(err.msg, "--draft-model: draft models are computed on the processor only; on the device \"cpu\" leave it out, or take --device cpu");
+    b.be->mem = own;
+    bench_close(&b);
+}
+
 Test(draft_model, another_vocabulary_is_refused_with_the_first_id_that_differs)
 {
     NEED_DATA();

@@ -22,8 +22,10 @@ static const char *check_counts(const struct qr_seq *q)
         return "a sequence has more tokens than it may, or fewer than its prompt";
     if (q->n_computed < 0 || q->n_computed > q->n_ids || q->n_computed > qr_rows_max(q))
         return "a sequence has more rows computed than known";
-    if (q->state == QR_SEQ_DECODE && (q->n_computed < q->n_prompt || q->n_computed < q->n_ids - 1))
+    if (q->state == QR_SEQ_DECODE && q->n_computed < q->n_prompt)
         return "a sequence in decode has part of its prompt to compute";
+    if (q->n_draft < 0 || (q->n_draft > 0 && (q->state != QR_SEQ_DECODE || q->n_ids + q->n_draft > qr_rows_max(q))))
+        return "a sequence has guesses that it may not have";
     if (q->state == QR_SEQ_PREFILL && q->n_computed >= qr_rows_known(q))
         return "a sequence in prefill has nothing to compute";
     return NULL;
@@ -46,6 +48,8 @@ static const char *check_running(const struct qr_sched *s, const struct qr_sched
     if (q->n_blocks < qr_blocks_for(s, q->n_computed) || q->n_blocks > s->blocks_max ||
         q->n_blocks > qr_blocks_for(s, qr_rows_max(q)) || qr_n_held(q) > s->hold_max)
         return "a running sequence has too few or too many blocks";
+    if (q->planned && q->n_blocks < qr_blocks_for(s, q->n_ids * (q->n_draft > 0) + q->n_draft))
+        return "a planned guess has no block";
     if (q->n_behind != qr_blocks_behind(s, q->n_computed))
         return "a sequence holds blocks behind its window, or has given back what it reads";
     if (x->reserve < 0 || (x->reserve > 0 && !qr_protected(s, q)))

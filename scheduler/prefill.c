@@ -35,6 +35,7 @@ void qr_prefill_plan(struct qr_sched *s, int32_t seq, struct qr_plan *plan, stru
     int32_t first = x->seq.n_computed, n = qr_rows_known(&x->seq) - first;
     n = n < s->config.chunk_tokens_max ? n : s->config.chunk_tokens_max;
     n = n < left->tokens ? n : left->tokens;
+    n = n < left->prompt ? n : left->prompt;
     n = cut_to_logits(x, first, n, left);
     if (n <= 0)
         return;
@@ -46,6 +47,7 @@ void qr_prefill_plan(struct qr_sched *s, int32_t seq, struct qr_plan *plan, stru
     plan->n_tokens += n;
     plan->n_logits += n_logits;
     left->tokens -= n;
+    left->prompt -= n;
     left->logits -= n_logits;
 }
 
@@ -201,7 +203,7 @@ void qr_prefill_admit(struct qr_sched *s, struct qr_plan *plan, struct qr_sched_
     QR_ASSERT(left->n_behind == 0);
     int32_t blocked_group = -1; /* siblings stand together: one search answers for all of them */
     for (int32_t k = 0; k < s->waiting.n;) {
-        if (left->tokens <= 0 || left->logits <= 0 || s->n_free_tables == 0)
+        if (left->tokens <= 0 || left->prompt <= 0 || left->logits <= 0 || s->n_free_tables == 0)
             return;
         int32_t seq = s->waiting.seq[k];
         struct qr_seq *q = &s->slot[seq].seq;

@@ -171,7 +171,7 @@ static void plan_running(struct qr_sched *s, struct qr_plan *plan, int parts, st
             left->n_behind = s->prefill.n - i;
             qr_prefill_plan(s, seq, plan, left);
         } else if (!prefill && (parts & PART_DECODE)) {
-            qr_decode_plan(s, seq, plan);
+            qr_decode_plan(s, seq, plan, left);
         }
     }
     left->n_behind = 0;
@@ -184,14 +184,13 @@ static bool plan_parts(struct qr_sched *s, struct qr_plan *plan, int parts, int6
         .tokens = s->config.step_tokens_max - n_decode,
         .logits = s->config.logit_rows_max - n_decode,
     };
-    if (n_decode > 0 && left.tokens > s->mixed_max)
-        left.tokens = s->mixed_max;
+    left.prompt = n_decode > 0 && left.tokens > s->mixed_max ? s->mixed_max : left.tokens;
     plan_running(s, plan, parts, &left);
     if ((parts & PART_PREFILL) && plan->n_preempted == 0) /* while blocks are short nothing is admitted */
         qr_prefill_admit(s, plan, &left, now_us);
-    for (int32_t k = 0; k < plan->n_decode; k++)
-        plan->item[plan->n_prefill + k] = s->decode_item[k];
-    return plan->n_prefill + plan->n_decode > 0;
+    qr_decode_plan_guesses(s, plan, &left);
+    qr_decode_write(s, plan);
+    return qr_plan_items(plan) > 0;
 }
 
 void qr_sched_limit_mixed(struct qr_sched *s, int32_t tokens)
@@ -216,11 +215,35 @@ int64_t qr_sched_prompt_tokens(const struct qr_sched *s)
     return n;
 }
 
+void qr_sched_draft(struct qr_sched *s, int32_t seq, const int32_t *ids, int32_t n)
+{
+    QR_ASSERT(s != NULL && (ids != NULL || n == 0));
+    struct qr_seq *q = &qr_slot(s, seq)->seq;
+    QR_ASSERT(q->state == QR_SEQ_DECODE && !q->planned);
+    QR_ASSERT(n >= 0 && !qr_seq_idle(q));
+    const int32_t room = qr_rows_max(q) - q->n_ids;
+    q->n_draft = n < room ? n : room > 0 ? room : 0;
+    for (int32_t i = 0; i < q->n_draft; i++)
+        q->ids[q->n_ids + i] = ids[i];
+}
+
+/* Marks what is planned. Guesses that are not hold no longer. */
+static void mark_planned(struct qr_sched *s, const struct qr_plan *plan)
+{
+    s->n_planned = qr_plan_items(plan);
+    for (int32_t k = 0; k < s->n_planned; k++)
+        s->slot[plan->item[k].seq].seq.planned = true;
+    for (int32_t i = 0; i < s->decode.n; i++) {
+        struct qr_seq *q = &s->slot[s->decode.seq[i]].seq;
+        q->n_draft = q->planned ? q->n_draft : 0;
+    }
+}
+
 bool qr_sched_plan(struct qr_sched *s, struct qr_plan *out, int64_t now_us)
 {
     QR_ASSERT(s != NULL && out != NULL && out->item != NULL);
     QR_ASSERT(s->n_planned == 0);
-    out->n_prefill = out->n_decode = out->n_tokens = out->n_logits = out->n_copies = out->n_preempted = 0;
+    out->n_prefill = out->n_checked = out->n_decode = out->n_tokens = out->n_logits = out->n_copies = out->n_preempted = 0;
     int first = PART_DECODE | PART_PREFILL, second = 0;
     if (s->config.policy == QR_SCHED_PREFILL_FIRST || (s->config.policy == QR_SCHED_ALTERNATE && s->prefill_turn)) {
         first = PART_PREFILL;
@@ -233,19 +256,19 @@ bool qr_sched_plan(struct qr_sched *s, struct qr_plan *out, int64_t now_us)
     if (!any && second != 0)
         any = plan_parts(s, out, second, now_us);
     s->prefill_turn = out->n_prefill == 0;
-    s->n_planned = out->n_prefill + out->n_decode;
-    for (int32_t k = 0; k < s->n_planned; k++)
-        s->slot[out->item[k].seq].seq.planned = true;
+    mark_planned(s, out);
     return any;
 }
 
-/* Rows [first, first + n) are in the cache: the blocks they completed can be found by others from now on. */
-static void enter_blocks(struct qr_sched *s, const struct qr_seq *q, int32_t first)
+/* Rows from `first` on count as computed: the blocks they completed can be found by others from now on, and those behind the window are given back. */
+static void publish(struct qr_sched *s, struct qr_sched_slot *x, int32_t first)
 {
+    const struct qr_seq *q = &x->seq;
     const int shift = __builtin_ctz((unsigned)s->block_tokens);
-    for (int32_t i = first >> shift; i < q->n_computed >> shift; i++)
+    for (int32_t i = first >> shift; i < q->n_computed >> shift && !qr_is_apart(s, q); i++)
         qr_kv_prefix_enter(s->pool, q->blocks[i], i > 0 ? q->blocks[i - 1] : -1, q->salt,
                            q->ids + (size_t)i * (size_t)s->block_tokens);
+    qr_seq_leave_behind(s, x);
 }
 
 /* Rows from `first` on were computed: those that had been before the sequence was preempted. */
@@ -264,34 +287,51 @@ static void note_logits(struct qr_sched_slot *x)
 void qr_sched_commit(struct qr_sched *s, const struct qr_plan *plan)
 {
     QR_ASSERT(s != NULL && plan != NULL);
-    QR_ASSERT(plan->n_prefill + plan->n_decode == s->n_planned);
+    QR_ASSERT(qr_plan_items(plan) == s->n_planned);
     for (int32_t k = 0; k < s->n_planned; k++) {
         const struct qr_plan_item *item = &plan->item[k];
         struct qr_sched_slot *x = qr_slot(s, item->seq);
         struct qr_seq *q = &x->seq;
         QR_ASSERT(q->planned && item->first == q->n_computed);
-        q->n_computed += item->n_tokens;
+        q->n_computed += item->n_tokens - q->n_draft;
         q->planned = false;
         if (q->n_preempted > 0)
             count_again(s, x, item->first);
         if (item->first < q->n_prompt)
             note_logits(x);
-        if (!qr_is_apart(s, q))
-            enter_blocks(s, q, item->first);
-        qr_seq_leave_behind(s, x);
+        publish(s, x, item->first);
         if (q->state == QR_SEQ_PREFILL && q->n_computed == qr_rows_known(q))
             qr_seq_move(s, item->seq, QR_SEQ_DECODE);
     }
     s->n_planned = 0;
 }
 
-void qr_sched_push(struct qr_sched *s, int32_t seq, int32_t token)
+bool qr_sched_push(struct qr_sched *s, int32_t seq, int32_t token)
 {
     struct qr_sched_slot *x = qr_slot(s, seq);
-    QR_ASSERT(x->seq.state == QR_SEQ_DECODE && !x->seq.planned);
-    QR_ASSERT(x->seq.n_computed == x->seq.n_ids);
-    QR_ASSERT(x->seq.n_ids < x->seq.n_prompt + x->seq.new_max);
-    x->seq.ids[x->seq.n_ids++] = token;
+    struct qr_seq *q = &x->seq;
+    QR_ASSERT(q->state == QR_SEQ_DECODE && !q->planned);
+    QR_ASSERT(q->n_computed == q->n_ids);
+    QR_ASSERT(q->n_ids < q->n_prompt + q->new_max);
+    if (q->n_draft > 0 && q->ids[q->n_ids] == token) {
+        q->n_draft--;
+        q->n_ids++;
+        q->n_computed++;
+        publish(s, x, q->n_computed - 1);
+        return true;
+    }
+    q->n_draft = 0;
+    q->ids[q->n_ids++] = token;
+    return false;
+}
+
+void qr_sched_force(struct qr_sched *s, int32_t seq, int32_t token)
+{
+    struct qr_seq *q = &qr_slot(s, seq)->seq;
+    QR_ASSERT(q->state == QR_SEQ_DECODE && !q->planned);
+    QR_ASSERT(q->n_computed < q->n_ids && q->n_ids < q->n_prompt + q->new_max);
+    q->n_draft = 0;
+    q->ids[q->n_ids++] = token;
 }
 
 void qr_sched_finish(struct qr_sched *s, int32_t seq)

@@ -3,7 +3,8 @@
  * this very code.
  *
  * Prefill and decode are separate queues and separate modules (prefill.c, decode.c); a plan carries both parts apart, decode
- * rows are planned first, prompt chunks fill the rest of the token budget. Admission looks at a watermark of free blocks and
+ * rows are planned first, prompt chunks fill the rest of the token budget. Guesses of what a sequence says next come last: they take
+ * rows and blocks that nothing else wants, and are accepted or dropped one by one as tokens are pushed. Admission looks at a watermark of free blocks and
  * never reserves max_tokens; when blocks run out the sequence of lowest priority that came last gives its blocks back and
  * is computed again later. After preempt_max times it is admitted only with its whole need reserved and never chosen again, so
  * it ends. The oldest sequence of the highest priority therefore always advances, or waits for such protected ones only.
@@ -53,9 +54,9 @@ struct qr_seq {
     int32_t *blocks;           /* owned by the scheduler [blocks_max]; only while running */
     uint64_t tenure;           /* of its table of blocks, never given twice: while it is the same, blocks that a plan saw stay and others follow. 0: none */
     int32_t adapter;           /* for engine/lower.c; nothing here depends on it */
-    int32_t group;             /* sequences of one request (n > 1) share it; the leader has leader == true */
+    int32_t n_draft;           /* guesses behind the ids: ids[n_ids .. n_ids + n_draft) */
     bool hidden;               /* rows that want logits want hidden states instead; as of adapter */
-    bool leader;
+    bool leader;               /* of its group */
     bool prompt_logits;        /* every prompt position wants logits, once: nothing is shared, chunks are cut to logit_rows_max */
     bool planned;              /* in a plan that is not committed */
     int32_t n_preempted;
@@ -63,6 +64,7 @@ struct qr_seq {
     int32_t n_cached;          /* rows found in the prefix cache at the first admission */
     int32_t n_behind;          /* of its blocks the first, which are behind the window: given back, their numbers are of blocks that were full */
     int32_t priority;          /* smaller runs first */
+    int32_t group;             /* sequences of one request (n > 1) share it; one is its leader */
     int64_t arrived_us, admitted_us; /* admitted_us: first admission, or -1 */
     struct qr_hash128 salt;
     uint32_t owner;            /* qr_kv_owner of it */
@@ -87,8 +89,8 @@ struct qr_sched_add {
 struct qr_plan_item {
     int32_t seq;
     int32_t first, n_tokens;   /* rows ids[first .. first + n_tokens) of the sequence enter the cache in this step */
-    int32_t n_logits;          /* the last n_logits of those rows want logits: 0 inside a prompt, 1 at its end and in decode, more for
-                                * prompt_logits (each prompt row once, also when it is computed again) */
+    int32_t n_logits;          /* the last n_logits of those rows want logits: 0 inside a prompt, 1 at its end and in decode, one more for
+                                * each guess, more for prompt_logits (each prompt row once, also when it is computed again) */
 };
 
 struct qr_plan_copy {
@@ -96,13 +98,18 @@ struct qr_plan_copy {
 };
 
 struct qr_plan {
-    int32_t n_prefill, n_decode; /* items: prefill first, then decode (decode items have n_tokens 1) */
+    int32_t n_prefill, n_checked, n_decode; /* items, in this order: of prompts; of sequences that decode with guesses or several known ids; of those with
+                                             * one row, n_tokens 1 and n_logits 1 */
     int32_t n_tokens, n_logits;
     int32_t n_copies;
     struct qr_plan_item *item;   /* owned [running_max] */
     struct qr_plan_copy *copy;   /* owned [running_max] */
     int32_t n_preempted;         /* sequences that lost their blocks while this was planned */
 };
+static inline int32_t qr_plan_items(const struct qr_plan *p)
+{
+    return p->n_prefill + p->n_checked + p->n_decode;
+}
 void qr_plan_init(struct qr_plan *p, const struct qr_sched_config *config);
 void qr_plan_release(struct qr_plan *p);
 
@@ -127,15 +134,23 @@ int32_t qr_sched_n_decode(const struct qr_sched *s); /* sequences that have a ro
 
 int64_t qr_sched_prompt_tokens(const struct qr_sched *s); /* of prompts, waiting or begun, that are still to be computed */
 
+/* What a decoding sequence may say next, ids[0] first: as many as can be computed are kept, in place of earlier ones, for the next plan only, which may
+ * have fewer. It has a row to compute, and is in no plan. */
+void qr_sched_draft(struct qr_sched *s, int32_t seq, const int32_t *ids, int32_t n);
+
 /* Decides the next step. False (and an empty plan) when nothing can run. Blocks for every planned row are allocated. */
 bool qr_sched_plan(struct qr_sched *s, struct qr_plan *out, int64_t now_us);
 
-/* The planned rows are in the cache now: full blocks enter the prefix index, prompts that are complete move to decode. */
+/* The planned rows are in the cache now: full blocks enter the prefix index, prompts that are complete move to decode. Rows of guesses do not count yet. */
 void qr_sched_commit(struct qr_sched *s, const struct qr_plan *plan);
 
-/* A sampled token becomes the sequence's next row to compute. After qr_sched_commit and before the next plan, once for each item
- * that computed the sequence's last known row. The new_max-th token is never computed: then the sequence has to be finished. */
-void qr_sched_push(struct qr_sched *s, int32_t seq, int32_t token);
+/* A sampled token becomes the sequence's next id. After qr_sched_commit and before the next plan, once for each item that computed the sequence's last known
+ * row. True: it is the next guess, whose row is in the cache and counts from now on, so that its draw is to be pushed, too. False: it is the next row to
+ * compute, and guesses are dropped. The new_max-th token is never computed: then the sequence has to be finished. */
+bool qr_sched_push(struct qr_sched *s, int32_t seq, int32_t token);
+
+/* A token that is known without a draw, behind one that was pushed, whose row is not computed either: the next item has both, and one row of logits. */
+void qr_sched_force(struct qr_sched *s, int32_t seq, int32_t token);
 
 /* The sequence ends, for whatever reason, in whatever state: blocks are released at once, the index becomes free. Never called
  * for a sequence in a plan that is not committed yet. */

@@ -52,7 +52,7 @@ struct qr_sched {
     bool prefill_turn;    /* QR_SCHED_ALTERNATE */
     int32_t n_planned;    /* sequences in the plan that is not committed */
     int64_t n_preempted, n_recomputed;
-    struct qr_plan_item *decode_item; /* owned [running_max]: decode items until the prefill items are complete */
+    struct qr_plan_item *decode_item; /* owned [running_max]: of sequences that decode, until the prefill items are complete */
     struct qr_hash128 *hashes;        /* owned [blocks_max]: of the sequence `hashed_serial`, which waits for admission */
     int32_t n_hashed;
     uint64_t hashed_serial;
@@ -61,7 +61,8 @@ struct qr_sched {
 
 /* What is left of a step while it is planned. */
 struct qr_sched_budget {
-    int32_t tokens;   /* for prompt chunks */
+    int32_t tokens;   /* beside one of each sequence that decodes */
+    int32_t prompt;   /* of these, for prompt chunks */
     int32_t logits;
     int32_t n_behind; /* running prompts that come later in this plan: each is left one row of logits */
 };
@@ -151,9 +152,11 @@ int32_t qr_seq_take_block(struct qr_sched *s, struct qr_sched_slot *x);  /* -1: 
  * have one. */
 int32_t qr_seq_grow(struct qr_sched *s, int32_t seq, int32_t n_rows, struct qr_plan *plan);
 
-/* decode.c: one row each. */
+/* decode.c: rows of known ids, then guesses, then all that in the plan's order. */
 int32_t qr_decode_count(const struct qr_sched *s); /* sequences that have a row to compute */
-void qr_decode_plan(struct qr_sched *s, int32_t seq, struct qr_plan *plan);
+void qr_decode_plan(struct qr_sched *s, int32_t seq, struct qr_plan *plan, struct qr_sched_budget *left);
+void qr_decode_plan_guesses(struct qr_sched *s, struct qr_plan *plan, struct qr_sched_budget *left);
+void qr_decode_write(struct qr_sched *s, struct qr_plan *plan);
 
 /* prefill.c: chunks of prompts, and what leaves the queue. */
 void qr_prefill_plan(struct qr_sched *s, int32_t seq, struct qr_plan *plan, struct qr_sched_budget *left);

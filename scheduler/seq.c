@@ -139,7 +139,7 @@ static bool preempt_behind(struct qr_sched *s, const struct qr_sched_slot *x, st
     QR_ASSERT(v->reserve == 0);
     qr_seq_release_blocks(s, v);
     v->computed_peak = v->computed_peak > v->seq.n_computed ? v->computed_peak : v->seq.n_computed;
-    v->seq.n_computed = 0;
+    v->seq.n_computed = v->seq.n_draft = 0;
     v->seq.n_preempted++;
     qr_seq_move(s, victim, QR_SEQ_WAITING);
     s->n_preempted++;

@@ -63,7 +63,8 @@ static void put_usage(struct qr_buf *out, const struct qr_call *call)
         rejected += call->choice[i].n_rejected;
     }
     qr_buf_printf(out, "{\"prompt_tokens\":%lld,\"completion_tokens\":%lld,\"total_tokens\":%lld,"
-                       "\"prompt_tokens_details\":{\"cached_tokens\":%lld},\"completion_tokens_details\":{\"reasoning_tokens\":%lld,\"accepted_prediction_tokens\":%lld,\"rejected_prediction_tokens\":%lld}}",
+                       "\"prompt_tokens_details\":{\"cached_tokens\":%lld},\"completion_tokens_details\":{\"reasoning_tokens\":%lld,"
+                       "\"accepted_prediction_tokens\":%lld,\"rejected_prediction_tokens\":%lld}}",
                   (long long)prompt, (long long)output, (long long)(prompt + output), (long long)cached, (long long)reasoning, (long long)accepted,
                   (long long)rejected);
 }

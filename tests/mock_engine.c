@@ -203,6 +203,14 @@ static enum qr_finish end_voice(struct qr_engine *e, struct voice *v, struct qr_
     return grammar_takes(v, ev->stop_id) ? QR_FINISH_STOP : QR_FINISH_ERROR;
 }
 
+/* The mock guesses as the client predicts, without looking for what was predicted elsewhere. */
+static void count_guess(const struct voice *v, int32_t place, int32_t id)
+{
+    struct qr_request *r = v->req;
+    if (place < r->n_prediction)
+        ++*(r->ids[v->choice][place - r->n_prediction] == id ? &r->n_accepted[v->choice] : &r->n_rejected[v->choice]);
+}
+
 static enum qr_finish add_token(struct qr_engine *e, struct voice *v, struct qr_event *ev)
 {
     struct qr_request *r = v->req;
@@ -222,6 +230,11 @@ static enum qr_finish add_token(struct qr_engine *e, struct voice *v, struct qr_
     if (!grammar_takes(v, id))
         return QR_FINISH_ERROR;
     fill_logprob(&ev->token[ev->n_tokens++], id, s->n_logprobs, e->limits.vocab);
+    count_guess(v, v->n_done, id);
+    if (r->first_token_us == 0) {
+        r->admitted_us = r->arrived_us;
+        r->first_token_us = qr_clock_us();
+    }
     r->ids[v->choice][r->n_prompt + v->n_done++] = id;
     ev->n_output = v->n_done;
     count_thinking(v);

@@ -13,8 +13,9 @@
 #include "engine/draft/store.h"
 #include "engine/draft/worth.h"
 
-#define WINDOW_MAX 131072   /* ids of one sequence that are indexed, its last */
-#define INDEX_MAX 4096      /* ids that enter indexes in one step */
+#define WINDOW_MAX 131072   /* ids of one sequence that are indexed, its last: fewer where those of all sequences would take more than */
+#define INDEXES_MAX (64 << 20)
+#define INDEX_MAX 2048      /* ids that enter indexes in one step */
 #define CERTAIN 12          /* ids of a match that goes on: no other is looked for */
 #define OWN_IS_ENOUGH 16    /* ids of a match in the sequence itself: the store is not asked */
 #define NEAR 8              /* ids that were put in, or left out, where a match broke off */
@@ -67,10 +68,10 @@ struct qr_draft {
     } *open;                        /* owned [n_tables] */
 };
 
-static uint32_t window_of(int32_t ctx_max)
+static uint32_t window_of(int32_t running_max, int32_t ctx_max)
 {
     uint32_t window = 64;
-    while (window < WINDOW_MAX && window < (uint32_t)ctx_max)
+    while (window < WINDOW_MAX && window < (uint32_t)ctx_max && running_max * qr_history_bytes(2 * window) <= INDEXES_MAX)
         window *= 2;
     return window;
 }
@@ -81,7 +82,7 @@ int64_t qr_draft_bytes(int32_t n_slots, int32_t running_max, int32_t ctx_max, in
     QR_ASSERT(ctx_max >= 1);
     const int64_t pick = (int64_t)(sizeof(int32_t) + sizeof(float)) * QR_DRAFT_MAX + (int64_t)sizeof(struct choice);
     return (int64_t)sizeof(struct qr_draft) + n_slots * (int64_t)sizeof(struct slot) + qr_store_bytes(store_bytes) +
-           running_max * ((int64_t)sizeof(struct table) + qr_history_bytes(window_of(ctx_max)) + pick);
+           running_max * ((int64_t)sizeof(struct table) + qr_history_bytes(window_of(running_max, ctx_max)) + pick);
 }
 
 struct qr_draft *qr_draft_new(int32_t n_slots, int32_t running_max, int32_t ctx_max, int64_t store_bytes)
@@ -98,7 +99,7 @@ struct qr_draft *qr_draft_new(int32_t n_slots, int32_t running_max, int32_t ctx_
     d->chance = qr_alloc((size_t)d->picks_max, sizeof *d->chance);
     d->open = qr_alloc((size_t)running_max, sizeof *d->open);
     for (int32_t i = 0; i < running_max; i++) {
-        qr_history_init(&d->table[i].index, window_of(ctx_max));
+        qr_history_init(&d->table[i].index, window_of(running_max, ctx_max));
         d->table[i].slot = -1;
     }
     for (int32_t i = 0; i < n_slots; i++)

@@ -12,12 +12,19 @@ int64_t qr_history_bytes(uint32_t window)
     return 2 * (int64_t)window * (int64_t)sizeof(uint32_t);
 }
 
+/* Steps meet no page that the system has to provide first. */
+static uint32_t *array_of(uint32_t n)
+{
+    uint32_t *array = qr_alloc_aligned((size_t)n * sizeof *array, 64);
+    qr_mem_populate(array, (size_t)n * sizeof *array);
+    return array;
+}
+
 void qr_history_init(struct qr_history *h, uint32_t window)
 {
     QR_ASSERT(h != NULL);
     QR_ASSERT(window > 0 && (window & (window - 1)) == 0);
-    *h = (struct qr_history){.window = window, .newest = qr_alloc_aligned((size_t)window * sizeof *h->newest, 64),
-                             .earlier = qr_alloc_aligned((size_t)window * sizeof *h->earlier, 64)};
+    *h = (struct qr_history){.window = window, .newest = array_of(window), .earlier = array_of(window)};
 }
 
 void qr_history_release(struct qr_history *h)

@@ -33,6 +33,8 @@ void qr_store_init(struct qr_store *s, int64_t bytes_max)
         return;
     s->id = qr_alloc_aligned((size_t)n * sizeof *s->id, 64);
     s->owner = qr_alloc_aligned((size_t)n / QR_OWNED_IDS * sizeof *s->owner, 64);
+    qr_mem_populate(s->id, (size_t)n * sizeof *s->id);
+    qr_mem_populate(s->owner, (size_t)n / QR_OWNED_IDS * sizeof *s->owner);
     s->text = (struct qr_text){.id = s->id, .mask = n - 1, .end = QR_OWNED_IDS, .owner = s->owner};
     s->id[QR_OWNED_IDS - 1] = -1;
     s->n_indexed = s->text.end;

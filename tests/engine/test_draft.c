@@ -88,6 +88,37 @@ Test(history, what_follows_ends_at_the_wall)
     cr_assert_eq(next[2], 6);
 }
 
+/* Of four different ids, so that n-grams are everywhere: places are what they are said to be, the longest of those that a look-up may see. */
+Test(history, matches_of_random_texts_are_the_longest_of_the_latest_places)
+{
+    int32_t ids[300], next[8];
+    float share[8];
+    struct qr_history h;
+    qr_history_init(&h, 256);
+    for (uint64_t seed = 1; seed <= 200; seed++) {
+        struct qr_rng r = {.seed = seed};
+        const int32_t n = 3 + (int32_t)qr_rng_below(&r, 297);
+        const struct qr_text t = {.id = ids, .mask = UINT32_MAX, .end = (uint32_t)n, .wall = qr_rng_below(&r, 100)};
+        struct qr_match m;
+        for (int32_t i = 0; i < n; i++)
+            ids[i] = (int32_t)qr_rng_below(&r, 4);
+        for (uint32_t p = QR_GRAM; p < t.end; p++)
+            qr_history_note(&h, &t, p, seed);
+        qr_history_find(&h, &t, ids + n, t.end, seed, NULL, &m);
+        int32_t longest = 0, seen = 0;
+        for (uint32_t p = t.end - 1; p >= QR_GRAM && seen < 12; p--) {
+            const int32_t n_equal = qr_history_equal(&t, p, ids + n, t.end);
+            seen += n_equal >= QR_GRAM;
+            longest = n_equal >= QR_GRAM && n_equal > longest ? n_equal : longest;
+        }
+        cr_assert_geq(m.n_equal, longest, "seed %d", (int)seed);
+        for (int32_t i = 0; i < m.n; i++)
+            cr_assert_eq(qr_history_equal(&t, m.at[i], ids + n, t.end), m.n_equal, "seed %d", (int)seed);
+        cr_assert_leq(qr_history_follow(&t, &m, next, share, 8), 8);
+    }
+    qr_history_release(&h);
+}
+
 /* ---- finished answers ---- */
 
 static const struct qr_hash128 alice = {1, 2}, bob = {1, 3};

@@ -46,7 +46,7 @@ struct world {
     void *source;
     struct qr_sched_config config;
     int32_t n_blocks, n_host, block_tokens;
-    bool prefix_cache, zombies_ok;
+    bool prefix_cache, zombies_ok, guesses;
     int32_t mixed_max; /* prompt tokens beside decode rows */
     struct qr_kv_pool *pool;
     struct qr_sched *sched;
@@ -60,6 +60,7 @@ struct world {
     uint64_t next_id;
     struct {
         int64_t ops, steps, rows, copies, preemptions, finished, cancelled, refused, hit_tokens, forced_collisions, out, in, behind;
+        int64_t right, wrong, forced; /* guesses that were accepted, and that were dropped after they were computed; ids known without a draw */
     } total;
     char broken[160]; /* empty while all is well */
 };
@@ -105,6 +106,7 @@ static inline void world_draw_config(struct world *w)
     w->n_blocks = 2 + (int32_t)world_below(w, window > 0 && world_below(w, 2) ? 8 : w->block_tokens == 1 ? 100 : 24); /* few: preemptions */
     w->prefix_cache = world_below(w, 4) != 0;
     w->zombies_ok = world_below(w, 4) == 0;
+    w->guesses = world_below(w, 4) != 0;
     w->n_host = w->prefix_cache && world_below(w, 2) ? 1 + (int32_t)world_below(w, 2 * (uint32_t)w->n_blocks) : 0;
     *c = (struct qr_sched_config){
         .running_max = 1 + (int32_t)world_below(w, 8),
@@ -297,35 +299,45 @@ static inline void world_compute(struct world *w, const struct qr_plan_item *ite
         x->n_logits[pos] += pos >= item->first + item->n_tokens - item->n_logits;
         w->n_recomputed += pos < x->computed_peak;
     }
-    if (x->computed_peak < item->first + item->n_tokens)
-        x->computed_peak = item->first + item->n_tokens;
+    const int32_t n_known = item->n_tokens - q->n_draft;
+    if (x->computed_peak < item->first + n_known)
+        x->computed_peak = item->first + n_known;
     w->total.rows += item->n_tokens;
 }
 
-static inline void world_check_item(struct world *w, const struct qr_plan_item *item, bool decode)
+enum world_part { WORLD_PREFILL, WORLD_CHECKED, WORLD_DECODE };
+
+static inline void world_check_item(struct world *w, const struct qr_plan_item *item, enum world_part part)
 {
     const struct qr_seq *q = qr_sched_seq(w->sched, item->seq);
     struct world_seq *x = &w->seq[item->seq];
-    int32_t end = item->first + item->n_tokens;
+    const bool decode = part != WORLD_PREFILL;
+    int32_t end = item->first + item->n_tokens - q->n_draft;
     if (!x->alive || q->id != x->id)
         world_fail(w, "a sequence that ended is planned");
     if (q->state != (decode ? QR_SEQ_DECODE : QR_SEQ_PREFILL))
         world_fail(w, "an item stands in the wrong part of the plan");
     if (item->n_tokens < 1 || item->first != q->n_computed || end > q->n_ids || end > q->n_blocks * w->block_tokens)
         world_fail(w, "an item's rows do not continue the sequence, or have no block");
-    if (item->n_tokens > (decode ? 1 : w->config.chunk_tokens_max))
+    if (!decode && item->n_tokens > w->config.chunk_tokens_max)
         world_fail(w, "a chunk is too long");
-    if (w->config.window > 0 && q->n_blocks - q->n_behind > qr_sched_window_blocks(w->config.window, item->n_tokens, w->block_tokens))
+    if (decode && (item->n_tokens == 1 && item->n_logits == 1) != (part == WORLD_DECODE))
+        world_fail(w, "an item with one row for its next token stands among those with guesses, or the other way round");
+    if (q->n_draft > 0 && (end != q->n_ids || end + q->n_draft > q->n_blocks * w->block_tokens || end + q->n_draft >= q->n_prompt + q->new_max))
+        world_fail(w, "a guess has no block, or can never be drawn, or what comes before it is not computed");
+    if (q->n_draft > 0 && w->plan.n_preempted > 0)
+        world_fail(w, "a guess is computed in a step that takes blocks from a sequence");
+    if (w->config.window > 0 && q->n_blocks - q->n_behind > qr_sched_window_blocks(w->config.window, w->guesses ? w->config.step_tokens_max : item->n_tokens, w->block_tokens))
         world_fail(w, "a sequence holds more blocks than its window and its step need");
     w->total.behind += q->n_behind;
     if (end == q->n_ids && item->n_logits < 1)
         world_fail(w, "the last known row gives no logits");
-    if ((!q->prompt_logits || item->first >= q->n_prompt) && item->n_logits != (end == q->n_ids))
+    if ((!q->prompt_logits || item->first >= q->n_prompt) && item->n_logits - q->n_draft != (end == q->n_ids))
         world_fail(w, "rows inside a prompt give logits that nobody wants");
-    if (q->n_ids > q->n_prompt && item->n_logits > 1)
+    if (q->n_ids > q->n_prompt && item->n_logits - q->n_draft > 1)
         world_fail(w, "rows computed again give logits again");
     for (int32_t pos = 0; q->prompt_logits && pos < end && pos < q->n_prompt; pos++) {
-        int32_t n = x->n_logits[pos] + (pos >= end - item->n_logits);
+        int32_t n = x->n_logits[pos] + (pos >= end - item->n_logits + q->n_draft);
         if (n == 0 || (n > 1 && pos < q->n_prompt - 1))
             world_fail(w, "a prompt row's logits are missing or come twice");
     }
@@ -350,7 +362,7 @@ static inline void world_check_progress(struct world *w, bool any)
         if (t == NULL || q->priority < t->priority || (q->priority == t->priority && q->id < t->id))
             top = i;
     }
-    for (int32_t k = 0; k < w->plan.n_prefill + w->plan.n_decode; k++)
+    for (int32_t k = 0; k < qr_plan_items(&w->plan); k++)
         planned = planned || w->plan.item[k].seq == top;
     if (w->config.policy == QR_SCHED_MIXED && any && !planned && !protected_runs)
         world_fail(w, "the first in rank does not advance");
@@ -359,12 +371,13 @@ static inline void world_check_progress(struct world *w, bool any)
 static inline void world_check_plan(struct world *w, bool any)
 {
     const struct qr_plan *p = &w->plan;
-    int32_t n = p->n_prefill + p->n_decode, n_tokens = 0, n_logits = 0;
+    int32_t n = qr_plan_items(p), n_tokens = 0, n_logits = 0, n_prompt = 0;
     bool seen[WORLD_SEQS_MAX] = {false};
     if (any != (n > 0) || n > w->config.running_max || p->n_copies > w->config.running_max || (n == 0 && p->n_copies > 0))
         world_fail(w, "the plan's counts contradict each other");
     for (int32_t k = 0; k < n; k++) {
-        world_check_item(w, &p->item[k], k >= p->n_prefill);
+        world_check_item(w, &p->item[k], k < p->n_prefill ? WORLD_PREFILL : k < p->n_prefill + p->n_checked ? WORLD_CHECKED : WORLD_DECODE);
+        n_prompt += k < p->n_prefill ? p->item[k].n_tokens : 0;
         if (seen[p->item[k].seq])
             world_fail(w, "a sequence is planned twice");
         seen[p->item[k].seq] = true;
@@ -375,9 +388,9 @@ static inline void world_check_plan(struct world *w, bool any)
         world_fail(w, "the plan's tokens do not add up or pass the budget");
     if (n_logits != p->n_logits || n_logits > w->config.logit_rows_max)
         world_fail(w, "the plan's rows of logits do not add up or pass the budget");
-    if (p->n_decode > 0 && n_tokens - p->n_decode > w->mixed_max)
+    if (p->n_checked + p->n_decode > 0 && n_prompt > w->mixed_max)
         world_fail(w, "a step carries more prompt tokens beside decode rows than it may");
-    if (w->config.policy != QR_SCHED_MIXED && p->n_prefill > 0 && p->n_decode > 0)
+    if (w->config.policy != QR_SCHED_MIXED && p->n_prefill > 0 && p->n_checked + p->n_decode > 0)
         world_fail(w, "a step mixes what its policy keeps apart");
     for (int32_t k = 0; k < p->n_copies; k++) {
         if (qr_kv_refs(w->pool, p->copy[k].dst) != 1 || p->copy[k].src == p->copy[k].dst)
@@ -386,26 +399,83 @@ static inline void world_check_plan(struct world *w, bool any)
     world_check_progress(w, any);
 }
 
+static inline int32_t world_next(uint64_t digest)
+{
+    return (int32_t)((digest >> 20) % WORLD_VOCAB);
+}
+
+/* Guesses for a sequence: the first of them right, the rest any. */
+static inline void world_guess(struct world *w, int32_t seq)
+{
+    const struct world_seq *x = &w->seq[seq];
+    int32_t ids[WORLD_CTX_MAX], n = (int32_t)world_below(w, world_below(w, 8) ? 6 : WORLD_CTX_MAX), n_right = (int32_t)world_below(w, (uint32_t)n + 1);
+    uint64_t digest = x->digest[x->n_ids - 1];
+    for (int32_t i = 0; i < n; i++) {
+        ids[i] = i < n_right ? world_next(digest) : (int32_t)world_below(w, WORLD_VOCAB);
+        digest = world_mix(digest, ids[i]);
+    }
+    qr_sched_draft(w->sched, seq, ids, n);
+}
+
+static inline void world_guess_some(struct world *w)
+{
+    for (int32_t i = 0; i < WORLD_SEQS_MAX; i++) {
+        if (!w->seq[i].alive || world_below(w, 4) == 0)
+            continue;
+        const struct qr_seq *q = qr_sched_seq(w->sched, i);
+        if (q->state == QR_SEQ_DECODE && q->n_computed < q->n_ids)
+            world_guess(w, i);
+    }
+}
+
+/* The next id becomes known, with its draw or without. Returns whether its row was computed before. */
+static inline bool world_append(struct world *w, int32_t seq, bool drawn)
+{
+    struct world_seq *x = &w->seq[seq];
+    const struct qr_seq *q = qr_sched_seq(w->sched, seq);
+    const int32_t token = world_next(x->digest[x->n_ids - 1]);
+    const bool right = drawn && q->n_draft > 0 && x->ids[x->n_ids] == token;
+    if (drawn && qr_sched_push(w->sched, seq, token) != right)
+        world_fail(w, "push accepts another token than the guess, or not the guess");
+    if (!drawn)
+        qr_sched_force(w->sched, seq, token);
+    if (x->ids[x->n_ids] != token || q->n_ids != x->n_ids + 1 || (right ? q->n_computed != q->n_ids : q->n_computed >= q->n_ids || q->n_draft != 0))
+        world_fail(w, "push did not append the token");
+    x->digest[x->n_ids] = world_mix(x->digest[x->n_ids - 1], token);
+    x->n_ids++;
+    if (right && x->computed_peak < x->n_ids)
+        x->computed_peak = x->n_ids;
+    return right;
+}
+
+static inline bool world_is_full(const struct world_seq *x)
+{
+    return x->n_ids == x->n_prompt + x->new_max;
+}
+
+/* The draws of an item's rows, as far as they count, and sometimes ids behind them that need none. */
 static inline void world_sample(struct world *w, const struct qr_plan_item *item)
 {
     const struct qr_seq *q = qr_sched_seq(w->sched, item->seq);
     struct world_seq *x = &w->seq[item->seq];
+    const int32_t n_draft = q->n_draft;
+    int32_t n_right = 0;
+    bool ended = false, goes_on = true;
     if (item->n_logits == 0 || q->n_computed < q->n_ids)
         return;
-    bool ended = x->n_ids == x->n_prompt + x->new_max || world_below(w, 32) == 0; /* the end token is not pushed */
-    if (!ended) {
-        int32_t token = (int32_t)((x->digest[x->n_ids - 1] >> 20) % WORLD_VOCAB);
-        qr_sched_push(w->sched, item->seq, token);
-        if (x->ids[x->n_ids] != token)
-            world_fail(w, "push did not append the token");
-        x->digest[x->n_ids] = world_mix(x->digest[x->n_ids - 1], token);
-        x->n_ids++;
-        ended = x->n_ids == x->n_prompt + x->new_max;
+    while (goes_on && !(ended = world_is_full(x) || world_below(w, 32) == 0)) { /* the end token is not pushed */
+        goes_on = world_append(w, item->seq, true);
+        n_right += goes_on;
     }
-    if (!ended)
+    for (uint32_t n = world_below(w, 8) == 0 ? world_below(w, 6) : 0; n > 0 && !ended && !world_is_full(x); n--, w->total.forced++)
+        world_append(w, item->seq, false);
+    w->total.right += n_right;
+    w->total.wrong += n_draft - n_right;
+    if (!ended && !world_is_full(x))
         return;
     w->total.finished++;
-    if (w->zombies_ok && world_below(w, 2)) {
+    const bool computed = q->n_computed == q->n_ids || q->n_computed + 1 == x->n_prompt + x->new_max; /* else the next plan would have it */
+    if (w->zombies_ok && computed && world_below(w, 2)) {
         x->alive = false;
         x->zombie = true;
         w->n_alive--;
@@ -442,6 +512,8 @@ static inline void world_step(struct world *w)
         w->mixed_max = world_below(w, 2) ? INT32_MAX : 1 + (int32_t)world_below(w, (uint32_t)w->config.step_tokens_max);
         qr_sched_limit_mixed(w->sched, w->mixed_max);
     }
+    if (w->guesses)
+        world_guess_some(w);
     bool any = qr_sched_plan(w->sched, &w->plan, w->now_us);
     world_move(w);
     world_check(w);
@@ -450,11 +522,11 @@ static inline void world_step(struct world *w)
         return;
     for (int32_t k = 0; k < w->plan.n_copies; k++)
         world_copy(w, w->plan.copy[k].src, w->plan.copy[k].dst);
-    for (int32_t k = 0; k < w->plan.n_prefill + w->plan.n_decode; k++)
+    for (int32_t k = 0; k < qr_plan_items(&w->plan); k++)
         world_compute(w, &w->plan.item[k]);
     qr_sched_commit(w->sched, &w->plan);
     world_check(w);
-    for (int32_t k = 0; k < w->plan.n_prefill + w->plan.n_decode; k++)
+    for (int32_t k = 0; k < qr_plan_items(&w->plan); k++)
         world_sample(w, &w->plan.item[k]);
     w->total.steps++;
     w->total.copies += w->plan.n_copies;

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "kvcache/kv_internal.h"
+#include "kvcache/kv_prefix.h"
 #include "scheduler/sched.h"
 
 enum { P = 4, IDS_MAX = 4096, SEQS_MAX = 512 };
@@ -97,7 +98,7 @@ static bool plan(struct scene *s)
 static void commit(struct scene *s)
 {
     qr_sched_commit(s->sched, &s->plan);
-    for (int32_t k = 0; k < s->plan.n_prefill + s->plan.n_decode; k++) {
+    for (int32_t k = 0; k < qr_plan_items(&s->plan); k++) {
         const struct qr_seq *q = qr_sched_seq(s->sched, s->plan.item[k].seq);
         if (q->n_computed == q->n_ids && q->n_ids < q->n_prompt + q->new_max)
             qr_sched_push(s->sched, s->plan.item[k].seq, 1000 + s->next_token++);
@@ -113,7 +114,7 @@ static void step(struct scene *s)
 
 static const struct qr_plan_item *item_of(const struct scene *s, int32_t seq)
 {
-    for (int32_t k = 0; k < s->plan.n_prefill + s->plan.n_decode; k++) {
+    for (int32_t k = 0; k < qr_plan_items(&s->plan); k++) {
         if (s->plan.item[k].seq == seq)
             return &s->plan.item[k];
     }
@@ -205,6 +206,97 @@ Test(sched, plans_decode_rows_first_and_prompt_chunks_in_the_rest)
         cr_assert_eq(s->plan.n_decode, 2, "a long prompt held decode up");
     }
     cr_assert(state(s, long_one) == QR_SEQ_DECODE && item_of(s, long_one)->n_logits == 1);
+    end(s);
+}
+
+static const int32_t guesses[40] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
+
+Test(sched, guesses_take_rows_that_nothing_else_wants_and_stand_between_prompts_and_plain_rows)
+{
+    struct qr_sched_config c = usual();
+    c.step_tokens_max = 40, c.logit_rows_max = 8;
+    struct scene *s = begin(64, true, &c);
+    int32_t a = add(s, 5, 50, 0), b = add(s, 6, 50, 100), d = add(s, 6, 7, 120);
+    step(s);
+    int32_t prompt = add(s, 70, 5, 200);
+    qr_sched_draft(s->sched, a, guesses, 10);
+    qr_sched_draft(s->sched, d, guesses, 10);
+    cr_assert_eq(qr_sched_seq(s->sched, d)->n_draft, 5, "the last of 7 tokens is drawn and never computed");
+    step(s);
+    cr_assert(s->plan.n_prefill == 1 && s->plan.n_checked == 1 && s->plan.n_decode == 2 && s->plan.item[0].seq == prompt && s->plan.item[1].seq == a);
+    cr_assert(item_of(s, prompt)->n_tokens == 32 && item_of(s, a)->n_tokens == 6 && item_of(s, a)->n_logits == 6 && item_of(s, b)->n_tokens == 1);
+    cr_assert_eq(s->plan.n_tokens, 40);
+    step(s);
+    cr_assert(item_of(s, d)->n_tokens == 1, "guesses hold for one plan, in which there was no room");
+    qr_sched_draft(s->sched, a, guesses, 10);
+    step(s);
+    cr_assert(item_of(s, prompt)->n_logits == 1 && item_of(s, a)->n_tokens == 1 + 4 && s->plan.n_logits == 8);
+    end(s);
+}
+
+Test(sched, guesses_count_and_are_found_by_others_from_the_draw_that_equals_them)
+{
+    struct qr_sched_config c = usual();
+    struct scene *s = begin(64, true, &c);
+    int32_t a = add(s, 6, 50, 0), found[4];
+    const struct qr_seq *q = qr_sched_seq(s->sched, a);
+    struct qr_hash128 hashes[4];
+    int32_t n_hashed = 0;
+    step(s);
+    qr_sched_draft(s->sched, a, guesses, 6);
+    cr_assert(plan(s) && item_of(s, a)->first == 6 && item_of(s, a)->n_tokens == 7 && item_of(s, a)->n_logits == 7);
+    qr_sched_commit(s->sched, &s->plan);
+    cr_assert(q->n_computed == 7 && q->n_ids == 7 && q->n_draft == 6);
+    cr_assert(qr_sched_push(s->sched, a, 1) && q->n_computed == 8 && q->n_draft == 5);
+    for (int i = 2; i < 4; i++)
+        cr_assert(qr_sched_push(s->sched, a, i));
+    check(s);
+    cr_assert_not(qr_sched_push(s->sched, a, 77));
+    check(s);
+    cr_assert(q->n_computed == 10 && q->n_ids == 11 && q->n_draft == 0 && q->ids[10] == 77);
+    const int32_t n = qr_kv_prefix_find(s->pool, found, 3, q->ids, 11, q->salt, hashes, &n_hashed);
+    cr_assert_eq(n, 2, "8 of the rows that count fill blocks");
+    for (int32_t i = 0; i < n; i++)
+        qr_kv_unref(s->pool, found[i]);
+    step(s);
+    cr_assert(item_of(s, a)->first == 10 && item_of(s, a)->n_tokens == 1, "what was dropped is written over");
+    end(s);
+}
+
+Test(sched, guesses_take_blocks_only_while_each_that_runs_could_have_one_more_above_the_watermark)
+{
+    struct qr_sched_config c = usual();
+    c.watermark_blocks = 2;
+    struct scene *s = begin(11, false, &c);
+    int32_t a = add(s, 7, 30, 0), b = add(s, 8, 30, 100); /* 2 blocks each, and one more for b's next row */
+    step(s);
+    qr_sched_draft(s->sched, a, guesses, 20);
+    qr_sched_draft(s->sched, b, guesses, 20);
+    step(s);
+    cr_assert_eq(item_of(s, a)->n_tokens, 1 + 8, "of 6 blocks 2 are above the watermark of 2 and the 2 that may be needed next");
+    cr_assert_eq(item_of(s, b)->n_tokens, 1 + 3, "as many as its block has place for");
+    cr_assert_eq(s->plan.n_preempted, 0);
+    end(s);
+}
+
+Test(sched, ids_known_without_a_draw_are_one_item_with_one_row_of_logits_as_far_as_the_budget_goes)
+{
+    struct qr_sched_config c = usual();
+    c.step_tokens_max = 10;
+    struct scene *s = begin(64, true, &c);
+    int32_t a = add(s, 4, 40, 0), b = add(s, 4, 40, 100);
+    step(s);
+    for (int32_t i = 0; i < 12; i++)
+        qr_sched_force(s->sched, a, i);
+    check(s);
+    qr_sched_draft(s->sched, a, guesses, 5);
+    cr_assert(plan(s) && s->plan.n_checked == 1 && s->plan.n_decode == 1 && s->plan.n_tokens == 10);
+    cr_assert(item_of(s, a)->n_tokens == 9 && item_of(s, a)->n_logits == 0 && item_of(s, b)->n_tokens == 1);
+    commit(s);
+    qr_sched_draft(s->sched, a, guesses, 3);
+    step(s);
+    cr_assert(item_of(s, a)->first == 13 && item_of(s, a)->n_tokens == 4 + 3 && item_of(s, a)->n_logits == 1 + 3);
+    cr_assert(qr_sched_seq(s->sched, a)->n_computed == 17 && qr_sched_seq(s->sched, a)->n_ids == 18);
     end(s);
 }
 
@@ -602,7 +694,7 @@ Test(sched, allocates_nothing_after_it_was_made)
         }
         for (int i = 0; i < 25 && qr_sched_plan(s->sched, &s->plan, i); i++) {
             qr_sched_commit(s->sched, &s->plan);
-            for (int32_t k = 0; k < s->plan.n_prefill + s->plan.n_decode; k++) {
+            for (int32_t k = 0; k < qr_plan_items(&s->plan); k++) {
                 const struct qr_seq *q = qr_sched_seq(s->sched, s->plan.item[k].seq);
                 if (q->n_computed == q->n_ids)
                     qr_sched_push(s->sched, s->plan.item[k].seq, i);

@@ -224,7 +224,7 @@ void qr_draft_model_follow(struct qr_draft_model *m, const struct qr_plan *plan,
         qr_model_kv_copy(&m->exec, plan->copy[i].src, plan->copy[i].dst);
         m->have[plan->copy[i].dst] = m->have[plan->copy[i].src];
     }
-    for (int32_t i = 0; i < plan->n_prefill + plan->n_decode; i++) {
+    for (int32_t i = 0; i < qr_plan_items(plan); i++) {
         const struct qr_seq *seq = qr_sched_seq(sched, plan->item[i].seq);
         struct qr_draft_track *t = &m->track[plan->item[i].seq];
         QR_ASSERT(plan->item[i].seq < m->n_slots);

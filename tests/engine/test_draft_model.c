@@ -120,8 +120,10 @@ static void guess(struct bench *b, double step_us)
             ask[n++] = (struct qr_draft_ask){.index = list[i], .seq = seq, .room = room < ROOM ? room : ROOM};
     }
     qr_draft_model_fill(b->draft, ask, n, &price);
-    for (int32_t i = 0; i < n; i++)
+    for (int32_t i = 0; i < n; i++) {
         check(b, &ask[i]);
+        qr_sched_draft(b->sched, ask[i].index, ask[i].ids, (int32_t)qr_rng_below(&b->rng, (uint32_t)ask[i].n + 1));
+    }
 }
 
 /* The next id of a sequence: mostly what the model says, so that guesses are right and wrong. */
@@ -134,19 +136,17 @@ static int32_t next_id(struct bench *b, const struct qr_seq *seq, uint32_t stray
 /* Computes one step of all, but for the model: what it would say is what the draft model would. */
 static void step(struct bench *b, uint32_t strays)
 {
-    int64_t now = 0;
     guess(b, 0);
-    if (!qr_sched_plan(b->sched, &b->plan, now))
+    if (!qr_sched_plan(b->sched, &b->plan, 0))
         return;
     qr_draft_model_follow(b->draft, &b->plan, b->sched);
     qr_sched_commit(b->sched, &b->plan);
-    for (int32_t i = 0; i < b->plan.n_prefill + b->plan.n_decode; i++) {
+    for (int32_t i = 0; i < qr_plan_items(&b->plan); i++) {
         const struct qr_plan_item *item = &b->plan.item[i];
         const struct qr_seq *seq = qr_sched_seq(b->sched, item->seq);
-        if (item->first + item->n_tokens < seq->n_ids)
-            continue;
-        if (seq->n_ids < seq->n_prompt + seq->new_max)
-            qr_sched_push(b->sched, item->seq, next_id(b, seq, strays));
+        bool more = seq->n_computed == seq->n_ids;
+        while (more && seq->n_ids < seq->n_prompt + seq->new_max)
+            more = qr_sched_push(b->sched, item->seq, next_id(b, seq, strays));
         if (seq->n_ids == seq->n_prompt + seq->new_max)
             qr_sched_finish(b->sched, item->seq);
     }

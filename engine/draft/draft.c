@@ -357,3 +357,10 @@ void qr_draft_step(struct qr_draft *d, int32_t n_rows, double us)
     QR_ASSERT(d != NULL);
     qr_worth_note(&d->worth, n_rows, us);
 }
+
+double qr_draft_us(const struct qr_draft *d, int32_t n_rows)
+{
+    QR_ASSERT(d != NULL);
+    QR_ASSERT(n_rows >= 1);
+    return d->worth.n_steps > 0 ? qr_worth_us(&d->worth, n_rows) : 0;
+}

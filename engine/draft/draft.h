@@ -48,5 +48,6 @@ void qr_draft_judge(struct qr_draft *d, int32_t index, int32_t n_drafted, int32_
 
 /* A step without prompt tokens, of n_rows rows, took us. */
 void qr_draft_step(struct qr_draft *d, int32_t n_rows, double us);
+double qr_draft_us(const struct qr_draft *d, int32_t n_rows); /* what such a step is expected to take; 0: none was measured */
 
 #endif

@@ -119,7 +119,7 @@ static void guess(struct bench *b, double step_us)
         if (seq->n_computed < seq->n_ids && qr_rng_below(&b->rng, 3) == 0)
             ask[n++] = (struct qr_draft_ask){.index = list[i], .seq = seq, .room = room < ROOM ? room : ROOM};
     }
-    qr_draft_model_fill(b->draft, ask, n, &price);
+    qr_draft_model_fill(b->draft, NULL, ask, n, &price);
     for (int32_t i = 0; i < n; i++) {
         check(b, &ask[i]);
         qr_sched_draft(b->sched, ask[i].index, ask[i].ids, (int32_t)qr_rng_below(&b->rng, (uint32_t)ask[i].n + 1));

@@ -20,6 +20,7 @@
 #include "engine/output.h"
 #include "engine/pace.h"
 #include "engine/pages.h"
+#include "engine/pins.h"
 #include "engine/rows.h"
 #include "engine/view.h"
 #include "model/lora.h"
@@ -61,6 +62,29 @@ struct qr_adapters {
     bool any_flying;              /* some slot is; the engine thread's */
 };
 
+/* What is known of the pool's pins, by their numbers there. */
+struct qr_pin_entry {
+    bool held, leaving;           /* it has blocks; they are let go as soon as may be */
+    int64_t expires_us;
+    uint64_t number;              /* pins that came so far */
+    struct qr_pin pin;
+};
+struct qr_pins {
+    pthread_mutex_t lock;         /* guards entry; the engine thread alone changes which are held */
+    struct qr_pin_entry entry[QR_PINS_MAX];
+    _Atomic bool to_release;      /* some entry may be leaving */
+    int32_t n;                    /* that are held; the engine thread's, as the next two */
+    int64_t next_us;              /* none expires earlier */
+    uint64_t last;
+};
+
+/* At submit: whether a request's prompt may be pinned, if it is to be. QR_E_UNSUPPORTED, QR_E_INVALID, QR_E_NO_ROOM with the figures. */
+int qr_pins_check(struct qr_engine *e, const struct qr_request *r, struct qr_err *err);
+
+/* Engine thread. The choice of slot `index` has been computed and draws nothing: its prompt is pinned, if it is to be. How the request ends. */
+enum qr_finish qr_pins_end(struct qr_engine *e, int32_t index, int64_t now);
+void qr_pins_release(struct qr_engine *e, int64_t now); /* those that are leaving or past their time */
+
 /* Before anything is loaded: whether there can be adapters as c has them. QR_E_USAGE, QR_E_UNSUPPORTED. */
 int qr_adapters_check(const struct qr_engine_config *c, const struct qr_backend *be, struct qr_err *err);
 /* Their memory is taken and touched, on all ranks, before the cache is planned with what is left. A step of theirs may need a larger arena. QR_E_NO_ROOM. */
@@ -99,6 +123,7 @@ struct qr_engine {
     void *wake_arg;
     _Atomic int64_t progress_us;
     struct qr_adapters adapters;
+    struct qr_pins pins;
     pthread_mutex_t stats_lock;
     struct qr_stats stats_out;            /* under stats_lock */
     struct qr_view *view;                 /* owned */

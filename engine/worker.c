@@ -44,6 +44,7 @@ static int make_scheduler(struct qr_engine *e, struct qr_err *err)
     else
         qr_hash_secret_random(&secret);
     e->pool = qr_kv_pool_new_tiers(e->limits.n_blocks, e->limits.n_host_blocks, c->block_tokens, c->prefix_cache, &secret);
+    qr_kv_pins_open(e->pool, e->limits.n_pinned_max);
     e->salt_secret = secret;
     const int32_t window = qr_model_window(qr_model_config(e->model));
     struct qr_sched_config sc = {
@@ -316,7 +317,7 @@ static void admit_choice(struct qr_engine *e, struct qr_request *r, int32_t choi
     const bool all_rows = r->pooling > QR_POOLING_LAST || (r->sampling.n_prompt_logprobs >= 0 && choice == 0);
     struct qr_sched_add add = {.id = r->id, .ids = r->ids[choice], .n_prompt = r->n_prompt, .new_max = r->sampling.max_tokens,
                                .priority = r->priority, .group = group, .leader = choice == 0,
-                               .prompt_logits = all_rows, .now_us = now, .salt = chain_start(e, r),
+                               .prompt_logits = all_rows, .now_us = now, .client = r->client, .salt = chain_start(e, r),
                                .adapter = r->adapter_slot + 1, .hidden = r->pooling != QR_POOLING_NONE};
     struct qr_err err;
     int32_t index = qr_sched_add(e->sched, &add, &err);
@@ -479,7 +480,7 @@ static void use_row(struct qr_engine *e, const struct qr_row *row, int64_t now)
     if (row->kind == QR_ROW_DRAW)
         use_token(e, row, now);
     else
-        end_slot(e, row->index, QR_FINISH_LENGTH, now);
+        end_slot(e, row->index, qr_pins_end(e, row->index, now), now);
 }
 
 static void use_rows(struct qr_engine *e, int64_t now)
@@ -722,7 +723,9 @@ static void look_around(struct qr_engine *e, int64_t wait_us)
     if (wait_us != 0)
         mark(e, QR_PART_IDLE);
     collect_recycled(e, 0);
-    reap(e, qr_clock_us());
+    const int64_t now = qr_clock_us();
+    reap(e, now);
+    qr_pins_release(e, now);
     tell(e);
     qr_backend_errand_end(e->be);
     mark(e, QR_PART_REST);

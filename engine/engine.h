@@ -156,6 +156,14 @@ struct qr_event {
     struct qr_token_logprob token[QR_EVENT_TOKENS]; /* id and n_top always; the rest, so far as n_top says, where the request wants log-probabilities */
 };
 
+struct qr_draft_ask; /* draft/draft.h */
+
+/* Where guesses come from in place of the engine's own sources: tests. */
+struct qr_draft_source {
+    void (*fill)(void *user, struct qr_draft_ask *ask, int32_t n); /* NULL: the engine's own. As qr_draft_fill */
+    void *user;
+};
+
 /* What a draft model takes (engine/draft/model.h); all 0: there is none. */
 struct qr_draft_size {
     int64_t weight_bytes, act_bytes, token_bytes; /* act: its step, and blocks of its own; token: keys and values of one, beside the model's */
@@ -177,6 +185,7 @@ struct qr_engine_config {
     enum qr_sched_policy policy;
     int32_t lora_slots;           /* 0: adapters that can be loaded at once (adapters.h) */
     int32_t lora_rank_max;        /* 16: their largest rank */
+    struct qr_draft_source draft_source;
     int32_t draft_tokens;         /* 0: guesses for one sequence in a step, at most QR_DRAFT_MAX; 0: none */
     int64_t itl_goal_us;          /* 90 ms: prompts beside running sequences are cut so that a step takes about so long; 0: never (pace.h) */
     uint64_t hash_seed;           /* 0: random secret */

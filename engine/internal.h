@@ -22,6 +22,7 @@
 #include "engine/pages.h"
 #include "engine/pins.h"
 #include "engine/rows.h"
+#include "engine/speculate.h"
 #include "engine/view.h"
 #include "model/lora.h"
 
@@ -34,6 +35,9 @@ struct qr_slot {
     int64_t last_token_us;
     int32_t choice;
     struct qr_output out;
+    int32_t n_accepted, n_rejected; /* of its guesses; those of this step: */
+    int32_t n_guessed, n_landed;  /* how many, 0: they are judged; and 1 where the id before them was in flight when they were made */
+    int32_t first_guide;          /* with a guide: where the states behind them begin (speculate.h) */
     struct qr_guide guide;        /* of a choice that has one: in its place until the slot is free again */
 };
 
@@ -151,6 +155,7 @@ struct qr_engine {
     struct qr_rows rows;
     struct qr_masks masks;
     struct qr_ahead ahead;                /* of a device that draws itself */
+    struct qr_speculation speculation;
     struct qr_slot *slot;                 /* owned [n_slots] */
     char *text;                           /* owned [n_slots][text_cap] */
     int32_t text_cap, events_per_choice, n_events, n_free_events;
@@ -181,9 +186,15 @@ static inline int32_t qr_engine_events_per_choice(int32_t text_cap)
     return 1 + text_cap / (QR_EVENT_TEXT - 4);
 }
 
-static inline int32_t qr_engine_n_events(int32_t running_max, int32_t text_cap)
+/* Tokens that a step may draw. */
+static inline int32_t qr_engine_draws_max(const struct qr_engine_config *c)
 {
-    return 2 * (running_max + 8) * qr_engine_events_per_choice(text_cap);
+    return c->draft_tokens > 0 && c->logit_rows_max > c->running_max ? c->logit_rows_max : c->running_max;
+}
+
+static inline int32_t qr_engine_n_events(const struct qr_engine_config *c, int32_t text_cap)
+{
+    return 2 * (qr_engine_draws_max(c) + 8) * qr_engine_events_per_choice(text_cap);
 }
 
 /* The cache's second tier. Its memory, where limits say so; what the pool wants moved: asked of the queue in the pool's order, behind
@@ -201,7 +212,7 @@ void qr_find_rows(struct qr_engine *e, const struct qr_tensor *logits);
 void qr_count_end(struct qr_engine *e, const struct qr_slot *s, int64_t now);
 void qr_count_token(struct qr_engine *e, struct qr_slot *s, int64_t now);
 void qr_count_prompt(struct qr_engine *e, struct qr_slot *s, const struct qr_seq *seq, int64_t now);
-void qr_count_step(struct qr_engine *e, int32_t n_tokens, int32_t n_decode, int64_t started, int64_t now);
+void qr_count_step(struct qr_engine *e, const struct qr_step_size *size, int64_t started, int64_t now);
 void qr_publish_stats(struct qr_engine *e);
 
 /* look.c: answers a look, between two steps. */

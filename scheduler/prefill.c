@@ -45,6 +45,7 @@ void qr_prefill_plan(struct qr_sched *s, int32_t seq, struct qr_plan *plan, stru
     int32_t n_logits = logits_of(x, first, n);
     plan->item[plan->n_prefill++] = (struct qr_plan_item){.seq = seq, .first = first, .n_tokens = n, .n_logits = n_logits};
     plan->n_tokens += n;
+    plan->n_prompt += n;
     plan->n_logits += n_logits;
     left->tokens -= n;
     left->prompt -= n;

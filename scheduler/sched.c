@@ -246,7 +246,7 @@ bool qr_sched_plan(struct qr_sched *s, struct qr_plan *out, int64_t now_us)
 {
     QR_ASSERT(s != NULL && out != NULL && out->item != NULL);
     QR_ASSERT(s->n_planned == 0);
-    out->n_prefill = out->n_checked = out->n_decode = out->n_tokens = out->n_logits = out->n_copies = out->n_preempted = 0;
+    out->n_prefill = out->n_checked = out->n_decode = out->n_tokens = out->n_prompt = out->n_logits = out->n_copies = out->n_preempted = 0;
     s->plan_last++;
     int first = PART_DECODE | PART_PREFILL, second = 0;
     if (s->config.policy == QR_SCHED_PREFILL_FIRST || (s->config.policy == QR_SCHED_ALTERNATE && s->prefill_turn)) {

@@ -105,7 +105,7 @@ struct qr_plan_copy {
 struct qr_plan {
     int32_t n_prefill, n_checked, n_decode; /* items, in this order: of prompts; of sequences that decode with guesses or several known ids; of those with
                                              * one row, n_tokens 1 and n_logits 1 */
-    int32_t n_tokens, n_logits;
+    int32_t n_tokens, n_prompt, n_logits; /* rows, those of prompts, those that want logits */
     int32_t n_copies;
     struct qr_plan_item *item;   /* owned [running_max] */
     struct qr_plan_copy *copy;   /* owned [running_max] */

@@ -458,7 +458,7 @@ static inline void world_check_plan(struct world *w, bool any)
         n_tokens += p->item[k].n_tokens;
         n_logits += p->item[k].n_logits;
     }
-    if (n_tokens != p->n_tokens || n_tokens > w->config.step_tokens_max)
+    if (n_tokens != p->n_tokens || n_prompt != p->n_prompt || n_tokens > w->config.step_tokens_max)
         world_fail(w, "the plan's tokens do not add up or pass the budget");
     if (n_logits != p->n_logits || n_logits > w->config.logit_rows_max)
         world_fail(w, "the plan's rows of logits do not add up or pass the budget");

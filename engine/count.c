@@ -72,7 +72,7 @@ void qr_count_step(struct qr_engine *e, const struct qr_step_size *size, int64_t
     qr_backlog_step(&e->backlog, size->n_prompt, n_said, us, e->pace.decode_us);
     qr_pace_note(&e->pace, size->n_prompt, size->n_decode, us);
     if (e->speculation.draft && size->n_prompt == 0)
-        qr_draft_step(e->speculation.draft, size->n_decode, us);
+        qr_draft_step(e->speculation.draft, size->n_decode, us - (double)e->speculation.model_us);
 }
 
 /* A walk over all sequences: ten times a second at most. */

@@ -308,6 +308,11 @@ Test(draft_model, an_engine_is_not_opened_with_one_that_is_not_there_or_beside_a
     qr_tokenizer_close(t);
 }
 
+/* No other guesses, and no time that they could be worth or not: the draft model always guesses. */
+static void nothing(void *user __attribute__((unused)), struct qr_draft_ask *ask __attribute__((unused)), int32_t n __attribute__((unused)))
+{
+}
+
 /* How an engine with a draft model may be set up. */
 struct way {
     const char *draft;
@@ -329,7 +334,10 @@ Test(draft_model, no_answer_depends_on_one, .timeout = 120)
     int64_t n_preempted = 0;
     make_cases(k);
     setup_init(&s, MODEL);
-    const struct qr_engine_config plain = s.config;
+    s.config.draft_tokens = 6;
+    s.config.draft_source.fill = nothing;
+    struct qr_engine_config plain = s.config;
+    plain.draft_tokens = 0;
     for (int i = 0; i < QR_COUNT(ways); i++) {
         char dir[1024];
         struct qr_stats st;
@@ -347,10 +355,44 @@ Test(draft_model, no_answer_depends_on_one, .timeout = 120)
         }
         run_together(got, k, &s, 99 + (uint64_t)i, &st);
         compare(want, got, k, ways[i].draft);
+        cr_log_info("%s: %llu of %llu guesses right, %lld preemptions", ways[i].draft, (unsigned long long)st.n_accepted_tokens,
+                    (unsigned long long)st.n_draft_tokens, (long long)st.sched.n_preempted);
+        cr_assert_gt(st.n_draft_tokens, 100);
+        cr_assert(strcmp(ways[i].draft, MODEL) == 0 ? st.n_accepted_tokens > st.n_draft_tokens / 6 : st.n_accepted_tokens < st.n_draft_tokens / 40);
         n_preempted += st.sched.n_preempted;
     }
     cr_assert_gt(n_preempted, 0);
     qr_free(k);
     qr_free(want);
     qr_free(got);
+}
+
+Test(draft_model, all_guesses_of_greedy_answers_are_right_where_it_is_the_model)
+{
+    NEED_DATA();
+    struct setup s;
+    struct world w;
+    struct qr_sampling greedy;
+    struct qr_stats st;
+    char dir[1024];
+    const int32_t prompt[] = {1, 403, 407, 261, 378};
+    static struct flight f[2];
+    qr_sampling_init(&greedy);
+    greedy.temperature = 0;
+    greedy.max_tokens = 200;
+    setup_init(&s, MODEL);
+    snprintf(dir, sizeof dir, "%s", data_path(MODEL));
+    s.config.draft_model = dir;
+    s.config.draft_tokens = QR_DRAFT_MAX;
+    s.config.draft_source.fill = nothing;
+    world_open(&w, &s);
+    ask(&w, &f[0], &greedy, prompt, QR_COUNT(prompt), 1);
+    ask(&w, &f[1], &greedy, prompt, QR_COUNT(prompt), 2); /* its blocks are found */
+    world_settle(&w, &st);
+    world_close(&w);
+    cr_assert_eq(f[0].answer[0].n, 200);
+    cr_assert(answers_equal(&f[0].answer[0], &f[1].answer[0]) && answers_equal(&f[0].answer[0], &f[1].answer[1]));
+    cr_assert_gt(st.n_draft_tokens, 500);
+    cr_assert_eq(st.n_accepted_tokens, st.n_draft_tokens);
+    cr_assert_leq(st.n_steps, 30, "%llu steps for 600 tokens", (unsigned long long)st.n_steps);
 }

@@ -171,6 +171,7 @@ void qr_draft_model_begin(struct qr_draft_model *m, const struct qr_engine_limit
     m->kv.base = m->kv_mem = m->be->mem->alloc(kv_bytes);
     qr_backend_spread(m->be, m->kv_mem, kv_bytes);
     m->act_mem = m->be->mem->alloc(act_bytes);
+    qr_mem_populate(m->act_mem, act_bytes);
     qr_arena_init_fixed(&m->act, m->act_mem, act_bytes);
     qr_exec_init(&m->exec, m->model, m->be, &m->act, &m->kv);
     make_arrays(m);

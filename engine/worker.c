@@ -784,9 +784,8 @@ static void look_around(struct qr_engine *e, int64_t wait_us)
     if (wait_us != 0)
         mark(e, QR_PART_IDLE);
     collect_recycled(e, 0);
-    const int64_t now = qr_clock_us();
-    reap(e, now);
-    qr_pins_release(e, now);
+    reap(e, qr_clock_us());
+    qr_pins_release(e, qr_clock_us());
     tell(e);
     qr_backend_errand_end(e->be);
     mark(e, QR_PART_REST);

@@ -95,7 +95,7 @@ void qr_count_step(struct qr_engine *e, const struct qr_step_size *size, int64_t
         qr_hist_add(&st->step_missed, fabs(predicted - us) / us);
     qr_backlog_said(&e->backlog, size->n_seqs, n_said);
     if (e->speculation.draft && size->n_prompt == 0)
-        qr_draft_step(e->speculation.draft, size->n_decode, us);
+        qr_draft_step(e->speculation.draft, size->n_decode, us - (double)e->speculation.model_us);
 }
 
 /* A walk over all sequences: ten times a second at most. */

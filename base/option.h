@@ -133,4 +133,7 @@ void qr_options_print(struct qr_buf *out, const struct qr_option_set *s);
  * it, or NULL when nothing is near. For subcommands and fields too. */
 const char *qr_nearest(const char *name, const char *const *known, int32_t n);
 
+/* Parses text as o's type into field; messages begin with `where` ("--port"). STR keeps the pointer. */
+int qr_option_parse(const struct qr_option *o, const char *text, const char *where, void *field, struct qr_err *err);
+
 #endif

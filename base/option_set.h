@@ -42,9 +42,6 @@ void qr_option_assign_list(struct qr_option_set *s, int32_t row, const char *con
 /* An unset string or list, said so by a file. */
 void qr_option_clear(struct qr_option_set *s, int32_t row, struct qr_option_origin origin);
 
-/* Parses text as o's type into field; messages begin with `where` ("--port"). STR keeps the pointer. */
-int qr_option_parse(const struct qr_option *o, const char *text, const char *where, void *field, struct qr_err *err);
-
 /* Appends the value in field as one would type it (INT, BYTES, TIME, FLOAT, FLAG, ENUM). */
 void qr_option_format(struct qr_buf *out, const struct qr_option *o, const void *field);
 

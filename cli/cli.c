@@ -124,6 +124,7 @@ void qr_cli_engine_config(struct qr_engine_config *c, const struct qr_cli_engine
     c->kv_tokens = e->kv_tokens;
     c->kv_host_bytes = (int64_t)(e->kv_host_gib * 0x1p30);
     c->prefix_cache = e->prefix_cache;
+    c->pinned_share = e->kv_pinned_share;
     c->policy = (enum qr_sched_policy)e->policy;
     c->itl_goal_us = e->itl_goal_us;
     c->draft_tokens = e->speculate == 0 ? (int32_t)e->draft_tokens : 0;

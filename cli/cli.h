@@ -45,7 +45,7 @@ struct qr_cli_model {
 
 struct qr_cli_engine {
     int64_t max_len, max_running, max_waiting, max_step_tokens, max_chunk_tokens, block_tokens, kv_bytes, kv_tokens;
-    double kv_host_gib;
+    double kv_host_gib, kv_pinned_share;
     int64_t itl_goal_us, draft_tokens;
     int32_t policy, speculate; /* enum qr_sched_policy; index of its choices */
     bool prefix_cache;
@@ -129,6 +129,9 @@ struct qr_cli_lora {
      .arg = "GIB", .group = "Cache", .help = "Host memory, pinned, to which a GPU's cached blocks go when the cache is full, and from where they come back."}, \
     {.name = "prefix-cache", .type = QR_OPT_FLAG, .offset = offsetof(T, e.prefix_cache), .builtin = "true", .group = "Cache",      \
      .help = "Reuse the blocks of prompts that begin alike."},                                                                    \
+    {.name = "kv-pinned-share", .type = QR_OPT_FLOAT, .offset = offsetof(T, e.kv_pinned_share), .builtin = "0.25", .min = 0, .max = 1, \
+     .arg = "SHARE", .group = "Cache",                                                                                             \
+     .help = "Share of the cache's blocks that pinned prompts may hold (POST /v1/cache/pin, --warm-up), beside room for one whole context."},                                                                    \
     {.name = "policy", .type = QR_OPT_ENUM, .offset = offsetof(T, e.policy), .builtin = "mixed",                                   \
      .choices = "mixed|prefill-first|alternate", .arg = "NAME", .group = "Limits",                                                \
      .help = "How prompts and running sequences share the steps."},                                                               \

@@ -57,18 +57,22 @@ void qr_count_prompt(struct qr_engine *e, struct qr_slot *s, const struct qr_seq
     qr_hist_add(&st->prefill_time, (double)(now - seq->admitted_us) * 1e-6);
 }
 
-void qr_count_step(struct qr_engine *e, int32_t n_tokens, int32_t n_decode, int64_t started, int64_t now)
+void qr_count_step(struct qr_engine *e, const struct qr_step_size *size, int64_t started, int64_t now)
 {
+    const int32_t n_said = size->n_seqs + e->speculation.n_right; /* of a sequence that decodes: its draw, and guesses before it */
+    const double us = (double)(now - started);
     struct qr_stats *st = &e->stats;
     st->n_steps++;
     st->step_us_total += (uint64_t)(now - started);
-    qr_hist_add(&st->step_fine, (double)(now - started) * 1e-6);
-    qr_hist_add(&st->step_tokens, n_tokens);
+    qr_hist_add(&st->step_fine, us * 1e-6);
+    qr_hist_add(&st->step_tokens, size->n_prompt + size->n_decode);
     atomic_store(&e->progress_us, now);
-    e->told_prompt = n_tokens - n_decode;
-    e->told_decode = n_decode;
-    qr_backlog_step(&e->backlog, n_tokens - n_decode, n_decode, (double)(now - started), e->pace.decode_us);
-    qr_pace_note(&e->pace, n_tokens - n_decode, n_decode, (double)(now - started));
+    e->told_prompt = size->n_prompt;
+    e->told_decode = size->n_decode;
+    qr_backlog_step(&e->backlog, size->n_prompt, n_said, us, e->pace.decode_us);
+    qr_pace_note(&e->pace, size->n_prompt, size->n_decode, us);
+    if (e->speculation.draft && size->n_prompt == 0)
+        qr_draft_step(e->speculation.draft, size->n_decode, us);
 }
 
 /* A walk over all sequences: ten times a second at most. */

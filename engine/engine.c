@@ -39,6 +39,8 @@ struct qr_engine *qr_engine_begin(const char *dir, const struct qr_engine_config
     pthread_mutex_init(&e->stats_lock, NULL);
     pthread_mutex_init(&e->adapters.lock, NULL);
     pthread_cond_init(&e->adapters.sent, NULL);
+    pthread_mutex_init(&e->pins.lock, NULL);
+    e->pins.next_us = INT64_MAX;
     pthread_cond_init(&e->opened, NULL);
     pthread_cond_init(&e->given, NULL);
     qr_mailbox_init(&e->inbox, e->n_slots > 0 ? e->n_slots : 1, NULL, NULL);
@@ -115,6 +117,7 @@ void qr_engine_close(struct qr_engine *e)
     pthread_mutex_destroy(&e->stats_lock);
     pthread_mutex_destroy(&e->adapters.lock);
     pthread_cond_destroy(&e->adapters.sent);
+    pthread_mutex_destroy(&e->pins.lock);
     pthread_cond_destroy(&e->opened);
     pthread_cond_destroy(&e->given);
     qr_free(e);
@@ -195,6 +198,7 @@ int qr_engine_submit(struct qr_engine *e, struct qr_request *r, struct qr_err *e
     if (atomic_load(&e->lost))
         return qr_err_set(err, QR_E_CLOSED, QR_ENGINE_LOST_TEXT);
     int rc = check_request(e, r, err);
+    rc = rc ? rc : qr_pins_check(e, r, err);
     if (rc != 0)
         return rc;
     if (!reserve(e, r->n_choices))

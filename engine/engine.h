@@ -73,12 +73,18 @@ struct qr_request {
     struct qr_sampling sampling;  /* every step reads the beginning of it and what lies before it, of every request */
     int32_t *ids[QR_CHOICES_MAX]; /* owned [n_prompt + max_tokens] each; ids[c][0..n_prompt) is the prompt */
     int32_t n_prediction;         /* ids that the client expects, for guesses (draft/): ids[c][-n_prediction..0) of each choice */
-    int32_t priority;             /* smaller runs first */
+    int32_t priority;             /* smaller runs first, of its key's */
+    struct qr_client client;      /* whose turn it is (scheduler/fair.h) */
     struct qr_hash128 salt;       /* whose prefix cache: from the API key and cache_salt */
     uint64_t adapter;             /* qr_engine_find_adapter; 0: the model itself */
     int64_t arrived_us, deadline_us; /* deadline 0: none; past it the request ends with an error */
     int64_t start_by_us;          /* 0: whenever; where none of its choices has left the queue by then, it ends with an error */
     _Atomic bool cancelled;       /* set by qr_engine_cancel */
+    struct {
+        bool wanted;              /* its prompt is to stay in the prefix cache (pins.h): one choice, max_tokens 0 */
+        int64_t ttl_us;           /* 0: until it is unpinned */
+        int64_t expires_s;        /* written by the engine with the last event: wall clock; 0: never */
+    } pin;
     bool continues;               /* it is more of what was begun with a request that was accepted: a drain lets it in */
     /* What the answer has to be, set behind qr_request_new. Its mask comes behind everything that changes a logit, and it wins: where min_tokens, bad_words and
      * allowed_token_ids forbid all that the grammar allows, they do not count. An end token ends the answer (STOP) whatever min_tokens says; with ignore_eos
@@ -150,6 +156,14 @@ struct qr_event {
     struct qr_token_logprob token[QR_EVENT_TOKENS]; /* id and n_top always; the rest, so far as n_top says, where the request wants log-probabilities */
 };
 
+struct qr_draft_ask; /* draft/draft.h */
+
+/* Where guesses come from in place of the engine's own sources: tests. */
+struct qr_draft_source {
+    void (*fill)(void *user, struct qr_draft_ask *ask, int32_t n); /* NULL: the engine's own. As qr_draft_fill */
+    void *user;
+};
+
 /* What a draft model takes (engine/draft/model.h); all 0: there is none. */
 struct qr_draft_size {
     int64_t weight_bytes, act_bytes, token_bytes; /* act: its step, and blocks of its own; token: keys and values of one, beside the model's */
@@ -167,9 +181,11 @@ struct qr_engine_config {
     int64_t kv_tokens;            /* 0: not given */
     int64_t kv_host_bytes;        /* host memory, of each rank, for cached blocks that the cache has no room for; 0: none */
     bool prefix_cache;            /* true */
+    double pinned_share;          /* 0.25: of the cache's blocks, that pins may hold (pins.h) */
     enum qr_sched_policy policy;
     int32_t lora_slots;           /* 0: adapters that can be loaded at once (adapters.h) */
     int32_t lora_rank_max;        /* 16: their largest rank */
+    struct qr_draft_source draft_source;
     int32_t draft_tokens;         /* 0: guesses for one sequence in a step, at most QR_DRAFT_MAX; 0: none */
     int64_t itl_goal_us;          /* 90 ms: prompts beside running sequences are cut so that a step takes about so long; 0: never (pace.h) */
     uint64_t hash_seed;           /* 0: random secret */
@@ -189,6 +205,7 @@ struct qr_engine_limits {
     int64_t seq_tokens;         /* of the cache: what a sequence of ctx_max tokens holds at once at most, in whole blocks */
     int64_t kv_bytes, kv_token_bytes, weight_bytes, act_bytes; /* a draft model's among them, */
     struct qr_draft_size draft; /* which are these */
+    int32_t n_pinned_max;       /* blocks that pins may hold: one sequence of ctx_max fits beside them */
     int32_t n_host_blocks;      /* of the second tier, */
     int64_t kv_host_bytes;      /* and their memory, the host's */
     bool on_host;               /* so is the cache's own: an opened engine only */

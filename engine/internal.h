@@ -20,7 +20,9 @@
 #include "engine/output.h"
 #include "engine/pace.h"
 #include "engine/pages.h"
+#include "engine/pins.h"
 #include "engine/rows.h"
+#include "engine/speculate.h"
 #include "engine/view.h"
 #include "model/lora.h"
 
@@ -33,6 +35,9 @@ struct qr_slot {
     int64_t last_token_us;
     int32_t choice;
     struct qr_output out;
+    int32_t n_accepted, n_rejected; /* of its guesses; those of this step: */
+    int32_t n_guessed, n_landed;  /* how many, 0: they are judged; and 1 where the id before them was in flight when they were made */
+    int32_t first_guide;          /* with a guide: where the states behind them begin (speculate.h) */
     struct qr_guide guide;        /* of a choice that has one: in its place until the slot is free again */
 };
 
@@ -60,6 +65,29 @@ struct qr_adapters {
     bool sending, over;           /* a load packs and waits; nothing is sent any more, as the engine ends or a rank is lost */
     bool any_flying;              /* some slot is; the engine thread's */
 };
+
+/* What is known of the pool's pins, by their numbers there. */
+struct qr_pin_entry {
+    bool held, leaving;           /* it has blocks; they are let go as soon as may be */
+    int64_t expires_us;
+    uint64_t number;              /* pins that came so far */
+    struct qr_pin pin;
+};
+struct qr_pins {
+    pthread_mutex_t lock;         /* guards entry; the engine thread alone changes which are held */
+    struct qr_pin_entry entry[QR_PINS_MAX];
+    _Atomic bool to_release;      /* some entry may be leaving */
+    int32_t n;                    /* that are held; the engine thread's, as the next two */
+    int64_t next_us;              /* none expires earlier */
+    uint64_t last;
+};
+
+/* At submit: whether a request's prompt may be pinned, if it is to be. QR_E_UNSUPPORTED, QR_E_INVALID, QR_E_NO_ROOM with the figures. */
+int qr_pins_check(struct qr_engine *e, const struct qr_request *r, struct qr_err *err);
+
+/* Engine thread. The choice of slot `index` has been computed and draws nothing: its prompt is pinned, if it is to be. How the request ends. */
+enum qr_finish qr_pins_end(struct qr_engine *e, int32_t index, int64_t now);
+void qr_pins_release(struct qr_engine *e, int64_t now); /* those that are leaving or past their time */
 
 /* Before anything is loaded: whether there can be adapters as c has them. QR_E_USAGE, QR_E_UNSUPPORTED. */
 int qr_adapters_check(const struct qr_engine_config *c, const struct qr_backend *be, struct qr_err *err);
@@ -99,6 +127,7 @@ struct qr_engine {
     void *wake_arg;
     _Atomic int64_t progress_us;
     struct qr_adapters adapters;
+    struct qr_pins pins;
     pthread_mutex_t stats_lock;
     struct qr_stats stats_out;            /* under stats_lock */
     struct qr_view *view;                 /* owned */
@@ -126,6 +155,7 @@ struct qr_engine {
     struct qr_rows rows;
     struct qr_masks masks;
     struct qr_ahead ahead;                /* of a device that draws itself */
+    struct qr_speculation speculation;
     struct qr_slot *slot;                 /* owned [n_slots] */
     char *text;                           /* owned [n_slots][text_cap] */
     int32_t text_cap, events_per_choice, n_events, n_free_events;
@@ -156,9 +186,15 @@ static inline int32_t qr_engine_events_per_choice(int32_t text_cap)
     return 1 + text_cap / (QR_EVENT_TEXT - 4);
 }
 
-static inline int32_t qr_engine_n_events(int32_t running_max, int32_t text_cap)
+/* Tokens that a step may draw. */
+static inline int32_t qr_engine_draws_max(const struct qr_engine_config *c)
 {
-    return 2 * (running_max + 8) * qr_engine_events_per_choice(text_cap);
+    return c->draft_tokens > 0 && c->logit_rows_max > c->running_max ? c->logit_rows_max : c->running_max;
+}
+
+static inline int32_t qr_engine_n_events(const struct qr_engine_config *c, int32_t text_cap)
+{
+    return 2 * (qr_engine_draws_max(c) + 8) * qr_engine_events_per_choice(text_cap);
 }
 
 /* The cache's second tier. Its memory, where limits say so; what the pool wants moved: asked of the queue in the pool's order, behind
@@ -176,7 +212,7 @@ void qr_find_rows(struct qr_engine *e, const struct qr_tensor *logits);
 void qr_count_end(struct qr_engine *e, const struct qr_slot *s, int64_t now);
 void qr_count_token(struct qr_engine *e, struct qr_slot *s, int64_t now);
 void qr_count_prompt(struct qr_engine *e, struct qr_slot *s, const struct qr_seq *seq, int64_t now);
-void qr_count_step(struct qr_engine *e, int32_t n_tokens, int32_t n_decode, int64_t started, int64_t now);
+void qr_count_step(struct qr_engine *e, const struct qr_step_size *size, int64_t started, int64_t now);
 void qr_publish_stats(struct qr_engine *e);
 
 /* look.c: answers a look, between two steps. */

@@ -7,7 +7,6 @@
 
 #include "base/assert.h"
 #include "base/size.h"
-#include "engine/draft/draft.h"
 #include "engine/draft/model.h"
 #include "engine/internal.h"
 
@@ -15,7 +14,7 @@ void qr_engine_config_init(struct qr_engine_config *c)
 {
     QR_ASSERT(c != NULL);
     *c = (struct qr_engine_config){.running_max = 64, .waiting_max = 256, .step_tokens_max = 512, .chunk_tokens_max = 256,
-                                   .logit_rows_max = 64, .block_tokens = 16, .prefix_cache = true, .policy = QR_SCHED_MIXED,
+                                   .logit_rows_max = 64, .block_tokens = 16, .prefix_cache = true, .pinned_share = 0.25, .policy = QR_SCHED_MIXED,
                                    .itl_goal_us = 90000, .lora_rank_max = 16};
 }
 
@@ -65,6 +64,13 @@ static int64_t held_tokens(const struct qr_engine_config *c, const struct qr_mod
     const int64_t whole = ((int64_t)n + c->block_tokens - 1) / c->block_tokens;
     const int64_t held = window > 0 ? qr_sched_window_blocks(window, c->step_tokens_max, c->block_tokens) : whole;
     return (held < whole ? held : whole) * c->block_tokens;
+}
+
+/* Blocks that pins may hold: as configured, and no more than leave room for one sequence of the whole context. */
+static int32_t pinned_max(const struct qr_engine_config *c, const struct qr_engine_limits *l)
+{
+    const int32_t beside = l->n_blocks - (int32_t)(l->seq_tokens / l->block_tokens), share = (int32_t)(c->pinned_share * l->n_blocks);
+    return !c->prefix_cache ? 0 : share < beside ? share : beside;
 }
 
 /* Blocks of the second tier: as configured, and no more than the pool can have. */
@@ -143,6 +149,7 @@ int qr_engine_plan(struct qr_engine_limits *out, const struct qr_engine_config *
         .kv_token_bytes = token_bytes, .kv_dtype = kv_dtype,
         .weight_bytes = weight_bytes, .act_bytes = act_bytes, .draft = config->draft,
         .n_host_blocks = host_blocks(config, token_bytes * config->block_tokens, n_blocks)};
+    out->n_pinned_max = pinned_max(config, out);
     out->kv_host_bytes = (int64_t)out->n_host_blocks * config->block_tokens * token_bytes;
     return 0;
 }
@@ -288,12 +295,12 @@ int64_t qr_engine_table_bytes(const struct qr_engine_limits *l, const struct qr_
     QR_ASSERT(n_threads >= 1);
     const int64_t n_slots = (int64_t)l->running_max + l->waiting_max, stride = (l->ctx_max + l->block_tokens - 1) / l->block_tokens;
     int64_t n = (int64_t)qr_kv_pool_bytes(l->n_blocks, l->n_host_blocks, l->block_tokens, c->prefix_cache);
+    n += (int64_t)qr_kv_pins_bytes(l->n_blocks, l->n_pinned_max);
     n += (int64_t)l->n_blocks * (int64_t)sizeof(int32_t);                                         /* the scheduler counts each block's readers */
     n += 2 * (int64_t)l->running_max * stride * (int64_t)sizeof(int32_t);                         /* block tables: the scheduler's, the batch's */
     n += l->draft.token_bytes > 0 ? qr_draft_model_table_bytes(l) : 0;
-    n += n_threads * (int64_t)qr_sampler_bytes(l->vocab) + qr_masks_bytes(l->vocab, l->running_max, n_threads);
-    if (l->draft_tokens > 0)
-        n += qr_draft_bytes((int32_t)n_slots, l->running_max, l->ctx_max, QR_DRAFT_STORE_BYTES);
+    n += n_threads * (int64_t)qr_sampler_bytes(l->vocab) + qr_masks_bytes(l->vocab, qr_engine_draws_max(c), n_threads);
+    n += qr_speculate_bytes(c, l->ctx_max);
     n += n_slots * ((int64_t)sizeof(struct qr_slot) + qr_output_text_cap(tokenizer)) + (int64_t)qr_view_bytes();
-    return n + (int64_t)qr_engine_n_events(l->running_max, qr_output_text_cap(tokenizer)) * (int64_t)sizeof(struct qr_event);
+    return n + (int64_t)qr_engine_n_events(c, qr_output_text_cap(tokenizer)) * (int64_t)sizeof(struct qr_event);
 }

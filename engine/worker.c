@@ -25,7 +25,7 @@ static void make_events(struct qr_engine *e)
 {
     e->text_cap = qr_output_text_cap(e->tokenizer);
     e->events_per_choice = qr_engine_events_per_choice(e->text_cap);
-    e->n_events = e->n_free_events = qr_engine_n_events(e->limits.running_max, e->text_cap);
+    e->n_events = e->n_free_events = qr_engine_n_events(&e->config, e->text_cap);
     e->event = qr_alloc((size_t)e->n_events, sizeof *e->event);
     e->text = qr_alloc((size_t)e->n_slots * (size_t)e->text_cap, 1);
     e->slot = qr_alloc((size_t)e->n_slots, sizeof *e->slot);
@@ -44,6 +44,7 @@ static int make_scheduler(struct qr_engine *e, struct qr_err *err)
     else
         qr_hash_secret_random(&secret);
     e->pool = qr_kv_pool_new_tiers(e->limits.n_blocks, e->limits.n_host_blocks, c->block_tokens, c->prefix_cache, &secret);
+    qr_kv_pins_open(e->pool, e->limits.n_pinned_max);
     e->salt_secret = secret;
     const int32_t window = qr_model_window(qr_model_config(e->model));
     struct qr_sched_config sc = {
@@ -169,10 +170,11 @@ static int open_all(struct qr_engine *e, struct qr_err *err)
     qr_lower_init(&e->lower, c->step_tokens_max, c->running_max, c->logit_rows_max, e->limits.ctx_max, c->block_tokens, c->lora_slots);
     qr_rows_init(&e->rows, e->be, qr_model_config(e->model), c->logit_rows_max);
     e->lower.batch.logit_scale = e->rows.scale;
-    qr_masks_init(&e->masks, e->be, qr_model_config(e->model), c->running_max);
+    qr_masks_init(&e->masks, e->be, qr_model_config(e->model), qr_engine_draws_max(c));
     if (qr_ahead_can(e->be, qr_model_config(e->model)))
         qr_ahead_init(&e->ahead, e->be, qr_model_config(e->model), &e->masks, c->logit_rows_max);
     e->limits.no_embeddings = qr_pool_why_not(e->model);
+    qr_speculate_open(e);
     make_events(e);
     e->limits.scratch_bytes = (int64_t)qr_backend_scratch_bytes(e->be);
     e->limits.table_bytes = qr_engine_table_bytes(&e->limits, c, e->tokenizer, e->be->n_threads);
@@ -183,6 +185,7 @@ static void close_all(struct qr_engine *e)
 {
     qr_pages_stop(&e->pages);
     qr_ahead_release(&e->ahead);
+    qr_speculate_close(e);
     qr_masks_release(&e->masks);
     qr_rows_release(&e->rows);
     qr_lower_release(&e->lower);
@@ -240,12 +243,15 @@ static void release_slot(struct qr_engine *e, int32_t index, struct qr_event *ev
 {
     struct qr_slot *s = &e->slot[index];
     struct qr_request *r = s->req;
+    qr_speculate_end(e, index, s->out.finish != QR_FINISH_ERROR);
     qr_sched_finish(e->sched, index);
     qr_ahead_drop(&e->ahead, index);
     qr_hist_add(&e->stats.output_len, s->out.n_output);
     r->n_output_all += (uint64_t)s->out.n_output;
     r->n_output_most = s->out.n_output > r->n_output_most ? s->out.n_output : r->n_output_most;
     r->n_reasoning[s->choice] = s->guide.n_thought;
+    r->n_accepted[s->choice] = s->n_accepted;
+    r->n_rejected[s->choice] = s->n_rejected;
     qr_guide_release(&s->guide);
     if (--r->n_open == 0) {
         qr_count_end(e, s, now);
@@ -316,7 +322,7 @@ static void admit_choice(struct qr_engine *e, struct qr_request *r, int32_t choi
     const bool all_rows = r->pooling > QR_POOLING_LAST || (r->sampling.n_prompt_logprobs >= 0 && choice == 0);
     struct qr_sched_add add = {.id = r->id, .ids = r->ids[choice], .n_prompt = r->n_prompt, .new_max = r->sampling.max_tokens,
                                .priority = r->priority, .group = group, .leader = choice == 0,
-                               .prompt_logits = all_rows, .now_us = now, .salt = chain_start(e, r),
+                               .prompt_logits = all_rows, .now_us = now, .client = r->client, .salt = chain_start(e, r),
                                .adapter = r->adapter_slot + 1, .hidden = r->pooling != QR_POOLING_NONE};
     struct qr_err err;
     int32_t index = qr_sched_add(e->sched, &add, &err);
@@ -326,6 +332,7 @@ static void admit_choice(struct qr_engine *e, struct qr_request *r, int32_t choi
     QR_ASSERT(s->req == NULL);
     *s = (struct qr_slot){.req = r, .choice = choice};
     qr_guide_init(&s->guide, r);
+    qr_speculate_begin(e, index);
     qr_output_init(&s->out, e->text + (size_t)index * (size_t)e->text_cap, r, choice, e->tokenizer);
 }
 
@@ -479,17 +486,22 @@ static void use_row(struct qr_engine *e, const struct qr_row *row, int64_t now)
     if (row->kind == QR_ROW_DRAW)
         use_token(e, row, now);
     else
-        end_slot(e, row->index, QR_FINISH_LENGTH, now);
+        end_slot(e, row->index, qr_pins_end(e, row->index, now), now);
 }
 
-static void use_rows(struct qr_engine *e, int64_t now)
+/* A step whose ids are all known. What comes behind a guess that was wrong, or behind the end of a choice, was computed in vain. */
+static void use_rows(struct qr_engine *e, const struct qr_row *row, int32_t n, int64_t now)
 {
-    for (int32_t i = 0; i < e->rows.n; i++) {
-        const struct qr_row *row = &e->rows.row[i];
-        if (row->kind == QR_ROW_DRAW && row->finite)
-            qr_sched_push(e->sched, row->index, row->token.id);
+    bool goes_on = false;
+    for (int32_t i = 0; i < n; i++, row++) {
+        if (row->kind == QR_ROW_DRAW && row->guess > 0 && !goes_on)
+            continue;
+        goes_on = row->kind == QR_ROW_DRAW && qr_speculate_push(e, row);
         use_row(e, row, now);
+        goes_on = goes_on && e->slot[row->index].req;
     }
+    qr_speculate_done(e); /* before a receiver may have its grammars again */
+    tell(e);
 }
 
 /* Time since the last mark, in ns, goes to `part`. */
@@ -542,8 +554,12 @@ static void fill_masks(struct qr_engine *e, struct qr_row *row, int32_t n, const
 static bool step_at_once(struct qr_engine *e)
 {
     const int64_t started = qr_clock_us();
-    if (!plan_step(e, started))
+    if (qr_speculate_ask(e))
+        qr_speculate_plan(e);
+    if (!plan_step(e, started)) {
+        qr_speculate_done(e);
         return false;
+    }
     const struct qr_batch *batch = qr_lower(&e->lower, &e->plan, e->sched);
     qr_want_rows(e);
     qr_masks_begin(&e->masks, e->rows.row, e->rows.n, false);
@@ -559,16 +575,17 @@ static bool step_at_once(struct qr_engine *e)
     mark(e, QR_PART_WAIT);
     if (lose(e)) {
         qr_sched_commit(e->sched, &e->plan);
+        qr_speculate_done(e);
         return true;
     }
     qr_find_rows(e, &logits);
     qr_rows_compute(&e->rows);
     mark(e, QR_PART_SAMPLE);
     qr_sched_commit(e->sched, &e->plan);
-    use_rows(e, qr_clock_us());
-    tell(e);
+    use_rows(e, e->rows.row, e->rows.n, qr_clock_us());
     mark(e, QR_PART_OUTPUT);
-    qr_count_step(e, e->plan.n_tokens, e->plan.n_decode, started, qr_clock_us());
+    const struct qr_step_size size = qr_step_size_of(&e->plan);
+    qr_count_step(e, &size, started, qr_clock_us());
     return true;
 }
 
@@ -587,12 +604,11 @@ static bool launch(struct qr_engine *e, int64_t now)
 {
     struct qr_flight *f = &e->ahead.flight[e->ahead.next];
     (void)qr_lower(&e->lower, &e->plan, e->sched);
-    if (e->plan.n_prefill == 0 && e->be->mem->record_begin)
+    if (e->plan.n_prefill + e->plan.n_checked == 0 && e->be->mem->record_begin)
         qr_lower_fill_up(&e->lower);
     qr_want_rows(e);
     swap_rows(e, f);
-    f->n_tokens = e->plan.n_tokens;
-    f->n_decode = e->plan.n_decode;
+    f->size = qr_step_size_of(&e->plan);
     f->started_us = now;
     const bool masked = qr_masks_begin(&e->masks, f->row, f->n, true) > 0;
     qr_ahead_tell(&e->ahead, &e->lower.batch.draws);
@@ -644,7 +660,7 @@ static void use_landed(struct qr_engine *e, const struct qr_flight *f)
         if (!f->dropped[i])
             use_row(e, &f->row[i], now);
     tell(e);
-    qr_count_step(e, f->n_tokens, f->n_decode, f->started_us > e->ahead.landed_us ? f->started_us : e->ahead.landed_us, now);
+    qr_count_step(e, &f->size, f->started_us > e->ahead.landed_us ? f->started_us : e->ahead.landed_us, now);
     e->ahead.landed_us = now;
     mark(e, QR_PART_OUTPUT);
 }
@@ -661,11 +677,57 @@ static void await(struct qr_engine *e, struct qr_flight *f, bool next_launched)
     e->ahead.awaited_ns = e->marked_ns;
 }
 
+/* The ids of the step in flight become known before another is planned. False: a rank is lost. */
+static bool land_first(struct qr_engine *e, struct qr_flight *last)
+{
+    await(e, last, false);
+    qr_adapters_landed(&e->adapters);
+    if (lose(e))
+        return false;
+    qr_ahead_land(&e->ahead, last);
+    mark(e, QR_PART_SAMPLE);
+    name_ids(last);
+    use_landed(e, last);
+    return true;
+}
+
+/* The planned step has guesses: which of its rows count is not known before its ids are, so it is waited for. Nothing else is in flight. */
+static void step_checked(struct qr_engine *e, struct qr_flight *f)
+{
+    const int64_t started = qr_clock_us();
+    if (!launch(e, started))
+        launch_draws(e, f);
+    await(e, f, false);
+    qr_adapters_landed(&e->adapters);
+    if (lose(e)) {
+        qr_sched_commit(e->sched, &e->plan);
+        qr_speculate_done(e);
+        return;
+    }
+    qr_ahead_land(&e->ahead, f);
+    mark(e, QR_PART_SAMPLE);
+    qr_sched_commit(e->sched, &e->plan);
+    e->ahead.landed_us = qr_clock_us();
+    use_rows(e, f->row, f->n, e->ahead.landed_us);
+    qr_count_step(e, &f->size, started, qr_clock_us());
+    mark(e, QR_PART_OUTPUT);
+}
+
 static bool step_ahead(struct qr_engine *e)
 {
     const int64_t now = qr_clock_us();
     struct qr_flight *next = &e->ahead.flight[e->ahead.next], *last = &e->ahead.flight[(e->ahead.next + 1) % QR_MARKS];
+    const bool guessed = qr_speculate_ask(e), first = guessed && last->launched;
+    if (first && !land_first(e, last))
+        return true;
+    if (guessed)
+        qr_speculate_plan(e);
     const bool any = plan_step(e, now), landing = last->launched;
+    if (e->plan.n_checked > 0 && !landing) {
+        step_checked(e, next);
+        return true;
+    }
+    qr_speculate_done(e); /* the plan had no room for guesses */
     const bool late = any && !launch(e, now);
     if (landing) {
         await(e, last, any);
@@ -687,7 +749,7 @@ static bool step_ahead(struct qr_engine *e)
         use_landed(e, last);
     if (late)
         launch_draws(e, next);
-    return any || landing;
+    return any || landing || first;
 }
 
 /* For onlookers: what this turn did, which began when `before` was all that had been done. */
@@ -722,7 +784,9 @@ static void look_around(struct qr_engine *e, int64_t wait_us)
     if (wait_us != 0)
         mark(e, QR_PART_IDLE);
     collect_recycled(e, 0);
-    reap(e, qr_clock_us());
+    const int64_t now = qr_clock_us();
+    reap(e, now);
+    qr_pins_release(e, now);
     tell(e);
     qr_backend_errand_end(e->be);
     mark(e, QR_PART_REST);
@@ -737,7 +801,7 @@ static void run(struct qr_engine *e)
         qr_look_if_asked(e);
         wait_us = 0;
         const bool sent = qr_adapters_send(e);
-        if (e->n_free_events < (e->limits.running_max + 1) * e->events_per_choice) {
+        if (e->n_free_events < (qr_engine_draws_max(&e->config) + 1) * e->events_per_choice) {
             collect_recycled(e, EVENTS_WAIT_US);
             mark(e, QR_PART_IDLE);
         } else if (atomic_load(&e->lost) || !qr_engine_step(e)) {

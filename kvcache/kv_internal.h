@@ -14,6 +14,7 @@
 #define QR_KVCACHE_KV_INTERNAL_H
 
 #include "base/assert.h"
+#include "kvcache/kv_pin.h"
 #include "kvcache/kv_pool.h"
 
 #define QR_KV_BLOCK_TOKENS_MAX 256
@@ -33,6 +34,15 @@ struct qr_kv_slot {
     int32_t block; /* -1: empty */
 };
 
+/* Lists of blocks, one pin's behind another's; a pin without a block is free. */
+struct qr_kv_pins {
+    int32_t n_blocks, n_blocks_max; /* different blocks that pins hold */
+    int32_t n_listed, n_listed_max;
+    uint8_t *n_of;                  /* owned [n_blocks of the pool]: pins that hold each */
+    int32_t *listed;                /* owned [n_listed_max] */
+    int32_t first[QR_KV_PINS_MAX], n[QR_KV_PINS_MAX];
+};
+
 struct qr_kv_pool {
     int32_t n_blocks, block_tokens;
     int32_t n_host;             /* blocks of the second tier: ids n_blocks .. n_blocks + n_host - 1 */
@@ -50,6 +60,7 @@ struct qr_kv_pool {
     struct qr_kv_move *move;    /* owned [2 * n_blocks], with a second tier */
     int32_t n_moves;
     struct qr_kv_slot *slot;    /* owned [slot_mask + 1] */
+    struct qr_kv_pins *pins;    /* owned; NULL: there are none */
     struct qr_hash_secret secret;
 };
 
@@ -128,6 +139,9 @@ static inline void qr_kv_hold(struct qr_kv_pool *p, int32_t b)
     qr_kv_note_use(p, b);
 }
 
+/* The block of either tier that is the entry (parent entry, tokens), or -1; salt: of a first block. */
+int32_t qr_kv_index_find(const struct qr_kv_pool *p, struct qr_hash128 hash, uint64_t parent_uid, struct qr_hash128 salt, const int32_t *tokens);
+
 /* Takes an indexed block out of the table and makes its content unknown. It stays on whatever list it is on. */
 void qr_kv_index_drop(struct qr_kv_pool *p, int32_t block);
 
@@ -139,5 +153,9 @@ void qr_kv_host_free(struct qr_kv_pool *p, int32_t block);
 
 /* NULL, or what is wrong with the index. Part of qr_kv_pool_check. */
 const char *qr_kv_index_check(const struct qr_kv_pool *p);
+
+/* kv_pin.c: the same of pins. */
+void qr_kv_pins_close(struct qr_kv_pins *pins); /* NULL is fine */
+const char *qr_kv_pins_check(const struct qr_kv_pool *p);
 
 #endif

@@ -80,6 +80,7 @@ void qr_kv_pool_free(struct qr_kv_pool *p)
 {
     if (p == NULL)
         return;
+    qr_kv_pins_close(p->pins);
     qr_free(p->move);
     qr_free(p->owner);
     qr_free(p->use);
@@ -117,6 +118,8 @@ void qr_kv_pool_stats(const struct qr_kv_pool *p, struct qr_kv_stats *out)
         .n_cached = p->n_cached,
         .n_owned = p->n_blocks - p->n_free - p->n_cached,
         .n_shared = p->n_shared,
+        .n_pinned = p->pins ? p->pins->n_blocks : 0,
+        .n_pinned_max = p->pins ? p->pins->n_blocks_max : 0,
         .n_host = p->n_host,
         .n_host_cached = p->n_host_cached,
         .n_evicted = p->n_evicted,
@@ -344,5 +347,6 @@ const char *qr_kv_pool_check(const struct qr_kv_pool *p)
         return "free + cached + owned blocks are not all blocks";
     if (p->n_host_free + p->n_host_cached + n_held != p->n_host)
         return "blocks of the second tier do not add up";
-    return qr_kv_index_check(p);
+    const char *pins = qr_kv_pins_check(p);
+    return pins ? pins : qr_kv_index_check(p);
 }

@@ -24,6 +24,7 @@ struct qr_kv_stats {
     int32_t n_blocks, n_free, n_cached, n_owned;
     int32_t n_shared;                     /* of those that are owned: by several */
     int32_t n_host, n_host_cached;        /* blocks of the second tier, and those with content */
+    int32_t n_pinned, n_pinned_max;       /* of those that are owned: by pins (kv_pin.h), and how many may be */
     int64_t n_evicted;                    /* cached blocks whose content was given up, ever */
     int64_t n_out, n_in;                  /* blocks that went to the second tier and came back, ever */
     int64_t query_tokens, hit_tokens;     /* as told to qr_kv_prefix_count: tokens looked up, tokens found */

@@ -39,9 +39,10 @@ static bool is_entry(const struct qr_kv_pool *p, int32_t b, uint64_t parent_uid,
     return parent_uid != 0 || (x->parent.lo == salt.lo && x->parent.hi == salt.hi);
 }
 
-/* The block that is the entry (parent entry, tokens), or -1. */
-static int32_t find_entry(const struct qr_kv_pool *p, struct qr_hash128 hash, uint64_t parent_uid, struct qr_hash128 salt, const int32_t *tokens)
+int32_t qr_kv_index_find(const struct qr_kv_pool *p, struct qr_hash128 hash, uint64_t parent_uid, struct qr_hash128 salt, const int32_t *tokens)
 {
+    QR_ASSERT(p != NULL);
+    QR_ASSERT(tokens != NULL);
     const uint32_t tag = (uint32_t)hash.lo;
     for (uint32_t i = tag & p->slot_mask; p->slot[i].block >= 0; i = (i + 1) & p->slot_mask) {
         if (p->slot[i].tag == tag && is_entry(p, p->slot[i].block, parent_uid, salt, tokens))
@@ -61,7 +62,7 @@ int32_t qr_kv_prefix_find(struct qr_kv_pool *p, int32_t *blocks, int32_t n_max, 
     for (int32_t i = 0; i < n; i++, tokens += p->block_tokens) {
         if (i == *n_hashed)
             hashes[(*n_hashed)++] = qr_kv_chain(p, i == 0 ? salt : hashes[i - 1], tokens);
-        const int32_t b = find_entry(p, hashes[i], uid, salt, tokens);
+        const int32_t b = qr_kv_index_find(p, hashes[i], uid, salt, tokens);
         if (b < 0)
             return i;
         uid = qr_kv_at(p, b)->uid;
@@ -91,7 +92,7 @@ bool qr_kv_prefix_enter(struct qr_kv_pool *p, int32_t block, int32_t parent, str
     x->parent = parent >= 0 ? qr_kv_at(p, parent)->hash : salt;
     x->hash = qr_kv_chain(p, x->parent, tokens);
     x->parent_uid = parent_uid;
-    int32_t same = find_entry(p, x->hash, parent_uid, salt, tokens);
+    int32_t same = qr_kv_index_find(p, x->hash, parent_uid, salt, tokens);
     if (same >= p->n_blocks && qr_kv_at(p, same)->refs == 0) { /* computed again: the slower copy is of no use */
         qr_kv_index_move(p, same, block);
         qr_kv_host_free(p, same);
@@ -207,7 +208,7 @@ const char *qr_kv_index_check(const struct qr_kv_pool *p)
         uint32_t i = slot_of(p, b);
         if (p->slot[i].block != b || p->slot[i].tag != (uint32_t)x->hash.lo)
             return "an index entry is not where its hash says";
-        if (find_entry(p, x->hash, x->parent_uid, x->parent, tokens_of(p, b)) != b)
+        if (qr_kv_index_find(p, x->hash, x->parent_uid, x->parent, tokens_of(p, b)) != b)
             return "a content is in the index twice";
     }
     return n_slots == n_indexed ? NULL : "the table holds other blocks than those that are indexed";

@@ -32,7 +32,7 @@ bool qr_kv_prefix_enter(struct qr_kv_pool *p, int32_t block, int32_t parent, str
 /* The tokens of the index entry that this block is, or NULL when it is none. For checks. */
 const int32_t *qr_kv_prefix_tokens(const struct qr_kv_pool *p, int32_t block);
 
-/* Drops every index entry; cached blocks become free. */
+/* Drops every index entry; cached blocks become free. Pins keep their blocks, which nothing finds any more. */
 void qr_kv_prefix_clear(struct qr_kv_pool *p);
 
 #endif

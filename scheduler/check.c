@@ -1,16 +1,18 @@
 /* check.c - every invariant of scheduler and pool in one function, for tests and debug builds. */
 #include <string.h>
 
+#include "kvcache/kv_pin.h"
 #include "kvcache/kv_prefix.h"
 #include "scheduler/sched_internal.h"
 
-/* A queue holds sequences of its state in strict rank order. Queues of different states cannot share a member then. */
+/* A queue holds sequences of its state in strict order. Queues of different states cannot share a member then. */
 static const char *check_queue(const struct qr_sched *s, const struct qr_sched_queue *q, enum qr_seq_state state)
 {
+    bool (*const before)(const struct qr_sched_slot *, const struct qr_sched_slot *) = q == &s->waiting ? qr_waits_before : qr_ranks_before;
     for (int32_t i = 0; i < q->n; i++) {
         if (q->seq[i] < 0 || q->seq[i] >= s->n_slots || s->slot[q->seq[i]].seq.state != state)
             return "a queue holds a sequence of another state";
-        if (i > 0 && !qr_ranks_before(&s->slot[q->seq[i - 1]], &s->slot[q->seq[i]]))
+        if (i > 0 && !before(&s->slot[q->seq[i - 1]], &s->slot[q->seq[i]]))
             return "a queue is out of order or holds a sequence twice";
     }
     return NULL;
@@ -99,6 +101,38 @@ static const char *check_slots(const struct qr_sched *s)
     return n_planned == s->n_planned ? NULL : "the planned sequences do not add up";
 }
 
+/* Those of a key that run stand by priority and arrival, and have ranks of their own. */
+static const char *check_ranks(const struct qr_sched *s)
+{
+    for (int32_t i = 0; i < qr_n_running(s); i++) {
+        const struct qr_sched_slot *a = &s->slot[i < s->prefill.n ? s->prefill.seq[i] : s->decode.seq[i - s->prefill.n]];
+        if (a->rank == 0)
+            return "a sequence runs that was never admitted";
+        for (int32_t k = 0; k < s->decode.n; k++) {
+            const struct qr_sched_slot *b = &s->slot[s->decode.seq[k]];
+            if (a != b && (a->rank == b->rank || (qr_same_key(s, a, b) && qr_ranks_before(a, b) != qr_goes_before(a, b))))
+                return "a key's sequences run out of order";
+        }
+    }
+    return NULL;
+}
+
+/* Whose turn it is rests on counters that add up and keep the bound. */
+static const char *check_turns(const struct qr_sched *s)
+{
+    const struct qr_fair_node *node = s->fair.node;
+    for (int32_t i = 0, first = 0; i < s->waiting.n; i++) {
+        const int32_t user = s->slot[s->waiting.seq[i]].user;
+        first = user != s->slot[s->waiting.seq[first]].user ? i : first;
+        const bool last = i + 1 == s->waiting.n || s->slot[s->waiting.seq[i + 1]].user != user;
+        if (last && (node[user].n_waiting != i + 1 - first || qr_waiting_of(s, user) != first))
+            return "a user has other sequences waiting than the queue has of it";
+    }
+    if (node[0].n_waiting != s->waiting.n || node[0].n_inside != s->waiting.n + qr_n_running(s))
+        return "the sequences of all keys are not those that are there";
+    return qr_fair_check(&s->fair, QR_FAIR_OUT * (double)s->config.running_max * s->config.ctx_max);
+}
+
 const char *qr_sched_check(const struct qr_sched *s)
 {
     QR_ASSERT(s != NULL);
@@ -115,13 +149,17 @@ const char *qr_sched_check(const struct qr_sched *s)
         broken = check_queue(s, &s->decode, QR_SEQ_DECODE);
     if (broken == NULL)
         broken = check_slots(s);
+    if (broken == NULL)
+        broken = check_ranks(s);
+    if (broken == NULL)
+        broken = check_turns(s);
     if (broken != NULL)
         return broken;
     if (qr_n_running(s) + s->n_free_tables != s->config.running_max)
         return "the block tables do not add up";
     for (int32_t b = 0; b < stats.n_blocks; b++) {
-        if (s->count[b] != qr_kv_refs(s->pool, b))
-            return "a block's reference count is not the number of tables that hold it";
+        if (s->count[b] + qr_kv_pins_of(s->pool, b) != qr_kv_refs(s->pool, b))
+            return "a block's reference count is not the number of tables and pins that hold it";
     }
     return NULL;
 }

@@ -1,5 +1,5 @@
 /* prefill.c - the prompt part of a step: chunks of the prompts that run, then prompts from the queue while there is
- * room. Prompts run in order of arrival within a priority; none overtakes because it is small. A prompt is admitted
+ * room. The client whose turn it is (fair.h) has its next prompt admitted; none overtakes because it is small. A prompt is admitted
  * when its blocks are there above the watermark, and its cached prefix is taken first. Chunks are cut to the budget and
  * to the rows of logits that a step has. Pure, as all of scheduler/. */
 #include <string.h>
@@ -45,6 +45,7 @@ void qr_prefill_plan(struct qr_sched *s, int32_t seq, struct qr_plan *plan, stru
     int32_t n_logits = logits_of(x, first, n);
     plan->item[plan->n_prefill++] = (struct qr_plan_item){.seq = seq, .first = first, .n_tokens = n, .n_logits = n_logits};
     plan->n_tokens += n;
+    plan->n_prompt += n;
     plan->n_logits += n_logits;
     left->tokens -= n;
     left->prompt -= n;
@@ -148,6 +149,8 @@ static bool has_room(const struct qr_sched *s, const struct qr_sched_slot *x)
 static void note_admission(struct qr_sched *s, struct qr_sched_slot *x, bool from_donor, int64_t now_us)
 {
     struct qr_seq *q = &x->seq;
+    qr_seq_rank(s, x);
+    qr_fair_take(&s->fair, x->user);
     if (qr_protected(s, q)) {
         x->reserve = qr_blocks_more(s, q, qr_rows_max(q));
         s->reserved += x->reserve;
@@ -155,6 +158,7 @@ static void note_admission(struct qr_sched *s, struct qr_sched_slot *x, bool fro
     if (q->admitted_us >= 0)
         return;
     q->admitted_us = now_us;
+    qr_fair_charge(&s->fair, x->user, QR_FAIR_IN * (double)(q->n_ids - q->n_computed));
     q->n_cached = from_donor ? 0 : q->n_computed;
     if (!from_donor && !q->prompt_logits)
         qr_kv_prefix_count(s->pool, q->n_prompt, q->n_computed);
@@ -197,27 +201,45 @@ static bool admit(struct qr_sched *s, int32_t seq, int32_t donor, struct qr_plan
     return true;
 }
 
+/* The first of the user's sequences that wait and can start, and from what; -1: all wait for siblings' prompts. */
+static int32_t find_ready(struct qr_sched *s, int32_t user, int32_t *donor)
+{
+    for (int32_t k = qr_waiting_of(s, user); k < s->waiting.n; k++) {
+        struct qr_sched_slot *x = &s->slot[s->waiting.seq[k]], *ahead = k > 0 ? &s->slot[s->waiting.seq[k - 1]] : NULL;
+        if (x->user != user)
+            break;
+        if (x->stuck == s->plan_last)
+            continue;
+        const bool sibling = ahead && ahead->stuck == s->plan_last && x->seq.group >= 0 && ahead->seq.group == x->seq.group;
+        if (sibling && !x->seq.leader && !x->seq.prompt_logits) { /* siblings stand together: one search answers for all of them */
+            x->stuck = s->plan_last;
+            continue;
+        }
+        const struct start start = find_start(s, &x->seq);
+        *donor = start.donor;
+        if (!start.blocked)
+            return s->waiting.seq[k];
+        x->stuck = s->plan_last;
+    }
+    return -1;
+}
+
 void qr_prefill_admit(struct qr_sched *s, struct qr_plan *plan, struct qr_sched_budget *left, int64_t now_us)
 {
     QR_ASSERT(s != NULL && plan != NULL);
     QR_ASSERT(left->n_behind == 0);
-    int32_t blocked_group = -1; /* siblings stand together: one search answers for all of them */
-    for (int32_t k = 0; k < s->waiting.n;) {
-        if (left->tokens <= 0 || left->prompt <= 0 || left->logits <= 0 || s->n_free_tables == 0)
-            return;
-        int32_t seq = s->waiting.seq[k];
-        struct qr_seq *q = &s->slot[seq].seq;
-        bool known = q->group >= 0 && q->group == blocked_group && !q->leader && !q->prompt_logits;
-        struct start start = known ? (struct start){.blocked = true, .donor = -1} : find_start(s, q);
-        if (start.blocked) {
-            blocked_group = q->group;
-            k++;
+    int32_t user, donor;
+    qr_fair_begin(&s->fair);
+    while (left->tokens > 0 && left->prompt > 0 && left->logits > 0 && s->n_free_tables > 0 && (user = qr_fair_next(&s->fair)) >= 0) {
+        const int32_t seq = find_ready(s, user, &donor);
+        if (seq < 0) {
+            qr_fair_pass(&s->fair, user);
             continue;
         }
-        if (!admit(s, seq, start.donor, plan, now_us))
-            return; /* first come, first served: no prompt overtakes for being small */
-        q->leader = q->leader || (q->group >= 0 && start.donor < 0);
-        blocked_group = -1;
+        if (!admit(s, seq, donor, plan, now_us))
+            return; /* whose turn it is waits for room: no prompt overtakes for being small */
+        struct qr_seq *q = &s->slot[seq].seq;
+        q->leader = q->leader || (q->group >= 0 && donor < 0);
         qr_prefill_plan(s, seq, plan, left);
     }
 }

@@ -50,6 +50,7 @@ static void alloc_queues(struct qr_sched *s, int32_t running_max)
     for (int32_t i = 0; i < running_max; i++)
         s->free_tables[s->n_free_tables++] = running_max - 1 - i;
     s->decode_item = qr_alloc((size_t)running_max, sizeof *s->decode_item);
+    qr_fair_init(&s->fair, s->n_slots, QR_FAIR_IDLE_MAX);
 }
 
 int32_t qr_sched_window_blocks(int32_t window, int32_t step_tokens, int32_t block_tokens)
@@ -102,6 +103,7 @@ void qr_sched_free(struct qr_sched *s)
     qr_free(s->tables);
     qr_free(s->free_tables);
     qr_free(s->decode_item);
+    qr_fair_release(&s->fair);
     qr_free(s->hashes);
     qr_free(s->count);
     qr_free_aligned(s->slot);
@@ -112,11 +114,11 @@ static int check_add(const struct qr_sched *s, const struct qr_seq *q, struct qr
 {
     struct qr_kv_stats stats;
     qr_kv_pool_stats(s->pool, &stats);
-    int32_t n_blocks = qr_blocks_more(s, q, qr_rows_max(q));
-    if (n_blocks > stats.n_blocks)
+    const int32_t n_blocks = qr_blocks_more(s, q, qr_rows_max(q)), most = stats.n_blocks - stats.n_pinned_max; /* beside pins, whatever they hold */
+    if (n_blocks > most)
         return qr_err_set(err, QR_E_NO_ROOM,
                           "%d prompt tokens and up to %d new ones need %d cache blocks of %d tokens; there are %d",
-                          q->n_prompt, q->new_max, n_blocks, s->block_tokens, stats.n_blocks);
+                          q->n_prompt, q->new_max, n_blocks, s->block_tokens, most);
     if (s->free_slot < 0)
         return qr_err_set(err, QR_E_BUSY, "the queue is full: %d sequences wait or run", s->n_slots);
     return 0;
@@ -151,7 +153,8 @@ int32_t qr_sched_add(struct qr_sched *s, const struct qr_sched_add *add, struct 
         return rc;
     int32_t seq = s->free_slot;
     s->free_slot = s->slot[seq].next_free;
-    s->slot[seq] = (struct qr_sched_slot){.seq = q, .serial = ++s->serial_last, .table = -1, .next_free = -1};
+    s->slot[seq] = (struct qr_sched_slot){.seq = q, .serial = ++s->serial_last, .user = qr_fair_join(&s->fair, &add->client), .table = -1,
+                                          .next_free = -1};
     qr_queue_insert(s, &s->waiting, seq);
     return seq;
 }
@@ -243,7 +246,8 @@ bool qr_sched_plan(struct qr_sched *s, struct qr_plan *out, int64_t now_us)
 {
     QR_ASSERT(s != NULL && out != NULL && out->item != NULL);
     QR_ASSERT(s->n_planned == 0);
-    out->n_prefill = out->n_checked = out->n_decode = out->n_tokens = out->n_logits = out->n_copies = out->n_preempted = 0;
+    out->n_prefill = out->n_checked = out->n_decode = out->n_tokens = out->n_prompt = out->n_logits = out->n_copies = out->n_preempted = 0;
+    s->plan_last++;
     int first = PART_DECODE | PART_PREFILL, second = 0;
     if (s->config.policy == QR_SCHED_PREFILL_FIRST || (s->config.policy == QR_SCHED_ALTERNATE && s->prefill_turn)) {
         first = PART_PREFILL;
@@ -313,6 +317,7 @@ bool qr_sched_push(struct qr_sched *s, int32_t seq, int32_t token)
     QR_ASSERT(q->state == QR_SEQ_DECODE && !q->planned);
     QR_ASSERT(q->n_computed == q->n_ids);
     QR_ASSERT(q->n_ids < q->n_prompt + q->new_max);
+    qr_fair_charge(&s->fair, x->user, QR_FAIR_OUT);
     if (q->n_draft > 0 && q->ids[q->n_ids] == token) {
         q->n_draft--;
         q->n_ids++;
@@ -327,11 +332,13 @@ bool qr_sched_push(struct qr_sched *s, int32_t seq, int32_t token)
 
 void qr_sched_force(struct qr_sched *s, int32_t seq, int32_t token)
 {
-    struct qr_seq *q = &qr_slot(s, seq)->seq;
+    struct qr_sched_slot *x = qr_slot(s, seq);
+    struct qr_seq *q = &x->seq;
     QR_ASSERT(q->state == QR_SEQ_DECODE && !q->planned);
     QR_ASSERT(q->n_computed < q->n_ids && q->n_ids < q->n_prompt + q->new_max);
     q->n_draft = 0;
     q->ids[q->n_ids++] = token;
+    qr_fair_charge(&s->fair, x->user, QR_FAIR_OUT);
 }
 
 void qr_sched_finish(struct qr_sched *s, int32_t seq)
@@ -340,6 +347,7 @@ void qr_sched_finish(struct qr_sched *s, int32_t seq)
     QR_ASSERT(!x->seq.planned);
     qr_queue_remove(s, qr_queue_of(s, x->seq.state), seq);
     qr_seq_release_blocks(s, x);
+    qr_fair_leave(&s->fair, x->user);
     x->seq = (struct qr_seq){.state = QR_SEQ_FREE};
     x->next_free = s->free_slot;
     s->free_slot = seq;

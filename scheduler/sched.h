@@ -5,10 +5,13 @@
  * Prefill and decode are separate queues and separate modules (prefill.c, decode.c); a plan carries both parts apart, decode
  * rows are planned first, prompt chunks fill the rest of the token budget. Guesses of what a sequence says next come last: they take
  * rows and blocks that nothing else wants, and are accepted or dropped one by one as tokens are pushed. Admission looks at a watermark of free blocks and
- * never reserves max_tokens; when blocks run out the sequence of lowest priority that came last gives its blocks back and
+ * never reserves max_tokens; when blocks run out the sequence that was admitted last gives its blocks back and
  * is computed again later. After preempt_max times it is admitted only with its whole need reserved and never chosen again, so
- * it ends. The oldest sequence of the highest priority therefore always advances, or waits for such protected ones only.
- * No sequence overtakes another within a priority, so all that wait move up whenever one ends.
+ * it ends. The sequence that was admitted first therefore always advances, or waits for such protected ones only.
+ *
+ * Which client is admitted next is fair.h's matter. Inside one key a smaller priority is first, and the earlier arrival within it: among a user's sequences
+ * that wait, and among all of the key that run, which share out the key's places in the order of admission. Where there is one client, as without keys,
+ * all is by priority and arrival.
  */
 #ifndef QR_SCHEDULER_SCHED_H
 #define QR_SCHEDULER_SCHED_H
@@ -20,6 +23,7 @@
 #include "base/err.h"
 #include "base/hash.h"
 #include "kvcache/kv_pool.h"
+#include "scheduler/fair.h"
 
 enum qr_sched_policy {
     QR_SCHED_MIXED,         /* decode rows first, prompt chunks in the rest of the budget, one forward */
@@ -63,7 +67,7 @@ struct qr_seq {
     uint64_t id;               /* from here on beyond the line */
     int32_t n_cached;          /* rows found in the prefix cache at the first admission */
     int32_t n_behind;          /* of its blocks the first, which are behind the window: given back, their numbers are of blocks that were full */
-    int32_t priority;          /* smaller runs first */
+    int32_t priority;          /* smaller runs first, of its key */
     int32_t group;             /* sequences of one request (n > 1) share it; one is its leader */
     int64_t arrived_us, admitted_us; /* admitted_us: first admission, or -1 */
     struct qr_hash128 salt;
@@ -81,6 +85,7 @@ struct qr_sched_add {
     bool leader;               /* added first */
     bool prompt_logits;
     int64_t now_us;
+    struct qr_client client;
     struct qr_hash128 salt;
     int32_t adapter;           /* for engine/lower.c; nothing here depends on it */
     bool hidden;               /* rows that want logits want hidden states instead; the same holds of it */
@@ -100,7 +105,7 @@ struct qr_plan_copy {
 struct qr_plan {
     int32_t n_prefill, n_checked, n_decode; /* items, in this order: of prompts; of sequences that decode with guesses or several known ids; of those with
                                              * one row, n_tokens 1 and n_logits 1 */
-    int32_t n_tokens, n_logits;
+    int32_t n_tokens, n_prompt, n_logits; /* rows, those of prompts, those that want logits */
     int32_t n_copies;
     struct qr_plan_item *item;   /* owned [running_max] */
     struct qr_plan_copy *copy;   /* owned [running_max] */
@@ -167,7 +172,7 @@ struct qr_sched_stats {
 };
 void qr_sched_stats(const struct qr_sched *s, struct qr_sched_stats *out);
 
-/* Indexes of the sequences in this state (none in FREE), in order of rank: [n], until the next call. */
+/* Indexes of the sequences in this state (none in FREE), those that run in order of rank: [n], until the next call. */
 const int32_t *qr_sched_list(const struct qr_sched *s, enum qr_seq_state state, int32_t *n);
 
 /* Work that is left: prompt tokens of sequences that wait, but for siblings that will share a leader's prompt; those of prompts that have begun; and tokens

@@ -1,6 +1,7 @@
 /* sched_internal.h - the scheduler's inside, shared by the files of this folder.
  *
- * Order. Every sequence has a rank: (priority, serial of arrival). All three queues are arrays sorted by rank. Blocks are
+ * Order. A sequence that was admitted has a rank, its place in the order of first admissions; those of a key that run share out their
+ * ranks by (priority, serial of arrival). Running queues are sorted by rank, the waiting one by (user, priority, serial). Blocks are
  * handed out in rank order over both running queues, and a sequence may only take blocks from sequences that rank behind
  * it; so what is planned stays planned, and the first in rank waits for protected sequences only.
  *
@@ -21,16 +22,19 @@
 
 struct qr_sched_slot {
     _Alignas(64) uint64_t serial; /* order of arrival */
+    uint64_t rank;         /* 0: not admitted yet. No other's */
+    int32_t user;          /* its node in `fair` */
     int32_t table;         /* index of its block table, -1 while it has none */
     int32_t reserve;       /* blocks promised to it and not taken yet; only for protected sequences */
     int32_t computed_peak; /* rows computed at some time, before it was preempted */
     int32_t logits_done;   /* prompt rows whose logits were delivered (prompt_logits) */
     int32_t next_free;
+    uint64_t stuck;        /* the plan that found it waiting for a sibling's prompt */
     _Alignas(64) struct qr_seq seq; /* what everybody sees */
 };
 
 struct qr_sched_queue {
-    int32_t *seq; /* owned, sorted by rank */
+    int32_t *seq; /* owned, sorted */
     int32_t n;
 };
 
@@ -42,12 +46,13 @@ struct qr_sched {
     struct qr_sched_slot *slot; /* owned [n_slots] */
     int32_t free_slot;
     struct qr_sched_queue waiting, prefill, decode;
+    struct qr_fair fair;
     int64_t waiting_tokens; /* ids of those that wait, which stay as many until they run */
     int32_t *tables;      /* owned [running_max * blocks_max] */
     int32_t *free_tables; /* owned [running_max], a stack */
     int32_t n_free_tables;
     int32_t reserved;     /* sum of `reserve` */
-    uint64_t serial_last, tenure_last;
+    uint64_t serial_last, tenure_last, rank_last, plan_last;
     int32_t mixed_max;    /* prompt tokens beside decode rows, >= 1 */
     bool prefill_turn;    /* QR_SCHED_ALTERNATE */
     int32_t n_planned;    /* sequences in the plan that is not committed */
@@ -74,10 +79,25 @@ static inline struct qr_sched_slot *qr_slot(const struct qr_sched *s, int32_t se
     return &s->slot[seq];
 }
 
-/* Does a rank before b? */
 static inline bool qr_ranks_before(const struct qr_sched_slot *a, const struct qr_sched_slot *b)
 {
+    return a->rank < b->rank;
+}
+
+/* Is a of one key before b of it? */
+static inline bool qr_goes_before(const struct qr_sched_slot *a, const struct qr_sched_slot *b)
+{
     return a->seq.priority != b->seq.priority ? a->seq.priority < b->seq.priority : a->serial < b->serial;
+}
+
+static inline bool qr_waits_before(const struct qr_sched_slot *a, const struct qr_sched_slot *b)
+{
+    return a->user != b->user ? a->user < b->user : qr_goes_before(a, b);
+}
+
+static inline bool qr_same_key(const struct qr_sched *s, const struct qr_sched_slot *a, const struct qr_sched_slot *b)
+{
+    return s->fair.node[a->user].parent == s->fair.node[b->user].parent;
 }
 
 /* Rows the sequence can ever need: the last token of all is sampled but never computed. */
@@ -143,6 +163,8 @@ void qr_queue_insert(struct qr_sched *s, struct qr_sched_queue *q, int32_t seq);
 void qr_queue_remove(struct qr_sched *s, struct qr_sched_queue *q, int32_t seq);
 struct qr_sched_queue *qr_queue_of(struct qr_sched *s, enum qr_seq_state state);
 void qr_seq_move(struct qr_sched *s, int32_t seq, enum qr_seq_state to); /* to another queue */
+void qr_seq_rank(struct qr_sched *s, struct qr_sched_slot *x); /* before x leaves the queue */
+int32_t qr_waiting_of(const struct qr_sched *s, int32_t user); /* the place of its first in the queue */
 void qr_seq_take_table(struct qr_sched *s, struct qr_sched_slot *x);
 void qr_seq_release_blocks(struct qr_sched *s, struct qr_sched_slot *x); /* blocks last to first, reservation, table */
 void qr_seq_leave_behind(struct qr_sched *s, struct qr_sched_slot *x);   /* blocks behind the window of its next row, last to first */

@@ -3,13 +3,14 @@
 
 #include "scheduler/sched_internal.h"
 
-/* The first position whose sequence does not rank before x. */
+/* The first position whose sequence is not before x. */
 static int32_t position(const struct qr_sched *s, const struct qr_sched_queue *q, const struct qr_sched_slot *x)
 {
     int32_t lo = 0, hi = q->n;
     while (lo < hi) {
         int32_t mid = lo + (hi - lo) / 2;
-        if (qr_ranks_before(&s->slot[q->seq[mid]], x))
+        const struct qr_sched_slot *at = &s->slot[q->seq[mid]];
+        if (q == &s->waiting ? qr_waits_before(at, x) : qr_ranks_before(at, x))
             lo = mid + 1;
         else
             hi = mid;
@@ -25,7 +26,10 @@ void qr_queue_insert(struct qr_sched *s, struct qr_sched_queue *q, int32_t seq)
     memmove(q->seq + at + 1, q->seq + at, (size_t)(q->n - at) * sizeof *q->seq);
     q->seq[at] = seq;
     q->n++;
-    s->waiting_tokens += q == &s->waiting ? s->slot[seq].seq.n_ids : 0;
+    if (q != &s->waiting)
+        return;
+    s->waiting_tokens += s->slot[seq].seq.n_ids;
+    qr_fair_wait(&s->fair, s->slot[seq].user);
 }
 
 void qr_queue_remove(struct qr_sched *s, struct qr_sched_queue *q, int32_t seq)
@@ -34,8 +38,18 @@ void qr_queue_remove(struct qr_sched *s, struct qr_sched_queue *q, int32_t seq)
     QR_ASSERT(at < q->n);
     QR_ASSERT(q->seq[at] == seq);
     q->n--;
-    s->waiting_tokens -= q == &s->waiting ? s->slot[seq].seq.n_ids : 0;
     memmove(q->seq + at, q->seq + at + 1, (size_t)(q->n - at) * sizeof *q->seq);
+    if (q != &s->waiting)
+        return;
+    s->waiting_tokens -= s->slot[seq].seq.n_ids;
+    qr_fair_unwait(&s->fair, s->slot[seq].user);
+}
+
+int32_t qr_waiting_of(const struct qr_sched *s, int32_t user)
+{
+    const struct qr_sched_slot first = {.user = user, .seq.priority = INT32_MIN};
+    QR_ASSERT(user >= 0);
+    return position(s, &s->waiting, &first);
 }
 
 struct qr_sched_queue *qr_queue_of(struct qr_sched *s, enum qr_seq_state state)
@@ -51,6 +65,57 @@ void qr_seq_move(struct qr_sched *s, int32_t seq, enum qr_seq_state to)
     qr_queue_remove(s, qr_queue_of(s, x->seq.state), seq);
     x->seq.state = to;
     qr_queue_insert(s, qr_queue_of(s, to), seq);
+}
+
+/* Of those that run, of x's key: the one whose rank is the nearest ahead of x's, or behind it; NULL: none. */
+static struct qr_sched_slot *neighbour(const struct qr_sched *s, const struct qr_sched_slot *x, bool ahead)
+{
+    const struct qr_sched_queue *queues[2] = {&s->prefill, &s->decode};
+    struct qr_sched_slot *found = NULL;
+    for (int i = 0; i < 2; i++) {
+        for (int32_t k = 0; k < queues[i]->n; k++) {
+            struct qr_sched_slot *y = &s->slot[queues[i]->seq[k]];
+            const bool nearer = qr_ranks_before(y, x) == ahead && (found == NULL || qr_ranks_before(found, y) == ahead);
+            if (nearer && qr_same_key(s, x, y))
+                found = y;
+        }
+    }
+    return found;
+}
+
+/* After ranks have changed hands: few are out of place. */
+static void sort(const struct qr_sched *s, struct qr_sched_queue *q)
+{
+    for (int32_t i = 1; i < q->n; i++) {
+        for (int32_t k = i; k > 0 && qr_ranks_before(&s->slot[q->seq[k]], &s->slot[q->seq[k - 1]]); k--) {
+            const int32_t seq = q->seq[k];
+            q->seq[k] = q->seq[k - 1];
+            q->seq[k - 1] = seq;
+        }
+    }
+}
+
+/* x is admitted. */
+void qr_seq_rank(struct qr_sched *s, struct qr_sched_slot *x)
+{
+    bool changed = false;
+    QR_ASSERT(x->seq.state == QR_SEQ_WAITING);
+    if (x->rank == 0)
+        x->rank = ++s->rank_last;
+    for (int side = 0; side < 2; side++) {
+        const bool ahead = side == 0;
+        struct qr_sched_slot *y;
+        while ((y = neighbour(s, x, ahead)) != NULL && qr_goes_before(x, y) == ahead) {
+            const uint64_t rank = x->rank;
+            x->rank = y->rank;
+            y->rank = rank;
+            changed = true;
+        }
+    }
+    if (changed) {
+        sort(s, &s->prefill);
+        sort(s, &s->decode);
+    }
 }
 
 void qr_seq_take_table(struct qr_sched *s, struct qr_sched_slot *x)

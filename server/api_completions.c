@@ -21,9 +21,10 @@ static void take_ids(struct qr_ids *out, const struct qr_json *array)
     }
 }
 
-/* One prompt becomes ids, and the text that echo gives back. */
-static int read_prompt(struct qr_call *call, struct qr_ids *ids, struct qr_buf *echo, const struct qr_json *v, struct qr_err *err)
+int qr_call_text_ids(struct qr_call *call, struct qr_ids *ids, struct qr_buf *echo, const struct qr_json *v, struct qr_err *err)
 {
+    QR_ASSERT(call != NULL && ids != NULL);
+    QR_ASSERT(v != NULL && err != NULL);
     const struct qr_server *s = call->server;
     const struct qr_params *p = &call->params;
     if (qr_json_type(v) == QR_JSON_T_ARRAY) {
@@ -59,7 +60,7 @@ void qr_call_prepare_completions(struct qr_call *call)
         char path[32];
         path_of(path, many, i);
         ids.n = 0;
-        int rc = read_prompt(call, &ids, &call->piece[i].prompt_text, v, &err);
+        int rc = qr_call_text_ids(call, &ids, &call->piece[i].prompt_text, v, &err);
         if (rc == 0 && ids.n == 0)
             rc = qr_err_at(&err, QR_E_INVALID, path, "%s is empty; at least one token is needed", path);
         ok = rc == 0 && qr_call_set_prompt(call, i, ids.id, ids.n, path);

@@ -265,6 +265,24 @@ static void use_tokens(struct qr_call *call, const struct qr_key_use *more)
     qr_key_use_add(&call->used, more);
 }
 
+/* Whose turn the engine counts it as: its key's, and in that its user's. */
+static struct qr_client client_of(const struct qr_call *call)
+{
+    struct qr_client client = {.user = call->params.user, .weight = (int32_t)call->key->terms.weight};
+    memcpy(&client.key, call->digest.bytes, sizeof client.key);
+    return client;
+}
+
+/* What the engine says of a request. That there is no room is said of pins alone, and waiting makes none. */
+static void take_error(struct qr_call *call, const struct qr_err *err)
+{
+    qr_api_error_from(&call->error, err);
+    if (err->code != QR_E_NO_ROOM)
+        return;
+    qr_api_error_set(&call->error, 429, "pins_full", "%s", err->msg);
+    call->error.retry_after_s = 0;
+}
+
 /* Pieces go to the engine, as many as may be there at a time; or the client gets the reason why not at once. Once one was accepted the others wait for room. */
 static void submit(struct qr_call *call)
 {
@@ -273,6 +291,7 @@ static void submit(struct qr_call *call)
     const bool first = call->leads && call->n_submitted <= 1 && call->n_open == call->n_submitted;
     const int32_t most = first ? 1 : call->kind->submitted_max > 0 ? call->kind->submitted_max : call->n_pieces;
     struct qr_hash128 salt = qr_keys_salt(&call->digest, call->params.cache_salt, call->params.cache_salt_len);
+    const struct qr_client client = client_of(call);
     for (; call->n_submitted < call->n_pieces && call->n_open < most; call->n_submitted++) {
         struct qr_piece *piece = &call->piece[call->n_submitted];
         struct qr_request *r = piece->req;
@@ -284,6 +303,7 @@ static void submit(struct qr_call *call)
         r->user = piece;
         r->priority = call->params.priority;
         r->salt = salt;
+        r->client = client;
         r->adapter = call->adapter;
         qr_call_form_request(call, r);
         r->arrived_us = call->arrived_us;
@@ -295,7 +315,7 @@ static void submit(struct qr_call *call)
                 s->starved |= call->n_open == 0;
                 return; /* when one of its own ends, or one of others, there is room for the next */
             }
-            qr_api_error_from(&call->error, &err);
+            take_error(call, &err);
             if (err.code == QR_E_BUSY)
                 call->error.retry_after_s = qr_queue_place_s(s);
             if (err.code == QR_E_NOT_FOUND) /* the adapter left while the request was prepared */
@@ -373,6 +393,8 @@ static void prepare_done(void *arg)
     call->preparing = false;
     call->server->freed_bytes += call->body_bytes;
     if (call->conn) {
+        if (call->kind->settle && call->error.status == 0)
+            call->kind->settle(call);
         admit_answer(call);
         reserve_tokens(call);
     }
@@ -512,7 +534,7 @@ static void fail_from_event(struct qr_call *call, const struct qr_event *ev)
     if (ev->finish == QR_FINISH_CANCEL) {
         qr_api_error_set(&call->error, 503, "cancelled", "The request was cancelled because the server is stopping.");
     } else {
-        qr_api_error_from(&call->error, &ev->req->err);
+        take_error(call, &ev->req->err);
         if (ev->req->late) {
             qr_api_error_set(&call->error, 503, "queue_timeout", "The server is busy: %s (--queue-timeout).", ev->req->err.msg);
             call->error.retry_after_s = qr_queue_wait_s(call->server, qr_queue_tokens(call->server));

@@ -30,6 +30,7 @@ struct qr_call_kind {
     enum qr_counted counted;                /* as what /metrics counts it */
     const struct qr_door *door;             /* whose body and answer it has (door.h); NULL: OpenAI's of `api`. With one, `api` is chat */
     void (*prepare)(struct qr_call *call);  /* pool thread: fills pieces, or `reply`, which is the answer then, or `error` */
+    void (*settle)(struct qr_call *call);   /* loop thread: what only it knows, once that is done; may fill `error`. NULL: nothing */
     /* Where the answer has a shape of its own, else NULL: what an event that is no error adds to it, and, on a pool thread, the whole of it into `reply`, or
      * `error`. */
     void (*collect)(struct qr_call *call, struct qr_choice *choice, const struct qr_event *ev);
@@ -83,6 +84,15 @@ struct qr_choice {
     int32_t special[QR_SPECIALS_SEEN], n_special; /* ids */
 };
 
+/* Of a prompt that is to be pinned (engine/pins.h). */
+struct qr_pin_of {
+    bool wanted;
+    char key[QR_KEY_NAME_MAX + 1];          /* whose it is, "": the caller's */
+    int64_t ttl_us;
+    uint64_t id;                            /* the request's, once it has ended, as the next */
+    int64_t expires_s;
+};
+
 struct qr_call {
     struct qr_node link;                    /* server->calls */
     struct qr_server *server;               /* borrowed */
@@ -104,6 +114,7 @@ struct qr_call {
     int32_t top_n;                          /* rerank: results, the best ones, at most; and whether scores are without the sigmoid */
     bool raw;
     bool leads;                             /* the others wait until piece 0 has ended: they find in the prefix cache what they share with it */
+    struct qr_pin_of pin;
     char id[48];                            /* "chatcmpl-..." */
     int64_t created_s, arrived_us, first_token_us; /* first_token_us 0: there is none yet */
     const char *model;                      /* borrowed from the server or params: the name in answers */
@@ -125,7 +136,7 @@ struct qr_call {
 extern const struct qr_call_kind qr_call_chat, qr_call_responses, qr_call_messages, qr_call_count_tokens, qr_call_ollama_chat,
     qr_call_ollama_generate, qr_call_ollama_show, qr_call_ollama_embed, qr_call_ollama_embeddings, qr_call_completions, qr_call_embeddings, qr_call_rerank,
     qr_call_score, qr_call_load_adapter, qr_call_unload_adapter, qr_call_tokenize, qr_call_detokenize, qr_call_render_chat, qr_call_render_completions,
-    qr_call_response_tokens;
+    qr_call_response_tokens, qr_call_pin;
 
 void qr_call_start(struct qr_server *s, struct qr_conn *c, const struct qr_call_kind *kind);
 void qr_call_gone(void *server, struct qr_conn *c); /* connection handler: the client left */
@@ -166,6 +177,14 @@ bool qr_call_count_prompt(struct qr_call *call, int32_t *n);
 /* `prepare` of chat calls, whatever their door is, and of completions. */
 void qr_call_prepare_chat(struct qr_call *call);
 void qr_call_prepare_completions(struct qr_call *call);
+
+/* Appends the ids of a checked prompt of completions, and to `echo` (may be NULL) the text that echo gives back. */
+int qr_call_text_ids(struct qr_call *call, struct qr_ids *ids, struct qr_buf *echo, const struct qr_json *prompt, struct qr_err *err);
+
+/* `prepare` of what computes a prompt and draws nothing: a body of chat or completions with `key`, `ttl` and `pin`. And, where the keys are at hand, whose it is:
+ * false, and call->error is set, where none has that name. */
+void qr_call_prepare_pin(struct qr_call *call);
+bool qr_call_settle_pin(struct qr_call *call, const struct qr_keys *keys);
 
 /* Gives the answers their form (call_form.c): grammar and, in chat, parsers. Pieces have been made, their prompts are not set. False: call->error is set. */
 bool qr_call_form(struct qr_call *call, bool thinks);

@@ -39,6 +39,8 @@ static const struct qr_error_row rows[] = {
     {"Q303", "queue_timeout", "503", "The request waited for --queue-timeout and was not begun.", "Try again later; the server has more work than it can do."},
     {"Q304", "timeout", "408, 504", "The request came too slowly (408), or its answer took longer than --request-timeout (504).",
      "Ask for less, or raise the limit."},
+    {"Q305", "pins_full", "429", "Pins hold as many blocks as they may, or there are as many pins as may be.",
+     "DELETE /v1/cache/pin/{id}; or raise --kv-pinned-share, --kv-tokens."},
     {"Q400", "loading", "503", "The model is being loaded.", "Try again in a moment; /readyz turns 200."},
     {"Q401", "load_failed", "503", "The model could not be loaded.", "The server's log says why."},
     {"Q402", "shutting_down", "503", "The server finishes what runs and takes nothing new.", "Ask another server, or wait for the next start."},

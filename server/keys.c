@@ -318,6 +318,15 @@ const struct qr_key *qr_keys_at(const struct qr_keys *k, int32_t i)
     return i < k->n ? k->entry[i].key : NULL;
 }
 
+const struct qr_key *qr_keys_named(const struct qr_keys *k, const char *name)
+{
+    QR_ASSERT(k != NULL && name != NULL);
+    const struct qr_key *key = NULL;
+    for (int32_t i = 0; (key = qr_keys_at(k, i)) != NULL && strcmp(key->name, name) != 0; i++)
+        ;
+    return key;
+}
+
 void qr_key_enter(struct qr_key *key)
 {
     QR_ASSERT(key != NULL);

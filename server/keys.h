@@ -85,6 +85,9 @@ struct qr_key *qr_keys_find(const struct qr_keys *k, const char *key, size_t len
 /* Key number i, 0 <= i < the number of keys; NULL behind the last. */
 const struct qr_key *qr_keys_at(const struct qr_keys *k, int32_t i);
 
+/* The key of that name, or NULL. */
+const struct qr_key *qr_keys_named(const struct qr_keys *k, const char *name);
+
 /* A call holds its key from enter to leave. */
 void qr_key_enter(struct qr_key *key);
 void qr_key_leave(struct qr_key *key);

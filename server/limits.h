@@ -14,7 +14,7 @@ struct qr_api_error;
 /* What a key's line grants; 0: without limit. */
 struct qr_key_terms {
     int64_t rpm, tpm, concurrent;
-    int64_t weight; /* 1 where the line has none; kept for fair scheduling, nothing is ordered by it yet */
+    int64_t weight; /* 1 where the line has none; its share of the engine, beside those of keys that wait as well (scheduler/fair.h) */
 };
 
 struct qr_bucket {

@@ -100,8 +100,9 @@ static void put_gauges(struct out *o, const struct qr_stats *t)
     put_one(o, "quire_kv_blocks", "gauge", "Cache blocks there are.", t->kv.n_blocks);
     put_one(o, "quire_kv_blocks_free", "gauge", "Cache blocks with no content.", t->kv.n_free);
     put_one(o, "quire_kv_blocks_cached", "gauge", "Cache blocks kept for their content, owned by nobody.", t->kv.n_cached);
-    put_one(o, "quire_kv_blocks_owned", "gauge", "Cache blocks that requests own.", t->kv.n_owned);
+    put_one(o, "quire_kv_blocks_owned", "gauge", "Cache blocks that requests or pins own.", t->kv.n_owned);
     put_one(o, "quire_kv_blocks_shared", "gauge", "Of those, owned by several sequences.", t->kv.n_shared);
+    put_one(o, "quire_kv_blocks_pinned", "gauge", "Of those that are owned, held by pins.", t->kv.n_pinned);
     put_one(o, "quire_requests_inside", "gauge", "Accepted requests that have not ended.", (double)t->n_inside);
 }
 
@@ -345,7 +346,7 @@ static void put_server(struct out *o, struct qr_server *s)
 {
     static const char *const route[] = {"", "route=\"chat\"", "route=\"completions\"", "route=\"embeddings\"",
                                         "route=\"tokenize\"", "route=\"messages\"", "route=\"responses\"", "route=\"ollama\"",
-                                        "route=\"rerank\"", "route=\"score\""};
+                                        "route=\"rerank\"", "route=\"score\"", "route=\"cache_pin\""};
     const struct qr_conn_env *env = qr_http_env(s->http);
     const struct qr_conn_stats *t = &env->stats;
     put_one(o, "quire_http_connections", "gauge", "Open connections, this one included.", env->n_conns);

@@ -61,6 +61,7 @@ struct qr_params {
     struct qr_thinking_params thinking; /* chat */
     const char *cache_salt;             /* borrowed from doc; NULL when absent */
     size_t cache_salt_len;
+    uint64_t user;                      /* stands for a user's name; 0: none was given */
     struct qr_sampling sampling;        /* stop strings borrowed from doc, lists of ids from the next three */
     struct qr_logit_bias *bias;         /* owned */
     struct qr_ids allowed, bad;         /* owned: what sampling's point to */
@@ -108,7 +109,7 @@ const struct qr_field *qr_fields(int32_t *n);
 typedef int qr_field_reader(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err);
 qr_field_reader qr_read_messages, qr_read_prompt, qr_read_stop, qr_read_stop_token_ids, qr_read_logit_bias,
     qr_read_stream_options, qr_read_seed, qr_read_logprobs_completions, qr_read_cache_salt, qr_read_template_kwargs,
-    qr_read_modalities, qr_read_best_of, qr_read_allowed_token_ids, qr_read_bad_words, qr_read_prediction;
+    qr_read_modalities, qr_read_best_of, qr_read_allowed_token_ids, qr_read_bad_words, qr_read_prediction, qr_read_user;
 
 /* What the answer must be (openai_demand.c): one of them in a request. */
 qr_field_reader qr_read_response_format, qr_read_structured_outputs, qr_read_demand;

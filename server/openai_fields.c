@@ -310,6 +310,15 @@ int qr_read_cache_salt(struct qr_params *p, const struct qr_json *v, const struc
     return 0;
 }
 
+/* Other servers do not look at it, so nothing is wrong with what is no name. */
+int qr_read_user(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err)
+{
+    size_t n = 0;
+    const char *name = qr_json_type(v) == QR_JSON_T_STRING ? qr_json_str(v, &n) : NULL;
+    p->user = n > 0 ? qr_hash64(name, n, 0) : 0;
+    return 0;
+}
+
 /* ---- what the chat template sees ---- */
 
 int qr_read_template_kwargs(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err)

@@ -21,6 +21,7 @@ static const struct {
     {"/v1/embeddings", "model:string input:! dimensions: encoding_format:string truncate_prompt_tokens: add_special_tokens:boolean"},
     {"/v1/rerank", "model:string query:string! documents:! top_n:integer return_documents:boolean"},
     {"/v1/score", "model:string text_1:! text_2:!"},
+    {"/v1/cache/pin", "model:string messages: prompt: cache_salt:string tools: key:string ttl:"},
     {"/v1/load_lora_adapter", "lora_name:string! lora_path:string! load_inplace:boolean"},
     {"/v1/unload_lora_adapter", "lora_name:string!"},
     {"/api/embed", "model:string input:!"},

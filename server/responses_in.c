@@ -286,7 +286,7 @@ const struct qr_door_field qr_responses_field[QR_RESPONSES_FIELDS] = {
     {"text", NULL, put_text}, {"reasoning", NULL, put_reasoning}, {"include", NULL, check_include}, {"store", NULL, check_store},
     {"metadata", NULL, check_metadata}, {"truncation", NULL, check_truncation}, {"stream", "stream", NULL}, {"temperature", "temperature", NULL},
     {"top_p", "top_p", NULL}, {"top_logprobs", "top_logprobs", put_top_logprobs}, {"background", NULL, refuse_background},
-    {"conversation", NULL, refuse_conversation}, {"prompt", NULL, refuse_prompt}, {"prompt_cache_key", NULL, ignore},
+    {"conversation", NULL, refuse_conversation}, {"prompt", NULL, refuse_prompt}, {"prompt_cache_key", NULL, ignore}, {"user", "user", NULL},
     /* Not of this API: what chat has beside. */
     {"seed", "seed", NULL}, {"top_k", "top_k", NULL}, {"min_p", "min_p", NULL}, {"cache_salt", "cache_salt", NULL}, {"priority", "priority", NULL},
     {"chat_template_kwargs", "chat_template_kwargs", NULL},

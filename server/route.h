@@ -44,6 +44,8 @@ void qr_api_health(struct qr_server *s, struct qr_conn *c);
 void qr_api_livez(struct qr_server *s, struct qr_conn *c);
 void qr_api_readyz(struct qr_server *s, struct qr_conn *c);
 void qr_api_usage(struct qr_server *s, struct qr_conn *c);
+void qr_api_pins(struct qr_server *s, struct qr_conn *c);
+void qr_api_unpin(struct qr_server *s, struct qr_conn *c);
 void qr_api_metrics(struct qr_server *s, struct qr_conn *c);
 void qr_api_ops_state(struct qr_server *s, struct qr_conn *c);
 void qr_api_ops_events(struct qr_server *s, struct qr_conn *c);

@@ -16,6 +16,7 @@
 #include "base/thread.h"
 #include "base/hash.h"
 #include "engine/adapters.h"
+#include "engine/pins.h"
 #include "engine/view.h"
 
 #define TEXT_KEPT 4096
@@ -56,6 +57,8 @@ struct qr_engine {
     struct qr_node waiting, running; /* engine thread's */
     int32_t n_running, n_voices;     /* n_voices: under the lock */
     bool draining, closing;
+    struct qr_pin pin[QR_PINS_MAX]; /* under the lock, as their number */
+    int32_t n_pins;
     atomic_uint_fast64_t n_found;    /* adapters looked up */
     struct qr_stats stats;
     int64_t progress_us;
@@ -101,6 +104,31 @@ static void voice_free(struct voice *v)
     qr_matcher_release(&v->matcher);
     qr_ids_release(&v->own);
     qr_free(v);
+}
+
+/* Under the lock. Blocks that pins share count twice here. */
+static bool has_pin_room(const struct qr_engine *e, int32_t n_blocks)
+{
+    return e->n_pins < QR_PINS_MAX && n_blocks <= e->limits.n_pinned_max - e->stats.kv.n_pinned;
+}
+
+/* How a request ends that draws nothing. */
+static enum qr_finish pin(struct qr_engine *e, struct qr_request *r)
+{
+    const int32_t n = r->n_prompt / e->limits.block_tokens;
+    pthread_mutex_lock(&e->lock);
+    const bool room = has_pin_room(e, n);
+    if (room) {
+        const int64_t now_s = qr_clock_wall_s();
+        r->pin.expires_s = r->pin.ttl_us > 0 ? now_s + r->pin.ttl_us / 1000000 : 0;
+        e->pin[e->n_pins++] = (struct qr_pin){.id = r->id, .owner = (uint32_t)qr_hash64(&r->salt, sizeof r->salt, 1), .n_blocks = n,
+                                              .n_tokens = n * e->limits.block_tokens, .made_s = now_s, .expires_s = r->pin.expires_s};
+        e->stats.kv.n_pinned += n;
+    }
+    pthread_mutex_unlock(&e->lock);
+    if (!room)
+        qr_err_set(&r->err, QR_E_NO_ROOM, "pins hold %d blocks of at most %d", e->stats.kv.n_pinned, e->limits.n_pinned_max);
+    return room ? QR_FINISH_LENGTH : QR_FINISH_ERROR;
 }
 
 /* Finishes the event, and the voice when `finish` says so. */
@@ -217,7 +245,7 @@ static enum qr_finish add_token(struct qr_engine *e, struct voice *v, struct qr_
     const struct qr_sampling *s = &r->sampling;
     int64_t end_at = s->seed >= MOCK_SEED_END && s->seed < MOCK_SEED_END + 100000 ? (int64_t)(s->seed - MOCK_SEED_END) : INT64_MAX;
     if (v->n_done >= s->max_tokens)
-        return QR_FINISH_LENGTH;
+        return r->pin.wanted ? pin(e, r) : QR_FINISH_LENGTH;
     if ((!s->ignore_eos && v->n_done >= end_at && v->n_done >= s->min_tokens) || (v->once && v->n_done >= v->script->n))
         return end_voice(e, v, ev);
     if (s->seed == MOCK_SEED_ERROR && v->n_done == 3) {
@@ -505,7 +533,7 @@ int mock_engine_open(struct qr_engine **out, const struct mock_options *options,
     e->view = qr_view_new();
     e->tokenizer = tokenizer;
     e->limits = (struct qr_engine_limits){.ctx_max = options->ctx_max, .vocab = qr_tokenizer_vocab_size(tokenizer), .n_blocks = options->n_blocks,
-                                          .block_tokens = 16, .running_max = options->running_max, .waiting_max = options->waiting_max};
+                                          .block_tokens = 16, .n_pinned_max = options->n_blocks / 4, .kv_token_bytes = 8, .running_max = options->running_max, .waiting_max = options->waiting_max};
     e->model = (struct qr_model_config){.n_eos = 1, .eos_ids = {qr_tokenizer_eos(tokenizer)}, .n_embd = MOCK_EMBD,
                                          .n_vocab = e->limits.vocab, .ctx_max = options->ctx_max};
     qr_stats_init(&e->stats);
@@ -580,6 +608,8 @@ int qr_engine_submit(struct qr_engine *e, struct qr_request *r, struct qr_err *e
         rc = qr_err_set(err, QR_E_CLOSED, "the server is shutting down");
     else if (r->adapter % 3 != 0) /* the third look is lucky */
         rc = qr_err_at(err, QR_E_NOT_FOUND, "model", "the adapter was unloaded");
+    else if (r->pin.wanted && r->n_prompt / e->limits.block_tokens > e->limits.n_pinned_max)
+        rc = qr_err_set(err, QR_E_NO_ROOM, "the prompt's blocks are more than the %d that pins may hold", e->limits.n_pinned_max);
     else if (e->n_voices + r->n_choices > e->options.running_max + e->options.waiting_max)
         rc = qr_err_set(err, QR_E_BUSY, "the queue is full: %d sequences running or waiting; try again later", e->n_voices);
     else {
@@ -690,4 +720,29 @@ int32_t qr_engine_adapters(const struct qr_engine *e, struct qr_adapter_info *ou
     QR_ASSERT(e != NULL);
     QR_ASSERT(out != NULL || n_max == 0);
     return 0;
+}
+
+int32_t qr_engine_pins(const struct qr_engine *e, struct qr_pin out[QR_PINS_MAX])
+{
+    struct qr_engine *m = (struct qr_engine *)(uintptr_t)e;
+    pthread_mutex_lock(&m->lock);
+    memcpy(out, e->pin, (size_t)e->n_pins * sizeof *out);
+    const int32_t n = e->n_pins;
+    pthread_mutex_unlock(&m->lock);
+    return n;
+}
+
+bool qr_engine_unpin(struct qr_engine *e, uint64_t id)
+{
+    pthread_mutex_lock(&e->lock);
+    int32_t i = 0;
+    while (i < e->n_pins && e->pin[i].id != id)
+        i++;
+    const bool found = i < e->n_pins;
+    if (found) {
+        e->stats.kv.n_pinned -= e->pin[i].n_blocks;
+        memmove(&e->pin[i], &e->pin[i + 1], (size_t)(--e->n_pins - i) * sizeof e->pin[0]);
+    }
+    pthread_mutex_unlock(&e->lock);
+    return found;
 }

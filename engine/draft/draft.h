@@ -17,12 +17,6 @@ struct qr_draft_ask {
     float p[QR_DRAFT_MAX];      /* how likely guess i is right, given that those before it are */
 };
 
-/* Where guesses come from in place of the engine's own sources: tests. */
-struct qr_draft_source {
-    void (*fill)(void *user, struct qr_draft_ask *ask, int32_t n); /* NULL: the engine's own */
-    void *user;
-};
-
 struct qr_draft; /* opaque */
 
 #define QR_DRAFT_STORE_BYTES (8 << 20)

@@ -2,7 +2,8 @@
  *
  * A step takes base_us + token_us per token planned + context_us per thousand rows of context read by its decode rows. Arrivals become
  * visible when the virtual time passes them; what the full queue refuses comes again at the next step, in order. Every sequence
- * generates exactly the trace's number of tokens.
+ * generates exactly the trace's number of tokens. With n_keys the entries are those of so many keys in turn, and what each of them is served is
+ * measured against the bound of scheduler/fair.h.
  */
 #ifndef QR_TESTS_BENCH_SIM_H
 #define QR_TESTS_BENCH_SIM_H
@@ -20,12 +21,17 @@ struct qr_sim_cost {
     double base_us, token_us, context_us; /* per step, per planned token, per 1,000 context rows of decode */
 };
 
+enum { SIM_KEYS_MAX = 4 };
+
 struct qr_sim_config {
     struct qr_sched_config sched; /* ctx_max: longer entries of the trace are skipped and counted */
     int32_t n_blocks, block_tokens;
     bool prefix_cache;
     struct qr_sim_cost cost;
     int32_t check_every;          /* qr_sched_check after every n-th step; 0: never */
+    int32_t n_keys;               /* 0: one, and nothing is measured */
+    int32_t weight[SIM_KEYS_MAX];
+    bool one_client;              /* the scheduler is not told of keys: what they are served in order of arrival */
 };
 
 struct qr_sim_quantiles {
@@ -43,6 +49,8 @@ struct qr_sim_result {
     double waste_plain;                     /* the mean of each step's ratio, unweighted */
     double hit_rate, hit_rate_most;         /* prompt tokens found in the cache / all; the same for an endless cache of block_tokens */
     struct qr_sim_quantiles wait_ms, ttft_ms, tpot_ms; /* queue; first token from arrival; per further token */
+    double served[SIM_KEYS_MAX];            /* each key, of weight 1: prompt tokens not found in the cache, and tokens drawn twice */
+    double unfair_most, unfair_bound;       /* by weight: how far the services of two keys went apart while both had sequences waiting; what is promised */
     double plan_us_mean;                    /* real microseconds of one qr_sched_plan + qr_sched_commit; 0 without a clock */
     const char *broken;                     /* a failed check, or NULL */
 };
@@ -109,6 +117,7 @@ struct inside {
     int32_t entry; /* -1: free */
     int32_t *ids;  /* owned */
     int64_t first_token_us;
+    bool begun;    /* its prompt is served */
 };
 
 struct sim {
@@ -125,6 +134,8 @@ struct sim {
     int64_t n_ratios, plan_ns;
     double *wait_ms, *ttft_ms, *tpot_ms; /* owned [trace.n] */
     int32_t n_wait, n_tpot;
+    double apart_least[SIM_KEYS_MAX][SIM_KEYS_MAX], apart_most[SIM_KEYS_MAX][SIM_KEYS_MAX]; /* services of two keys, since both wait */
+    bool together[SIM_KEYS_MAX][SIM_KEYS_MAX];
 };
 
 static int sim_begin(struct sim *m, struct qr_err *err)
@@ -169,6 +180,11 @@ static bool fits_context(const struct sim *m, const struct qr_trace_entry *e)
     return (int64_t)e->n_prompt + e->n_new <= m->config->sched.ctx_max;
 }
 
+static int32_t key_of(const struct sim *m, int32_t entry)
+{
+    return m->config->n_keys > 0 ? entry % m->config->n_keys : 0;
+}
+
 static void arrive(struct sim *m)
 {
     for (; m->cursor < m->trace->n && m->n_inside < m->n_slots; m->cursor++) {
@@ -181,6 +197,8 @@ static void arrive(struct sim *m)
             qr_trace_prompt(m->trace, m->cursor, ids, VOCAB);
             struct qr_sched_add add = {.id = (uint64_t)m->cursor, .ids = ids, .n_prompt = e->n_prompt, .new_max = e->n_new,
                                        .group = -1, .now_us = e->arrival_us};
+            if (m->config->n_keys > 0 && !m->config->one_client)
+                add.client = (struct qr_client){.key = (uint64_t)key_of(m, m->cursor), .weight = m->config->weight[key_of(m, m->cursor)]};
             struct qr_err refused;
             seq = qr_sched_add(m->sched, &add, &refused);
             QR_ASSERT(seq != QR_E_BUSY);
@@ -229,6 +247,7 @@ static void sample(struct sim *m)
             continue;
         if (q->n_ids == q->n_prompt)
             m->inside[seq].first_token_us = (int64_t)m->now_us;
+        m->out->served[key_of(m, m->inside[seq].entry)] += 2;
         qr_sched_push(m->sched, seq, (int32_t)(((uint64_t)m->inside[seq].entry * 2654435761u + (uint64_t)q->n_ids) % VOCAB));
         if (q->n_ids == q->n_prompt + q->new_max)
             finish(m, seq);
@@ -268,6 +287,32 @@ static void measure_queues(struct sim *m)
         m->out->waiting_most = stats.n_waiting;
 }
 
+/* A prompt is served when it is admitted, whole. Services of two keys are compared for as long as both have sequences waiting. */
+static void measure_fairness(struct sim *m)
+{
+    int32_t n, n_waiting[SIM_KEYS_MAX] = {0};
+    for (int32_t k = 0; k < m->plan.n_prefill; k++) {
+        struct inside *x = &m->inside[m->plan.item[k].seq];
+        const struct qr_seq *q = qr_sched_seq(m->sched, m->plan.item[k].seq);
+        m->out->served[key_of(m, x->entry)] += x->begun ? 0 : q->n_prompt - q->n_cached;
+        x->begun = true;
+    }
+    const int32_t *seq = qr_sched_list(m->sched, QR_SEQ_WAITING, &n);
+    for (int32_t i = 0; i < n; i++)
+        n_waiting[key_of(m, m->inside[seq[i]].entry)]++;
+    for (int32_t a = 0; a < m->config->n_keys; a++) {
+        for (int32_t b = 0; b < a; b++) {
+            const double apart = m->out->served[a] / m->config->weight[a] - m->out->served[b] / m->config->weight[b];
+            double *least = &m->apart_least[a][b], *most = &m->apart_most[a][b];
+            *least = m->together[a][b] && *least < apart ? *least : apart;
+            *most = m->together[a][b] && *most > apart ? *most : apart;
+            m->together[a][b] = n_waiting[a] > 0 && n_waiting[b] > 0;
+            if (m->together[a][b] && *most - *least > m->out->unfair_most)
+                m->out->unfair_most = *most - *least;
+        }
+    }
+}
+
 /* One step; false when nothing can run. */
 static bool step(struct sim *m, int64_t (*clock_ns)(void))
 {
@@ -276,6 +321,8 @@ static bool step(struct sim *m, int64_t (*clock_ns)(void))
     m->plan_ns += clock_ns ? clock_ns() - began : 0;
     if (!any)
         return false;
+    if (m->config->n_keys > 1)
+        measure_fairness(m);
     double dt_us = step_cost(m);
     m->now_us += dt_us;
     m->out->busy_s += dt_us / 1e6;
@@ -292,6 +339,18 @@ static bool step(struct sim *m, int64_t (*clock_ns)(void))
         m->out->broken = qr_sched_check(m->sched);
     sample(m);
     return true;
+}
+
+static double bound(const struct sim *m)
+{
+    int32_t prompt = 0, whole = 0;
+    for (int32_t i = 0; i < m->trace->n; i++) {
+        const struct qr_trace_entry *e = &m->trace->entry[i];
+        prompt = fits_context(m, e) && e->n_prompt > prompt ? e->n_prompt : prompt;
+        whole = fits_context(m, e) && e->n_prompt + e->n_new > whole ? e->n_prompt + e->n_new : whole;
+    }
+    const double full = 2.0 * m->config->sched.running_max * whole;
+    return 2 * (full > prompt ? full : prompt);
 }
 
 static int by_value(const void *a, const void *b)
@@ -320,6 +379,7 @@ static void summarise(struct sim *m)
     out->n_recomputed = sched.n_recomputed;
     out->n_evicted = kv.n_evicted;
     out->virtual_s = m->now_us / 1e6;
+    out->unfair_bound = bound(m);
     out->waste = m->alloc_area > 0 ? m->unused_area / m->alloc_area : 0;
     out->waste_plain = m->n_ratios > 0 ? m->ratio_sum / (double)m->n_ratios : 0;
     out->hit_rate = kv.query_tokens > 0 ? (double)kv.hit_tokens / (double)kv.query_tokens : 0;

@@ -140,6 +140,25 @@ Test(sim, finds_the_shared_prefixes_of_the_mooncake_conversations)
     qr_trace_release(&t);
 }
 
+/* More requests than are served in time, of three keys in turn: all have some waiting until one has none left. */
+Test(sim, keys_that_wait_are_served_by_weight_within_the_bound_and_in_order_of_arrival_they_are_not)
+{
+    struct qr_trace t;
+    read_trace(&t, "azure_llm_2023_conv.csv", 600, 3000);
+    struct qr_sim_config c = usual();
+    c.sched.running_max = 4, c.sched.waiting_max = 3000, c.sched.ctx_max = 2048, c.n_blocks = 700, c.sched.watermark_blocks = 8;
+    c.n_keys = 3, c.weight[0] = 1, c.weight[1] = 2, c.weight[2] = 5;
+    for (int32_t i = 0; i < t.n; i++)
+        t.entry[i].arrival_us = 0;
+    for (int way = 0; way < 2; way++) {
+        c.one_client = way == 1;
+        struct qr_sim_result r = run(way == 0 ? "azure conv, three keys" : "azure conv, three keys as one", &t, &c);
+        fprintf(stderr, "served %.0f %.0f %.0f, apart by %.0f at most of %.0f\n", r.served[0], r.served[1], r.served[2], r.unfair_most, r.unfair_bound);
+        cr_assert_eq(r.unfair_most <= r.unfair_bound, way == 0);
+    }
+    qr_trace_release(&t);
+}
+
 Test(sim, gives_the_same_schedule_every_time)
 {
     struct qr_trace t;

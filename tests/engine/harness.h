@@ -12,6 +12,8 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/rng.h"
+#include "engine/draft/draft.h"
 #include "engine/follow.h"
 #include "tests/comm/threads.h"
 #include "tests/full.h"
@@ -47,6 +49,32 @@ struct guided {
     struct qr_thinking thinking;
 };
 
+#define ANSWER_TOKENS 600
+#define ANSWER_TEXT 8192
+
+/* Everything a choice said. */
+struct answer {
+    int32_t n, finish, stop_index, stop_id, n_events, n_reasoning;
+    int32_t id[ANSWER_TOKENS];
+    float logprob[ANSWER_TOKENS], top[ANSWER_TOKENS];
+    int32_t text_len;
+    char text[ANSWER_TEXT];
+};
+
+/* Where guesses come from: nowhere, the engine's own sources, or from answers that are known: at random some, none or all of them right. */
+enum guess_kind { GUESS_NONE, GUESS_OWN, GUESS_ANY, GUESS_WRONG, GUESS_RIGHT, GUESS_KINDS };
+
+struct guesser {
+    enum guess_kind kind;
+    struct qr_rng rng;
+    int32_t n_vocab, n_known;
+    struct known {
+        const int32_t *prompt;
+        int32_t n_prompt;
+        const struct answer *answer;
+    } known[128];
+};
+
 struct world {
     struct qr_tokenizer *tokenizer;
     struct qr_engine *engine;
@@ -74,6 +102,51 @@ static inline void setup_init(struct setup *s, const char *model)
     *s = (struct setup){.model = model, .device = "cpu", .n_threads = 2};
     qr_engine_config_init(&s->config);
     s->config.hash_seed = 7;
+}
+
+/* The answer that begins as the sequence does, or NULL. */
+static inline const struct answer *guesser_find(const struct guesser *g, const struct qr_seq *q)
+{
+    const int32_t n_output = q->n_ids - q->n_prompt;
+    for (int32_t i = 0; i < g->n_known; i++) {
+        const struct known *k = &g->known[i];
+        if (k->n_prompt == q->n_prompt && n_output <= k->answer->n && memcmp(k->prompt, q->ids, (size_t)q->n_prompt * sizeof *q->ids) == 0 &&
+            memcmp(k->answer->id, q->ids + q->n_prompt, (size_t)n_output * sizeof *q->ids) == 0)
+            return k->answer;
+    }
+    return NULL;
+}
+
+static inline int32_t guess_id(struct guesser *g, const struct answer *a, int32_t at, bool right)
+{
+    const bool known = a && at < a->n;
+    if (right && known)
+        return a->id[at];
+    return known && g->kind == GUESS_WRONG ? (a->id[at] + 1) % g->n_vocab : (int32_t)qr_rng_below(&g->rng, (uint32_t)g->n_vocab);
+}
+
+static inline void guesser_fill(void *user, struct qr_draft_ask *ask, int32_t n)
+{
+    struct guesser *g = user;
+    for (int32_t i = 0; i < n; i++) {
+        const struct answer *a = guesser_find(g, ask[i].seq);
+        const int32_t n_output = ask[i].seq->n_ids - ask[i].seq->n_prompt, room = ask[i].room;
+        const int32_t n_right = g->kind == GUESS_RIGHT ? room : g->kind == GUESS_WRONG ? 0 : (int32_t)qr_rng_below(&g->rng, (uint32_t)room + 1);
+        const int32_t n_left = a && a->n - n_output < room ? a->n - n_output : room;
+        ask[i].n = g->kind == GUESS_ANY ? (int32_t)qr_rng_below(&g->rng, (uint32_t)room + 1) : g->kind == GUESS_RIGHT ? n_left : room;
+        for (int32_t k = 0; k < ask[i].n; k++) {
+            ask[i].ids[k] = guess_id(g, a, n_output + k, k < n_right);
+            ask[i].p[k] = 1;
+        }
+    }
+}
+
+/* An engine that is opened with c gets guesses of this kind. */
+static inline void guesser_set(struct guesser *g, enum guess_kind kind, struct qr_engine_config *c)
+{
+    g->kind = kind;
+    c->draft_tokens = kind == GUESS_NONE ? 0 : 7;
+    c->draft_source = (struct qr_draft_source){kind > GUESS_OWN ? guesser_fill : NULL, g};
 }
 
 static inline void *follow(void *arg)
@@ -128,18 +201,6 @@ static inline void world_close(struct world *w)
     for (int32_t r = 0; w->n_ranks > 1 && r < w->n_ranks; r++) /* here, so that a test may have a rank give up at any time */
         qr_comm_close(&w->comm[r]);
 }
-
-#define ANSWER_TOKENS 600
-#define ANSWER_TEXT 8192
-
-/* Everything a choice said. */
-struct answer {
-    int32_t n, finish, stop_index, stop_id, n_events, n_reasoning;
-    int32_t id[ANSWER_TOKENS];
-    float logprob[ANSWER_TOKENS], top[ANSWER_TOKENS];
-    int32_t text_len;
-    char text[ANSWER_TEXT];
-};
 
 /* A request in flight and the answers to its choices. */
 struct flight {
@@ -272,7 +333,7 @@ static inline void flight_event(struct world *w, struct qr_event *ev)
         a->logprob[a->n] = ev->token[i].logprob;
         a->top[a->n++] = ev->token[i].n_top > 0 ? ev->token[i].top_logprob[0] : 0;
     }
-    QR_ASSERT(a->n == ev->n_output);
+    QR_ASSERT(a->n == ev->n_output && ev->n_tokens <= 1);
     QR_ASSERT(a->text_len + ev->text_len < ANSWER_TEXT);
     memcpy(a->text + a->text_len, ev->text, (size_t)ev->text_len);
     a->text_len += ev->text_len;
@@ -334,7 +395,7 @@ static inline void ask(struct world *w, struct flight *f, const struct qr_sampli
 /* Same tokens, same log-probabilities to the bit, same text, same end. */
 static inline bool answers_equal(const struct answer *a, const struct answer *b)
 {
-    return a->n == b->n && a->finish == b->finish && a->n_reasoning == b->n_reasoning && a->stop_index == b->stop_index && a->stop_id == b->stop_id &&
+    return a->n == b->n && a->n_events == b->n_events && a->finish == b->finish && a->n_reasoning == b->n_reasoning && a->stop_index == b->stop_index && a->stop_id == b->stop_id &&
            a->text_len == b->text_len && memcmp(a->id, b->id, (size_t)a->n * sizeof a->id[0]) == 0 &&
            memcmp(a->logprob, b->logprob, (size_t)a->n * sizeof a->logprob[0]) == 0 &&
            memcmp(a->top, b->top, (size_t)a->n * sizeof a->top[0]) == 0 && memcmp(a->text, b->text, (size_t)a->text_len) == 0;

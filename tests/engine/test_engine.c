@@ -43,11 +43,13 @@ static void check_ways_of(const struct setup *kind, const struct way *list, size
     struct kase *k = qr_alloc(N_CASES, sizeof *k);
     struct flight *want = qr_alloc(N_CASES, sizeof *want), *got = qr_alloc(N_CASES, sizeof *got);
     struct setup setup;
+    struct guesser guesser = {.rng = {.seed = 17}};
     int64_t n_preempted = 0, n_hits = 0;
     make_cases(k);
     setup = *kind;
     setup.n_threads = 1;
     run_alone(want, k, &setup);
+    guesser_learn(&guesser, want, k);
     for (size_t i = 0; i < n_ways; i++) {
         const struct way *way = &list[i];
         struct qr_stats st;
@@ -61,6 +63,7 @@ static void check_ways_of(const struct setup *kind, const struct way *list, size
         setup.config.itl_goal_us = way->itl_goal_us;
         setup.config.ctx_max = way->kv_tokens ? 256 : 0;
         setup.config.kv_host_bytes = way->kv_tokens && way->prefix_cache && (kind->n_ranks > 1 || i % 2) ? 1 << 18 : 0;
+        guesser_set(&guesser, (enum guess_kind)((i + 1) % GUESS_KINDS), &setup.config);
         run_together(got, k, &setup, 99 + i, &st);
         compare(want, got, k, way->name);
         n_preempted += st.sched.n_preempted;

@@ -229,7 +229,7 @@ def test_harmless_values_of_unsupported_fields_are_taken():
                             (CHAT, {"functions": []}), (CHAT, {"use_beam_search": False}), (CHAT, {"guided_json": None}), (CHAT, {"chat_template": None}),
                             (CHAT, {"user": "u", "metadata": {"a": "b"}, "store": True, "service_tier": "auto", "parallel_tool_calls": False, "verbosity": "low",
                                     "prediction": None, "prompt_cache_key": "k", "safety_identifier": "s", "reasoning_effort": "high"}),
-                            (CHAT, {"something_nobody_knows": [1, {"a": None}]}), (CHAT, {"stop": []}), (CHAT, {"logit_bias": {}}), (CHAT, {"logit_bias": {"5": -100}}),
+                            (CHAT, {"user": ["no name"]}), (CHAT, {"something_nobody_knows": [1, {"a": None}]}), (CHAT, {"stop": []}), (CHAT, {"logit_bias": {}}), (CHAT, {"logit_bias": {"5": -100}}),
                             (CHAT, {"seed": -2 ** 63}), (CHAT, {"seed": 2 ** 63 - 1}), (CHAT, {"seed": 9007199254740993}), (CHAT, {"n": 2.0}), (CHAT, {"top_k": -1}),
                             (CHAT, {"bad_words": []}), (COMPLETIONS, {"bad_words": [" x", "hello there"] * 20}), (CHAT, {"allowed_token_ids": [1, 1, 0]}),
                             (CHAT, {"truncate_prompt_tokens": 5}), (CHAT, {"chat_template_kwargs": {"enable_thinking": False}}), (CHAT, {"stop": ["x"] * 16}), (CHAT, {"stop": "x" * 256}),

@@ -16,7 +16,7 @@
 #include "base/mem.h"
 #include "kvcache/kv_internal.h"
 #include "kvcache/kv_prefix.h"
-#include "scheduler/sched.h"
+#include "scheduler/sched_internal.h"
 
 #define WORLD_CTX_MAX 72
 #define WORLD_SEQS_MAX 64
@@ -41,6 +41,14 @@ struct world_seq {
     int32_t n_logits[WORLD_CTX_MAX + 1]; /* how often row i gave logits */
 };
 
+/* What a pin of the pool holds: a sequence's first blocks, as it ended. */
+struct world_pin {
+    int32_t n_blocks; /* 0: none */
+    bool cleared;     /* the index was, since: nothing finds it */
+    uint64_t salt;
+    int32_t ids[WORLD_CTX_MAX + 1];
+};
+
 struct world {
     uint32_t (*draw)(void *source, uint32_t n); /* uniform in [0, n) */
     void *source;
@@ -48,6 +56,7 @@ struct world {
     int32_t n_blocks, n_host, block_tokens;
     bool prefix_cache, zombies_ok, guesses;
     int32_t mixed_max; /* prompt tokens beside decode rows */
+    int32_t n_keys, n_users;
     struct qr_kv_pool *pool;
     struct qr_sched *sched;
     struct qr_plan plan;
@@ -55,11 +64,12 @@ struct world {
     struct world_seq seq[WORLD_SEQS_MAX]; /* by the scheduler's index */
     int32_t tokens[WORLD_SEQS_MAX][WORLD_CTX_MAX + 1];
     bool row_used[WORLD_SEQS_MAX];
+    struct world_pin pin[QR_KV_PINS_MAX];
     int32_t n_alive, n_zombies, next_group;
     int64_t now_us, n_preempted_gone, n_recomputed;
     uint64_t next_id;
     struct {
-        int64_t ops, steps, rows, copies, preemptions, finished, cancelled, refused, hit_tokens, forced_collisions, out, in, behind;
+        int64_t ops, steps, rows, copies, preemptions, finished, cancelled, refused, hit_tokens, forced_collisions, out, in, behind, pinned;
         int64_t right, wrong, forced; /* guesses that were accepted, and that were dropped after they were computed; ids known without a draw */
     } total;
     char broken[160]; /* empty while all is well */
@@ -135,11 +145,14 @@ static inline void world_init(struct world *w, uint32_t (*draw)(void *, uint32_t
         w->pool->hash_keep = world_below(w, 2) ? 0 : world_below(w, 8);
         w->total.forced_collisions = 1;
     }
+    qr_kv_pins_open(w->pool, world_below(w, 2) ? (int32_t)world_below(w, (uint32_t)w->n_blocks) : 0);
     struct qr_err err;
     int rc = qr_sched_new(&w->sched, &w->config, w->pool, &err);
     QR_ASSERT(rc == 0);
     qr_plan_init(&w->plan, &w->config);
     w->mixed_max = INT32_MAX;
+    w->n_keys = 1 + (int32_t)world_below(w, 4);
+    w->n_users = 1 + (int32_t)world_below(w, 3);
 }
 
 static inline void world_release(struct world *w)
@@ -152,7 +165,7 @@ static inline void world_release(struct world *w)
     qr_plan_release(&w->plan);
     qr_sched_free(w->sched);
     qr_kv_pool_stats(w->pool, &stats);
-    if (stats.n_owned != 0)
+    if (stats.n_owned != stats.n_pinned)
         world_fail(w, "a block is still owned after the scheduler was freed");
     qr_kv_pool_free(w->pool);
 }
@@ -203,7 +216,7 @@ static inline void world_note_add(struct world *w, int32_t seq, const struct wor
     w->n_alive++;
 }
 
-static inline void world_add_one(struct world *w, const struct world_seq *like, const int32_t *ids, int32_t priority,
+static inline void world_add_one(struct world *w, const struct world_seq *like, const int32_t *ids, struct qr_client client, int32_t priority,
                                  int32_t group, bool leader)
 {
     int32_t row = world_free_row(w);
@@ -220,6 +233,7 @@ static inline void world_add_one(struct world *w, const struct world_seq *like, 
         .leader = leader,
         .prompt_logits = like->prompt_logits && (leader || group < 0 || world_below(w, 2)),
         .now_us = w->now_us,
+        .client = client,
         .salt = {.lo = like->salt, .hi = 7},
     };
     struct qr_err err;
@@ -239,13 +253,72 @@ static inline void world_add(struct world *w)
     int32_t n = world_below(w, 3) == 0 ? 2 + (int32_t)world_below(w, 3) : 1;
     int32_t priority = (int32_t)world_below(w, 3) - 1;
     int32_t group = n > 1 ? w->next_group++ : -1;
+    struct qr_client client = {.key = world_below(w, (uint32_t)w->n_keys), .user = world_below(w, (uint32_t)w->n_users)};
+    client.weight = 1 + 2 * (int32_t)client.key;
     for (int32_t i = 0; i < n; i++)
-        world_add_one(w, &like, ids, world_below(w, 16) ? priority : 0, group, i == 0);
+        world_add_one(w, &like, ids, client, world_below(w, 16) ? priority : 0, group, i == 0);
+}
+
+/* A pinned prefix is in the first tier, whole. */
+static inline void world_check_pin(struct world *w, const struct world_pin *pin)
+{
+    int32_t blocks[WORLD_CTX_MAX + 1], n_hashed = 0, n_slow = 0;
+    struct qr_hash128 hashes[WORLD_CTX_MAX + 1];
+    const int32_t n = qr_kv_prefix_find(w->pool, blocks, pin->n_blocks, pin->ids, pin->n_blocks * w->block_tokens,
+                                        (struct qr_hash128){.lo = pin->salt, .hi = 7}, hashes, &n_hashed);
+    for (int32_t i = n - 1; i >= 0; i--) {
+        n_slow += qr_kv_is_host(w->pool, blocks[i]);
+        qr_kv_unref(w->pool, blocks[i]);
+    }
+    if (n < pin->n_blocks || n_slow > 0)
+        world_fail(w, "a pinned prefix is not found");
+}
+
+/* What a sequence that is about to end has computed is pinned, if pins have room for it. */
+static inline void world_pin(struct world *w, int32_t seq)
+{
+    const struct qr_seq *q = qr_sched_seq(w->sched, seq);
+    const int32_t n = q->n_computed / w->block_tokens;
+    if (n == 0 || !w->prefix_cache || q->n_behind > 0) /* given back blocks are not its own */
+        return;
+    const int32_t pin = qr_kv_pin(w->pool, q->blocks, n, q->ids, q->salt);
+    if (pin < 0)
+        return;
+    if (w->pin[pin].n_blocks != 0)
+        world_fail(w, "a pin has a number that is in use");
+    w->pin[pin] = (struct world_pin){.n_blocks = n, .salt = w->seq[seq].salt};
+    memcpy(w->pin[pin].ids, q->ids, (size_t)(n * w->block_tokens) * sizeof *q->ids);
+    world_check_pin(w, &w->pin[pin]);
+    w->total.pinned++;
+}
+
+static inline void world_unpin(struct world *w)
+{
+    const uint32_t at = world_below(w, QR_KV_PINS_MAX);
+    for (uint32_t i = 0; i < QR_KV_PINS_MAX; i++) {
+        const uint32_t pin = (at + i) % QR_KV_PINS_MAX;
+        if (w->pin[pin].n_blocks == 0)
+            continue;
+        if (!w->pin[pin].cleared)
+            world_check_pin(w, &w->pin[pin]);
+        qr_kv_unpin(w->pool, (int32_t)pin);
+        w->pin[pin].n_blocks = 0;
+        return;
+    }
+}
+
+static inline void world_clear(struct world *w)
+{
+    qr_kv_prefix_clear(w->pool);
+    for (int i = 0; i < QR_KV_PINS_MAX; i++)
+        w->pin[i].cleared = true;
 }
 
 static inline void world_end(struct world *w, int32_t seq)
 {
     struct world_seq *x = &w->seq[seq];
+    if (world_below(w, 8) == 0)
+        world_pin(w, seq);
     w->n_preempted_gone += qr_sched_seq(w->sched, seq)->n_preempted;
     qr_sched_finish(w->sched, seq);
     w->n_alive -= x->alive;
@@ -359,7 +432,8 @@ static inline void world_check_progress(struct world *w, bool any)
         if (q->state == QR_SEQ_WAITING)
             continue;
         protected_runs = protected_runs || q->n_preempted >= w->config.preempt_max;
-        if (t == NULL || q->priority < t->priority || (q->priority == t->priority && q->id < t->id))
+        if (t == NULL || (w->n_keys == 1 ? q->priority < t->priority || (q->priority == t->priority && q->id < t->id)
+                                         : qr_ranks_before(qr_slot(w->sched, i), qr_slot(w->sched, top))))
             top = i;
     }
     for (int32_t k = 0; k < qr_plan_items(&w->plan); k++)
@@ -384,7 +458,7 @@ static inline void world_check_plan(struct world *w, bool any)
         n_tokens += p->item[k].n_tokens;
         n_logits += p->item[k].n_logits;
     }
-    if (n_tokens != p->n_tokens || n_tokens > w->config.step_tokens_max)
+    if (n_tokens != p->n_tokens || n_prompt != p->n_prompt || n_tokens > w->config.step_tokens_max)
         world_fail(w, "the plan's tokens do not add up or pass the budget");
     if (n_logits != p->n_logits || n_logits > w->config.logit_rows_max)
         world_fail(w, "the plan's rows of logits do not add up or pass the budget");
@@ -559,7 +633,7 @@ static inline void world_drain(struct world *w)
     w->zombies_ok = zombies_ok;
     struct qr_kv_stats stats;
     qr_kv_pool_stats(w->pool, &stats);
-    if (w->n_alive == 0 && stats.n_owned != 0)
+    if (w->n_alive == 0 && stats.n_owned != stats.n_pinned)
         world_fail(w, "a block is owned although no sequence is there");
     struct qr_sched_stats sched;
     qr_sched_stats(w->sched, &sched);
@@ -575,12 +649,14 @@ static inline void world_op(struct world *w)
         world_add(w);
     else if (kind < 58)
         world_step(w);
-    else if (kind < 62)
+    else if (kind < 61)
         world_cancel(w);
+    else if (kind < 62)
+        world_unpin(w);
     else if (kind == 62)
         world_end_zombies(w);
     else if (world_below(w, 4) == 0)
-        qr_kv_prefix_clear(w->pool);
+        world_clear(w);
     else if (world_below(w, 16) == 0)
         world_drain(w);
     if (w->broken[0] == '\0')

@@ -131,7 +131,8 @@ struct qr_cli_lora {
      .help = "Reuse the blocks of prompts that begin alike."},                                                                    \
     {.name = "kv-pinned-share", .type = QR_OPT_FLOAT, .offset = offsetof(T, e.kv_pinned_share), .builtin = "0.25", .min = 0, .max = 1, \
      .arg = "SHARE", .group = "Cache",                                                                                             \
-     .help = "Share of the cache's blocks that pinned prompts may hold (POST /v1/cache/pin, --warm-up), beside room for one whole context."},                                                                    \
+     .help = "Share of the cache's blocks that pinned prompts (POST /v1/cache/pin, --warm-up) may hold, beside room for one whole " \
+             "context."},                                                                                                         \
     {.name = "policy", .type = QR_OPT_ENUM, .offset = offsetof(T, e.policy), .builtin = "mixed",                                   \
      .choices = "mixed|prefill-first|alternate", .arg = "NAME", .group = "Limits",                                                \
      .help = "How prompts and running sequences share the steps."},                                                               \

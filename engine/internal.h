@@ -223,6 +223,10 @@ void qr_look_if_asked(struct qr_engine *e);
 /* Ranks that the memory of kernels is shared with, this one counted. Of an open model. */
 int32_t qr_engine_sharing(const struct qr_engine *e);
 
+/* open.c: opens the backend and the model, and makes all that the engine thread owns; gives back what was made. */
+int qr_engine_make(struct qr_engine *e, struct qr_err *err);
+void qr_engine_unmake(struct qr_engine *e);
+
 /* Body of the engine thread: opens backend and model, says so, loops until closing, frees what it made. arg: struct qr_engine * */
 void *qr_engine_thread(void *arg);
 

@@ -1,4 +1,4 @@
-/* speculate.c - asks for guesses, cuts them to what grammars allow, hands them to the scheduler, and judges them (speculate.h). What a row's draw is worth is
+/* speculate.c - collects guesses, cuts them to what grammars allow, hands them to the scheduler, and judges them (speculate.h). What a row's draw is worth is
  * decided where it is pushed: a guess that differs from it ends the run. Engine thread; nothing is allocated in a step. */
 #include "engine/speculate.h"
 
@@ -20,6 +20,9 @@ void qr_speculate_open(struct qr_engine *e)
     sp->ask = qr_alloc((size_t)c->running_max, sizeof *sp->ask);
     sp->shadow = qr_alloc((size_t)c->running_max, sizeof *sp->shadow);
     sp->guide = qr_alloc((size_t)sp->n_guides_max, sizeof *sp->guide);
+    qr_mem_populate(sp->ask, (size_t)c->running_max * sizeof *sp->ask);
+    qr_mem_populate(sp->shadow, (size_t)c->running_max * sizeof *sp->shadow);
+    qr_mem_populate(sp->guide, (size_t)sp->n_guides_max * sizeof *sp->guide);
     if (!c->draft_source.fill)
         sp->draft = qr_draft_new(e->n_slots, c->running_max, e->limits.ctx_max, QR_DRAFT_STORE_BYTES);
 }

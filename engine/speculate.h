@@ -1,4 +1,4 @@
-/* speculate.h - guesses are asked for before a step, and judged after it: the engine's side of draft/draft.h.
+/* speculate.h - guesses are collected before a step, and judged after it: the engine's side of draft/draft.h.
  *
  * A guess is right where it equals the draw that decoding without guesses makes at its position, so no answer depends on guesses. A guess of a choice with a
  * grammar, or with a thinking, needs a state of its own for the mask behind it: a copy of the choice's guide that has followed the guesses. Inside engine/

@@ -93,14 +93,11 @@ static inline void run_alone(struct flight *want, const struct kase *k, const st
 }
 
 /* What `want` says is known to the guesser. */
-static inline void guesser_learn(struct guesser *g, const struct flight *want, const struct kase *k)
+static inline void guesser_learn_all(struct guesser *g, const struct flight *want, const struct kase *k)
 {
-    g->n_vocab = 512;
     for (int c = 0; c < N_CASES; c++)
-        for (int32_t i = 0; i < k[c].n_choices; i++) {
-            QR_ASSERT(g->n_known < QR_COUNT(g->known));
-            g->known[g->n_known++] = (struct known){k[c].prompt, k[c].n_prompt, &want[c].answer[i]};
-        }
+        for (int32_t i = 0; i < k[c].n_choices; i++)
+            guesser_learn(g, k[c].prompt, k[c].n_prompt, &want[c].answer[i]);
 }
 
 /* All cases together: they arrive at random moments, beside noise that is cancelled at random moments. */

@@ -83,6 +83,8 @@ struct world {
     struct qr_comm comm[RANKS_MAX]; /* with several ranks, as the followers */
     struct follower follower[RANKS_MAX];
     int32_t n_ranks;
+    bool guesses;                                  /* what is asked alone is asked again with guesses of each kind */
+    struct guesser guesser;
     char dir[1024];
 };
 
@@ -94,6 +96,7 @@ struct setup {
     enum qr_kv_cache kv_cache;
     enum qr_quantize quantize;
     int32_t n_threads, n_ranks; /* n_ranks 0: one */
+    bool guesses;               /* of the world */
     struct qr_comm *comm;       /* ranks that the test has made and ends; NULL: n_ranks threads */
 };
 
@@ -133,7 +136,7 @@ static inline void guesser_fill(void *user, struct qr_draft_ask *ask, int32_t n)
         const int32_t n_output = ask[i].seq->n_ids - ask[i].seq->n_prompt, room = ask[i].room;
         const int32_t n_right = g->kind == GUESS_RIGHT ? room : g->kind == GUESS_WRONG ? 0 : (int32_t)qr_rng_below(&g->rng, (uint32_t)room + 1);
         const int32_t n_left = a && a->n - n_output < room ? a->n - n_output : room;
-        ask[i].n = g->kind == GUESS_ANY ? (int32_t)qr_rng_below(&g->rng, (uint32_t)room + 1) : g->kind == GUESS_RIGHT ? n_left : room;
+        ask[i].n = g->kind == GUESS_NONE ? 0 : g->kind == GUESS_ANY ? (int32_t)qr_rng_below(&g->rng, (uint32_t)room + 1) : g->kind == GUESS_RIGHT ? n_left : room;
         for (int32_t k = 0; k < ask[i].n; k++) {
             ask[i].ids[k] = guess_id(g, a, n_output + k, k < n_right);
             ask[i].p[k] = 1;
@@ -141,10 +144,17 @@ static inline void guesser_fill(void *user, struct qr_draft_ask *ask, int32_t n)
     }
 }
 
+static inline void guesser_learn(struct guesser *g, const int32_t *prompt, int32_t n_prompt, const struct answer *answer)
+{
+    QR_ASSERT(g->n_known < QR_COUNT(g->known));
+    g->known[g->n_known++] = (struct known){prompt, n_prompt, answer};
+}
+
 /* An engine that is opened with c gets guesses of this kind. */
 static inline void guesser_set(struct guesser *g, enum guess_kind kind, struct qr_engine_config *c)
 {
     g->kind = kind;
+    g->n_vocab = 512;
     c->draft_tokens = kind == GUESS_NONE ? 0 : 7;
     c->draft_source = (struct qr_draft_source){kind > GUESS_OWN ? guesser_fill : NULL, g};
 }
@@ -174,9 +184,15 @@ static inline void world_follow(struct world *w, const struct setup *s, const st
     mo->comm = &w->comm[0];
 }
 
-static inline void world_open(struct world *w, const struct setup *s)
+static inline void world_open(struct world *w, const struct setup *of)
 {
     struct qr_err err = {0};
+    struct setup with = *of;
+    const struct setup *s = &with;
+    w->guesses = of->guesses;
+    w->guesser = (struct guesser){.rng = {.seed = 29}};
+    if (w->guesses)
+        guesser_set(&w->guesser, GUESS_ANY, &with.config);
     w->vocab = NULL;
     memset(w->grammar, 0, sizeof w->grammar);
     struct qr_backend_options bo = {.device = s->device, .isa = s->isa, .n_threads = s->n_threads};
@@ -378,8 +394,18 @@ static inline void flight_finish(struct world *w, struct flight *f)
     }
 }
 
-static inline void ask_guided(struct world *w, struct flight *f, const struct qr_sampling *s, const int32_t *prompt, int32_t n, int32_t n_choices,
-                              const struct guided *guided)
+/* Same tokens, same log-probabilities to the bit, same text, same end. */
+static inline bool answers_equal(const struct answer *a, const struct answer *b)
+{
+    return a->n == b->n && a->n_events == b->n_events && a->finish == b->finish &&
+           a->n_reasoning == b->n_reasoning && a->stop_index == b->stop_index && a->stop_id == b->stop_id &&
+           a->text_len == b->text_len && memcmp(a->id, b->id, (size_t)a->n * sizeof a->id[0]) == 0 &&
+           memcmp(a->logprob, b->logprob, (size_t)a->n * sizeof a->logprob[0]) == 0 &&
+           memcmp(a->top, b->top, (size_t)a->n * sizeof a->top[0]) == 0 && memcmp(a->text, b->text, (size_t)a->text_len) == 0;
+}
+
+static inline void ask_once(struct world *w, struct flight *f, const struct qr_sampling *s, const int32_t *prompt, int32_t n, int32_t n_choices,
+                            const struct guided *guided)
 {
     struct qr_err err = {0};
     if (flight_start_guided(w, f, s, prompt, n, n_choices, 0, guided, &err) != 0)
@@ -387,18 +413,31 @@ static inline void ask_guided(struct world *w, struct flight *f, const struct qr
     flight_finish(w, f);
 }
 
+/* With guesses the answers are the same, whatever they are. */
+static inline void ask_guided(struct world *w, struct flight *f, const struct qr_sampling *s, const int32_t *prompt, int32_t n, int32_t n_choices,
+                              const struct guided *guided)
+{
+    struct guesser *g = &w->guesser;
+    g->kind = GUESS_NONE;
+    ask_once(w, f, s, prompt, n, n_choices, guided);
+    if (!w->guesses)
+        return;
+    struct flight *again = qr_alloc(1, sizeof *again);
+    g->n_known = 0;
+    for (int32_t c = 0; c < n_choices; c++)
+        guesser_learn(g, prompt, n, &f->answer[c]);
+    for (g->kind = GUESS_ANY; g->kind < GUESS_KINDS; g->kind++) {
+        ask_once(w, again, s, prompt, n, n_choices, guided);
+        for (int32_t c = 0; c < n_choices; c++)
+            if (!answers_equal(&f->answer[c], &again->answer[c]))
+                qr_panic("guesses of kind %d change choice %d, of %d tokens and %d", (int)g->kind, c, f->answer[c].n, again->answer[c].n);
+    }
+    qr_free(again);
+}
+
 static inline void ask(struct world *w, struct flight *f, const struct qr_sampling *s, const int32_t *prompt, int32_t n, int32_t n_choices)
 {
     ask_guided(w, f, s, prompt, n, n_choices, NULL);
-}
-
-/* Same tokens, same log-probabilities to the bit, same text, same end. */
-static inline bool answers_equal(const struct answer *a, const struct answer *b)
-{
-    return a->n == b->n && a->n_events == b->n_events && a->finish == b->finish && a->n_reasoning == b->n_reasoning && a->stop_index == b->stop_index && a->stop_id == b->stop_id &&
-           a->text_len == b->text_len && memcmp(a->id, b->id, (size_t)a->n * sizeof a->id[0]) == 0 &&
-           memcmp(a->logprob, b->logprob, (size_t)a->n * sizeof a->logprob[0]) == 0 &&
-           memcmp(a->top, b->top, (size_t)a->n * sizeof a->top[0]) == 0 && memcmp(a->text, b->text, (size_t)a->text_len) == 0;
 }
 
 /* Waits until nothing is inside (the inbox included) and the counters have caught up, then checks the ledger and that no block is owned. */

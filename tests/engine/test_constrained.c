@@ -18,6 +18,7 @@ static void open_world(struct world *w)
 {
     struct setup s;
     setup_init(&s, MODEL);
+    s.guesses = true;
     world_open(w, &s);
 }
 

@@ -22,20 +22,21 @@ struct way {
     bool prefix_cache;
     enum qr_sched_policy policy;
     int64_t itl_goal_us; /* 0: none. Below what a step takes: chunks follow the clock, and differ from run to run */
+    enum guess_kind guesses;
 };
 
 static const struct way ways[] = {
-    {"default", 2, 256, 512, 64, 0, true, QR_SCHED_MIXED, 0},
-    {"one thread", 1, 256, 512, 64, 0, true, QR_SCHED_MIXED, 0},
-    {"three threads", 3, 256, 512, 64, 0, true, QR_SCHED_MIXED, 0},
-    {"chunks of 1", 2, 1, 64, 64, 0, true, QR_SCHED_MIXED, 0},
-    {"chunks of 7", 2, 7, 64, 16, 0, false, QR_SCHED_MIXED, 0},
-    {"chunks of 16, no cache", 2, 16, 64, 64, 0, false, QR_SCHED_PREFILL_FIRST, 0},
-    {"alternate", 2, 33, 64, 32, 0, true, QR_SCHED_ALTERNATE, 0},
-    {"few blocks, preemption", 2, 64, 128, 16, 720, true, QR_SCHED_MIXED, 0},
-    {"few blocks, no cache", 2, 64, 128, 16, 640, false, QR_SCHED_MIXED, 0},
-    {"an ITL goal of 300 us", 2, 256, 512, 64, 0, true, QR_SCHED_MIXED, 300},
-    {"an ITL goal nobody meets", 2, 256, 512, 32, 720, true, QR_SCHED_MIXED, 1},
+    {"default", 2, 256, 512, 64, 0, true, QR_SCHED_MIXED, 0, GUESS_ANY},
+    {"one thread", 1, 256, 512, 64, 0, true, QR_SCHED_MIXED, 0, GUESS_NONE},
+    {"three threads", 3, 256, 512, 64, 0, true, QR_SCHED_MIXED, 0, GUESS_OWN},
+    {"chunks of 1", 2, 1, 64, 64, 0, true, QR_SCHED_MIXED, 0, GUESS_WRONG},
+    {"chunks of 7", 2, 7, 64, 16, 0, false, QR_SCHED_MIXED, 0, GUESS_RIGHT},
+    {"chunks of 16, no cache", 2, 16, 64, 64, 0, false, QR_SCHED_PREFILL_FIRST, 0, GUESS_ANY},
+    {"alternate", 2, 33, 64, 32, 0, true, QR_SCHED_ALTERNATE, 0, GUESS_OWN},
+    {"few blocks, preemption", 2, 64, 128, 16, 720, true, QR_SCHED_MIXED, 0, GUESS_ANY},
+    {"few blocks, no cache", 2, 64, 128, 16, 640, false, QR_SCHED_MIXED, 0, GUESS_NONE},
+    {"an ITL goal of 300 us", 2, 256, 512, 64, 0, true, QR_SCHED_MIXED, 300, GUESS_RIGHT},
+    {"an ITL goal nobody meets", 2, 256, 512, 32, 720, true, QR_SCHED_MIXED, 1, GUESS_WRONG},
 };
 
 static void check_ways_of(const struct setup *kind, const struct way *list, size_t n_ways)
@@ -49,7 +50,7 @@ static void check_ways_of(const struct setup *kind, const struct way *list, size
     setup = *kind;
     setup.n_threads = 1;
     run_alone(want, k, &setup);
-    guesser_learn(&guesser, want, k);
+    guesser_learn_all(&guesser, want, k);
     for (size_t i = 0; i < n_ways; i++) {
         const struct way *way = &list[i];
         struct qr_stats st;
@@ -63,7 +64,7 @@ static void check_ways_of(const struct setup *kind, const struct way *list, size
         setup.config.itl_goal_us = way->itl_goal_us;
         setup.config.ctx_max = way->kv_tokens ? 256 : 0;
         setup.config.kv_host_bytes = way->kv_tokens && way->prefix_cache && (kind->n_ranks > 1 || i % 2) ? 1 << 18 : 0;
-        guesser_set(&guesser, (enum guess_kind)((i + 1) % GUESS_KINDS), &setup.config);
+        guesser_set(&guesser, way->guesses, &setup.config);
         run_together(got, k, &setup, 99 + i, &st);
         compare(want, got, k, way->name);
         n_preempted += st.sched.n_preempted;
@@ -171,9 +172,9 @@ Test(engine, answers_of_a_model_with_a_window_do_not_depend_on_batch_chunks_cach
 {
     NEED_DATA();
     static const struct way windowed[] = {
-        {"default", 2, 256, 512, 64, 0, true, QR_SCHED_MIXED, 0},
-        {"chunks of 7", 2, 7, 16, 16, 0, true, QR_SCHED_MIXED, 0},
-        {"few blocks, preemption", 2, 16, 16, 16, 208, true, QR_SCHED_MIXED, 0},
+        {"default", 2, 256, 512, 64, 0, true, QR_SCHED_MIXED, 0, GUESS_ANY},
+        {"chunks of 7", 2, 7, 16, 16, 0, true, QR_SCHED_MIXED, 0, GUESS_RIGHT},
+        {"few blocks, preemption", 2, 16, 16, 16, 208, true, QR_SCHED_MIXED, 0, GUESS_ANY},
     };
     struct setup s;
     char dir[64];
@@ -213,9 +214,9 @@ Test(engine, answers_of_2_and_4_ranks_do_not_depend_on_batch_chunks_cache_or_pre
 {
     NEED_DATA();
     static const struct way some[] = {
-        {"default", 1, 256, 512, 64, 0, true, QR_SCHED_MIXED, 0},
-        {"chunks of 7", 1, 7, 64, 16, 0, false, QR_SCHED_MIXED, 0},
-        {"few blocks, preemption", 1, 64, 128, 16, 560, true, QR_SCHED_MIXED, 0},
+        {"default", 1, 256, 512, 64, 0, true, QR_SCHED_MIXED, 0, GUESS_ANY},
+        {"chunks of 7", 1, 7, 64, 16, 0, false, QR_SCHED_MIXED, 0, GUESS_RIGHT},
+        {"few blocks, preemption", 1, 64, 128, 16, 560, true, QR_SCHED_MIXED, 0, GUESS_ANY},
     };
     for (int32_t n = 2; n <= (test_scale() < 1 ? 2 : 4); n += 2) {
         struct setup s;

@@ -54,7 +54,7 @@ struct guided {
 
 /* Everything a choice said. */
 struct answer {
-    int32_t n, finish, stop_index, stop_id, n_events, n_reasoning;
+    int32_t n, finish, stop_index, stop_id, n_events, n_reasoning, n_accepted, n_rejected;
     int32_t id[ANSWER_TOKENS];
     float logprob[ANSWER_TOKENS], top[ANSWER_TOKENS];
     int32_t text_len;
@@ -359,6 +359,8 @@ static inline void flight_event(struct world *w, struct qr_event *ev)
         a->stop_index = ev->stop_index;
         a->stop_id = ev->stop_id;
         a->n_reasoning = ev->req->n_reasoning[ev->choice];
+        a->n_accepted = ev->req->n_accepted[ev->choice];
+        a->n_rejected = ev->req->n_rejected[ev->choice];
     }
     if (ev->last) {
         f->n_cached = ev->req->n_cached;

@@ -327,6 +327,45 @@ Test(engine, greedy_ids_equal_the_golden_of_every_prompt_on_one_rank_and_on_two)
     check_greedy(2);
 }
 
+/* The prompt's step gives one token, each other step one more than guesses were right. */
+Test(engine, guesses_are_counted_by_place_and_told_with_the_answer)
+{
+    NEED_DATA();
+    struct world w;
+    struct setup setup;
+    struct qr_sampling s;
+    struct qr_stats st;
+    struct guesser g = {.rng = {.seed = 3}};
+    struct flight *f = qr_alloc(3, sizeof *f);
+    const int32_t prompt[3] = {1, 300, 301};
+    uint64_t at_place = 0;
+    setup_init(&setup, MODEL);
+    guesser_set(&g, GUESS_RIGHT, &setup.config);
+    world_open(&w, &setup);
+    qr_sampling_init(&s);
+    s.max_tokens = 60;
+    s.ignore_eos = true;
+    g.kind = GUESS_NONE;
+    ask(&w, &f[0], &s, prompt, 3, 1);
+    guesser_learn(&g, prompt, 3, &f[0].answer[0]);
+    g.kind = GUESS_RIGHT;
+    ask(&w, &f[1], &s, prompt, 3, 1);
+    world_settle(&w, &st);
+    cr_assert(answers_equal(&f[0].answer[0], &f[1].answer[0]));
+    cr_assert(st.n_drafts == 8 && st.n_draft_tokens == 51 && st.n_accepted_tokens == 51, "59 tokens: 7 times 1 + 7, and 1 + 2");
+    cr_assert(f[1].answer[0].n_accepted == 51 && f[1].answer[0].n_rejected == 0 && f[0].answer[0].n_accepted == 0);
+    cr_assert(st.accepted_at[0] == 8 && st.accepted_at[1] == 8 && st.accepted_at[6] == 7 && st.accepted_at[7] == 0);
+    g.kind = GUESS_WRONG;
+    ask(&w, &f[2], &s, prompt, 3, 1);
+    world_settle(&w, &st);
+    for (int i = 0; i < QR_DRAFT_MAX; i++)
+        at_place += st.accepted_at[i];
+    cr_assert(answers_equal(&f[0].answer[0], &f[2].answer[0]));
+    cr_assert(f[2].answer[0].n_accepted == 0 && f[2].answer[0].n_rejected == (int32_t)st.n_draft_tokens - 51 && at_place == 51);
+    world_close(&w);
+    qr_free(f);
+}
+
 Test(engine, prompt_log_probabilities_equal_those_of_generation)
 {
     NEED_DATA();

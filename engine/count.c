@@ -79,7 +79,7 @@ void qr_limit_step(struct qr_engine *e)
 
 void qr_count_step(struct qr_engine *e, const struct qr_step_size *size, int64_t started, int64_t now)
 {
-    const int32_t n_said = size->n_seqs + e->speculation.n_right; /* of a sequence that decodes: its draw, and guesses before it */
+    const int32_t n_said = size->n_seqs + e->speculation.n_more; /* of a sequence that decodes: its draw, and more */
     const double us = (double)(now - started);
     struct qr_stats *st = &e->stats;
     st->n_steps++;

@@ -15,6 +15,7 @@
 #include "engine/draft/model.h"
 #include "engine/engine.h"
 #include "engine/follow.h"
+#include "engine/forced.h"
 #include "engine/guide.h"
 #include "engine/lower.h"
 #include "engine/masks.h"
@@ -40,6 +41,7 @@ struct qr_slot {
     int32_t n_accepted, n_rejected; /* of its guesses; those of this step: */
     int32_t n_guessed, n_landed;  /* how many, 0: they are judged; and 1 where the id before them was in flight when they were made */
     int32_t first_guide;          /* with a guide: where the states behind them begin (speculate.h) */
+    struct qr_forced forced;      /* its grammar's guesses */
     struct qr_guide guide;        /* of a choice that has one: in its place until the slot is free again */
 };
 

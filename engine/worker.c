@@ -287,17 +287,35 @@ static void use_row(struct qr_engine *e, const struct qr_row *row, int64_t now)
         end_slot(e, row->index, qr_pins_end(e, row->index, now), now);
 }
 
+/* Says what the choice must say next without logits: the same as a mask of one id would draw. */
+static void use_forced(struct qr_engine *e, int32_t index, int64_t now)
+{
+    const struct qr_slot *s = &e->slot[index];
+    struct qr_row row = {.index = index, .finite = true};
+    for (int32_t n = 0; n < QR_FORCED_MAX && s->req && e->n_free_events >= e->events_per_choice; n++) {
+        row.token.id = qr_forced_id(s->req, &e->slot[index].guide, s->req->ids[s->choice] + s->req->n_prompt, s->out.n_output);
+        if (row.token.id < 0)
+            return;
+        qr_sched_force(e->sched, index, row.token.id);
+        e->speculation.n_more++;
+        use_token(e, &row, now);
+    }
+}
+
 /* A step whose ids are all known. What comes behind a guess that was wrong, or behind the end of a choice, was computed in vain. */
-static void use_rows(struct qr_engine *e, const struct qr_row *row, int32_t n, int64_t now)
+static void use_rows(struct qr_engine *e, const struct qr_row *first, int32_t n, int64_t now)
 {
     bool goes_on = false;
-    for (int32_t i = 0; i < n; i++, row++) {
+    for (const struct qr_row *row = first; row < first + n; row++) {
         if (row->kind == QR_ROW_DRAW && row->guess > 0 && !goes_on)
             continue;
         goes_on = row->kind == QR_ROW_DRAW && qr_speculate_push(e, row);
         use_row(e, row, now);
         goes_on = goes_on && e->slot[row->index].req;
     }
+    for (int32_t i = 0; i < n && e->speculation.tokens_max > 0; i++)
+        if (first[i].kind == QR_ROW_DRAW && first[i].guess == 0)
+            use_forced(e, first[i].index, now);
     qr_speculate_done(e); /* before a receiver may have its grammars again */
     tell(e);
 }

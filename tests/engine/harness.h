@@ -39,8 +39,8 @@ struct follower {
     pthread_t thread;
 };
 
-/* Grammars of tests, for any vocabulary. THOUGHT: anything up to the texts of thought_end, then digits. */
-enum grammar_kind { GRAMMAR_NONE, GRAMMAR_WORDS, GRAMMAR_CHOICE, GRAMMAR_NESTED, GRAMMAR_THOUGHT, GRAMMAR_DIGITS, GRAMMAR_KINDS };
+/* Grammars of tests, for any vocabulary. THOUGHT: anything up to the texts of thought_end, then digits. FIELDS: JSON whose keys are fixed. */
+enum grammar_kind { GRAMMAR_NONE, GRAMMAR_WORDS, GRAMMAR_CHOICE, GRAMMAR_NESTED, GRAMMAR_THOUGHT, GRAMMAR_DIGITS, GRAMMAR_FIELDS, GRAMMAR_KINDS };
 static const int32_t thought_start[2] = {261, 300}, thought_end[2] = {351, 265};
 
 /* What a request's answer has to be. */
@@ -248,6 +248,20 @@ static inline int32_t make_nested(struct qr_exprs *x)
     return value;
 }
 
+/* [{"name": "...", "the girl": 12}, ...], as json.dumps writes it, or without blanks. */
+static inline int32_t make_fields(struct qr_exprs *x)
+{
+    const int32_t blank = qr_expr_maybe(x, qr_expr_text(x, " ")), letters = qr_expr_repeat(x, qr_expr_range(x, 'a', 'z'), 1, 8);
+    const int32_t digits = qr_expr_repeat(x, qr_expr_range(x, '0', '9'), 1, 2);
+    const int32_t parts[] = {qr_expr_text(x, "{\"name\":"), blank, qr_expr_text(x, "\""), letters, qr_expr_text(x, "\","), blank,
+                             qr_expr_text(x, "\"the girl\":"), blank, digits, qr_expr_text(x, "}")};
+    int32_t item = QR_EXPR_EMPTY;
+    for (int i = QR_COUNT(parts) - 1; i >= 0; i--)
+        item = qr_expr_cat(x, parts[i], item);
+    const int32_t more = qr_expr_cat(x, qr_expr_text(x, ","), qr_expr_cat(x, blank, item));
+    return qr_expr_cat(x, qr_expr_text(x, "["), qr_expr_cat(x, item, qr_expr_cat(x, qr_expr_repeat(x, more, 1, 3), qr_expr_text(x, "]"))));
+}
+
 static inline int32_t make_expr(struct world *w, struct qr_exprs *x, enum grammar_kind kind)
 {
     static const char *const choice[] = {"One day, a girl named Lily", "One day, a boy", "the end", "The", "a"};
@@ -259,6 +273,8 @@ static inline int32_t make_expr(struct world *w, struct qr_exprs *x, enum gramma
         return qr_expr_repeat(x, qr_expr_range(x, '0', '9'), 1, QR_REPEAT_FOREVER);
     if (kind == GRAMMAR_CHOICE)
         return qr_expr_any_text(x, choice, len, QR_COUNT(choice));
+    if (kind == GRAMMAR_FIELDS)
+        return make_fields(x);
     return kind == GRAMMAR_NESTED ? make_nested(x) : make_thought(w, x);
 }
 

@@ -92,6 +92,7 @@ int qr_pins_check(struct qr_engine *e, const struct qr_request *r, struct qr_err
 /* Engine thread. The choice of slot `index` has been computed and draws nothing: its prompt is pinned, if it is to be. How the request ends. */
 enum qr_finish qr_pins_end(struct qr_engine *e, int32_t index, int64_t now);
 void qr_pins_release(struct qr_engine *e, int64_t now); /* those that are leaving or past their time */
+int64_t qr_pins_wait_us(const struct qr_engine *e);     /* how long an idle engine may sleep: until the next one expires; -1: none does */
 
 /* Before anything is loaded: whether there can be adapters as c has them. QR_E_USAGE, QR_E_UNSUPPORTED. */
 int qr_adapters_check(const struct qr_engine_config *c, const struct qr_backend *be, struct qr_err *err);

@@ -622,7 +622,7 @@ static void run(struct qr_engine *e)
             collect_recycled(e, EVENTS_WAIT_US);
             mark(e, QR_PART_IDLE);
         } else if (atomic_load(&e->lost) || !qr_engine_step(e)) {
-            wait_us = sent ? 0 : e->stats.n_inside > 0 ? STUCK_WAIT_US : e->exec.ranks ? PING_US : -1;
+            wait_us = sent ? 0 : e->stats.n_inside > 0 ? STUCK_WAIT_US : e->exec.ranks ? PING_US : qr_pins_wait_us(e);
             qr_exec_ping(&e->exec, PING_US);
             if (!atomic_load(&e->lost) && lose(e))
                 wait_us = 0;

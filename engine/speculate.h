@@ -20,7 +20,8 @@ struct qr_speculation {
     struct qr_seq *shadow;       /* owned [running_max] those whose last id has only its name (ahead.h), without that id */
     struct qr_guide *guide;      /* owned [n_guides_max] states behind guesses */
     int32_t n, n_guides, n_guides_max;
-    int32_t n_right;             /* of this step's guesses */
+    int32_t n_more;              /* tokens of this step beside one of each sequence: guesses that were right, and forced ones */
+    int64_t model_us;            /* of this step, what the draft model took */
 };
 
 void qr_speculate_open(struct qr_engine *e);

@@ -127,7 +127,8 @@ static void admit_choice(struct qr_engine *e, struct qr_request *r, int32_t choi
     struct qr_sched_add add = {.id = r->id, .ids = r->ids[choice], .n_prompt = r->n_prompt, .new_max = r->sampling.max_tokens,
                                .priority = r->priority, .group = group, .leader = choice == 0,
                                .prompt_logits = all_rows, .now_us = now, .client = r->client, .salt = chain_start(e, r),
-                               .adapter = r->adapter_slot + 1, .hidden = r->pooling != QR_POOLING_NONE};
+                               .adapter = r->adapter_slot + 1, .hidden = r->pooling != QR_POOLING_NONE,
+                               .new_min = qr_request_draws_min(r)};
     struct qr_err err;
     int32_t index = qr_sched_add(e->sched, &add, &err);
     if (index < 0)
@@ -140,17 +141,9 @@ static void admit_choice(struct qr_engine *e, struct qr_request *r, int32_t choi
     qr_output_init(&s->out, e->text + (size_t)index * (size_t)e->text_cap, r, choice, e->tokenizer);
 }
 
-static void note_deadline(struct qr_engine *e, const struct qr_request *r)
-{
-    if (r->deadline_us != 0 && r->deadline_us < e->reap_us)
-        e->reap_us = r->deadline_us;
-    if (r->start_by_us != 0 && !r->begun && r->start_by_us < e->reap_us)
-        e->reap_us = r->start_by_us;
-}
-
 static void admit(struct qr_engine *e, struct qr_request *r, int64_t now)
 {
-    note_deadline(e, r);
+    qr_deadlines_note(e, r);
     if (atomic_load(&r->cancelled)) /* while it was in the inbox */
         atomic_store(&e->to_reap, true);
     int32_t group = r->n_choices > 1 ? e->next_group++ & INT32_MAX : -1;
@@ -161,6 +154,7 @@ static void admit(struct qr_engine *e, struct qr_request *r, int64_t now)
     qr_hist_add(&e->stats.asked_len, r->sampling.max_tokens);
     for (int32_t c = 0; c < r->n_choices; c++)
         admit_choice(e, r, c, group, now);
+    qr_deadlines_enter(e, r, now);
 }
 
 static void receive(struct qr_engine *e, int64_t wait_us)
@@ -185,7 +179,7 @@ static void reap(struct qr_engine *e, int64_t now)
         return;
     atomic_store(&e->to_reap, false);
     e->reap_us = INT64_MAX;
-    qr_wait_find_begun(e);
+    qr_deadlines_find_begun(e);
     for (; i < e->n_slots && e->n_free_events >= e->events_per_choice; i++) {
         struct qr_request *r = e->slot[i].req;
         if (!r)
@@ -201,10 +195,10 @@ static void reap(struct qr_engine *e, int64_t now)
                 qr_err_set(&r->err, QR_E_BUSY, "the request was not finished within its time limit of %.1f s",
                            (double)(r->deadline_us - r->arrived_us) * 1e-6);
             end_slot(e, i, QR_FINISH_ERROR, now);
-        } else if (qr_wait_is_over(r, now))
+        } else if (qr_deadlines_is_late(r, now))
             end_slot(e, i, QR_FINISH_ERROR, now);
         else
-            note_deadline(e, r);
+            qr_deadlines_note(e, r);
     }
     if (i < e->n_slots)
         atomic_store(&e->to_reap, true);
@@ -293,17 +287,35 @@ static void use_row(struct qr_engine *e, const struct qr_row *row, int64_t now)
         end_slot(e, row->index, qr_pins_end(e, row->index, now), now);
 }
 
+/* Says what the choice must say next without logits: the same as a mask of one id would draw. */
+static void use_forced(struct qr_engine *e, int32_t index, int64_t now)
+{
+    const struct qr_slot *s = &e->slot[index];
+    struct qr_row row = {.index = index, .finite = true};
+    for (int32_t n = 0; n < QR_FORCED_MAX && s->req && e->n_free_events >= e->events_per_choice; n++) {
+        row.token.id = qr_forced_id(s->req, &e->slot[index].guide, s->req->ids[s->choice] + s->req->n_prompt, s->out.n_output);
+        if (row.token.id < 0)
+            return;
+        qr_sched_force(e->sched, index, row.token.id);
+        e->speculation.n_more++;
+        use_token(e, &row, now);
+    }
+}
+
 /* A step whose ids are all known. What comes behind a guess that was wrong, or behind the end of a choice, was computed in vain. */
-static void use_rows(struct qr_engine *e, const struct qr_row *row, int32_t n, int64_t now)
+static void use_rows(struct qr_engine *e, const struct qr_row *first, int32_t n, int64_t now)
 {
     bool goes_on = false;
-    for (int32_t i = 0; i < n; i++, row++) {
+    for (const struct qr_row *row = first; row < first + n; row++) {
         if (row->kind == QR_ROW_DRAW && row->guess > 0 && !goes_on)
             continue;
         goes_on = row->kind == QR_ROW_DRAW && qr_speculate_push(e, row);
         use_row(e, row, now);
         goes_on = goes_on && e->slot[row->index].req;
     }
+    for (int32_t i = 0; i < n && e->speculation.tokens_max > 0; i++)
+        if (first[i].kind == QR_ROW_DRAW && first[i].guess == 0)
+            use_forced(e, first[i].index, now);
     qr_speculate_done(e); /* before a receiver may have its grammars again */
     tell(e);
 }
@@ -332,7 +344,7 @@ static bool lose(struct qr_engine *e)
 /* Plans the next step; false: no sequence runs. */
 static bool plan_step(struct qr_engine *e, int64_t now)
 {
-    qr_sched_limit_mixed(e->sched, qr_pace_tokens(&e->pace, qr_sched_n_decode(e->sched), qr_sched_prompt_tokens(e->sched)));
+    qr_limit_step(e);
     const bool any = qr_sched_plan(e->sched, &e->plan, now);
     qr_tier_move(e);
     mark(e, QR_PART_PLAN);
@@ -588,8 +600,10 @@ static void look_around(struct qr_engine *e, int64_t wait_us)
     if (wait_us != 0)
         mark(e, QR_PART_IDLE);
     collect_recycled(e, 0);
-    reap(e, qr_clock_us());
-    qr_pins_release(e, qr_clock_us());
+    const int64_t now = qr_clock_us();
+    qr_deadlines_look(e, now);
+    reap(e, now);
+    qr_pins_release(e, now);
     tell(e);
     qr_backend_errand_end(e->be);
     mark(e, QR_PART_REST);
@@ -608,7 +622,7 @@ static void run(struct qr_engine *e)
             collect_recycled(e, EVENTS_WAIT_US);
             mark(e, QR_PART_IDLE);
         } else if (atomic_load(&e->lost) || !qr_engine_step(e)) {
-            wait_us = sent ? 0 : e->stats.n_inside > 0 ? STUCK_WAIT_US : e->exec.ranks ? PING_US : -1;
+            wait_us = sent ? 0 : e->stats.n_inside > 0 ? STUCK_WAIT_US : e->exec.ranks ? PING_US : qr_pins_wait_us(e);
             qr_exec_ping(&e->exec, PING_US);
             if (!atomic_load(&e->lost) && lose(e))
                 wait_us = 0;

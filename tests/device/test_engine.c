@@ -5,7 +5,7 @@
 #include "base/rng.h"
 #include "engine/view.h"
 #include "tests/device/device.h"
-#include "tests/engine/cases.h"
+#include "tests/engine/forced_cases.h"
 
 enum { N_FEW = 6, SEED = 11 };
 
@@ -316,6 +316,20 @@ Test(engine, embeddings_on_a_device_are_those_of_the_processor_whatever_runs_bes
     embed_with(&s, got, true);
     for (int i = 0; i < N_FEW; i++)
         cr_assert_eq(memcmp(want[i], got[i], sizeof want[i]), 0, "input %d", i);
+}
+
+Test(engine, what_a_grammar_forces_or_tells_is_the_same_on_a_device_that_draws_ahead)
+{
+    if (!data_path("models/stories260K"))
+        cr_skip_test("no conformance data (QUIRE_DATA)");
+    const char *levels[8], *best = levels[qr_cpu_levels(levels) - 1];
+    struct setup s;
+    struct qr_stats off, on;
+    use_discrete(best, NULL);
+    setup_init(&s, "models/stories260K");
+    s.device = "cuda";
+    expect_forced_same(&s, true, &off, &on);
+    cr_expect_lt(on.n_steps, off.n_steps);
 }
 
 Test(engine, slots_for_adapters_are_refused_on_a_device_that_computes_none)

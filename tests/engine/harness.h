@@ -15,6 +15,7 @@
 #include "base/rng.h"
 #include "engine/draft/draft.h"
 #include "engine/follow.h"
+#include "engine/pins.h"
 #include "tests/comm/threads.h"
 #include "tests/full.h"
 
@@ -39,8 +40,8 @@ struct follower {
     pthread_t thread;
 };
 
-/* Grammars of tests, for any vocabulary. THOUGHT: anything up to the texts of thought_end, then digits. */
-enum grammar_kind { GRAMMAR_NONE, GRAMMAR_WORDS, GRAMMAR_CHOICE, GRAMMAR_NESTED, GRAMMAR_THOUGHT, GRAMMAR_DIGITS, GRAMMAR_KINDS };
+/* Grammars of tests, for any vocabulary. THOUGHT: anything up to the texts of thought_end, then digits. FIELDS: JSON whose keys are fixed. */
+enum grammar_kind { GRAMMAR_NONE, GRAMMAR_WORDS, GRAMMAR_CHOICE, GRAMMAR_NESTED, GRAMMAR_THOUGHT, GRAMMAR_DIGITS, GRAMMAR_FIELDS, GRAMMAR_KINDS };
 static const int32_t thought_start[2] = {261, 300}, thought_end[2] = {351, 265};
 
 /* What a request's answer has to be. */
@@ -248,6 +249,20 @@ static inline int32_t make_nested(struct qr_exprs *x)
     return value;
 }
 
+/* [{"name": "...", "the girl": 12}, ...], as json.dumps writes it, or without blanks. */
+static inline int32_t make_fields(struct qr_exprs *x)
+{
+    const int32_t blank = qr_expr_maybe(x, qr_expr_text(x, " ")), letters = qr_expr_repeat(x, qr_expr_range(x, 'a', 'z'), 1, 8);
+    const int32_t digits = qr_expr_repeat(x, qr_expr_range(x, '0', '9'), 1, 2);
+    const int32_t parts[] = {qr_expr_text(x, "{\"name\":"), blank, qr_expr_text(x, "\""), letters, qr_expr_text(x, "\","), blank,
+                             qr_expr_text(x, "\"the girl\":"), blank, digits, qr_expr_text(x, "}")};
+    int32_t item = QR_EXPR_EMPTY;
+    for (int i = QR_COUNT(parts) - 1; i >= 0; i--)
+        item = qr_expr_cat(x, parts[i], item);
+    const int32_t more = qr_expr_cat(x, qr_expr_text(x, ","), qr_expr_cat(x, blank, item));
+    return qr_expr_cat(x, qr_expr_text(x, "["), qr_expr_cat(x, item, qr_expr_cat(x, qr_expr_repeat(x, more, 1, 3), qr_expr_text(x, "]"))));
+}
+
 static inline int32_t make_expr(struct world *w, struct qr_exprs *x, enum grammar_kind kind)
 {
     static const char *const choice[] = {"One day, a girl named Lily", "One day, a boy", "the end", "The", "a"};
@@ -259,6 +274,8 @@ static inline int32_t make_expr(struct world *w, struct qr_exprs *x, enum gramma
         return qr_expr_repeat(x, qr_expr_range(x, '0', '9'), 1, QR_REPEAT_FOREVER);
     if (kind == GRAMMAR_CHOICE)
         return qr_expr_any_text(x, choice, len, QR_COUNT(choice));
+    if (kind == GRAMMAR_FIELDS)
+        return make_fields(x);
     return kind == GRAMMAR_NESTED ? make_nested(x) : make_thought(w, x);
 }
 
@@ -320,6 +337,37 @@ static inline void flight_embed(struct world *w, struct flight *f, enum qr_pooli
     f->req->arrived_us = qr_clock_us();
     if (qr_engine_submit(w->engine, f->req, &err) != 0)
         qr_panic("submit: %s", err.msg);
+}
+
+/* A prompt that is to be pinned; there may be no room for it. ttl_us 0: until it is unpinned. */
+static inline int flight_pin(struct world *w, struct flight *f, const int32_t *prompt, int32_t n, int64_t ttl_us, struct qr_err *err)
+{
+    struct qr_sampling s;
+    qr_sampling_init(&s);
+    s.max_tokens = 0;
+    memset(f, 0, sizeof *f);
+    f->req = qr_request_new(&s, prompt, n, 1);
+    f->req->user = f;
+    f->req->id = (uint64_t)(uintptr_t)f->req;
+    f->req->arrived_us = qr_clock_us();
+    f->req->pin.wanted = true;
+    f->req->pin.ttl_us = ttl_us;
+    int rc = qr_engine_submit(w->engine, f->req, err);
+    if (rc != 0) {
+        qr_request_free(f->req);
+        f->req = NULL;
+    }
+    return rc;
+}
+
+/* Takes the oldest pin away, or all. Returns how many there were. */
+static inline int32_t world_unpin(struct world *w, bool all)
+{
+    struct qr_pin pin[QR_PINS_MAX];
+    const int32_t n = qr_engine_pins(w->engine, pin);
+    for (int32_t i = 0; i < (all ? n : n > 0); i++)
+        qr_engine_unpin(w->engine, pin[i].id);
+    return n;
 }
 
 static inline void flight_event(struct world *w, struct qr_event *ev)

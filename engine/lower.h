@@ -11,16 +11,6 @@ struct qr_lower_row {
     int32_t n_blocks, last;       /* how many, and the last of them */
 };
 
-/* What a step is made of: rows of prompts, rows of sequences that decode, these sequences. */
-struct qr_step_size {
-    int32_t n_prompt, n_decode, n_seqs;
-};
-
-static inline struct qr_step_size qr_step_size_of(const struct qr_plan *p)
-{
-    return (struct qr_step_size){.n_prompt = p->n_prompt, .n_decode = p->n_tokens - p->n_prompt, .n_seqs = p->n_checked + p->n_decode};
-}
-
 /* Arrays for the largest step; allocated once. */
 struct qr_lower {
     struct qr_batch batch;

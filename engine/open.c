@@ -43,7 +43,10 @@ static int make_scheduler(struct qr_engine *e, struct qr_err *err)
     int rc = qr_sched_new(&e->sched, &sc, e->pool, err);
     if (rc == 0)
         qr_plan_init(&e->plan, &sc);
-    qr_pace_init(&e->pace, c->itl_goal_us);
+    e->pace = (struct qr_pace){.goal_us = (double)c->itl_goal_us, .firm = c->ttft_goal_us > 0};
+    qr_predict_init(&e->predict);
+    qr_backlog_init(&e->backlog, e->n_slots);
+    qr_deadlines_init(&e->deadlines, e->n_slots);
     return rc;
 }
 
@@ -175,6 +178,8 @@ void qr_engine_unmake(struct qr_engine *e)
 {
     QR_ASSERT(e != NULL);
     qr_pages_stop(&e->pages);
+    qr_backlog_release(&e->backlog);
+    qr_deadlines_release(&e->deadlines);
     qr_ahead_release(&e->ahead);
     qr_speculate_close(e);
     qr_masks_release(&e->masks);

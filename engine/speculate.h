@@ -21,6 +21,7 @@ struct qr_speculation {
     struct qr_guide *guide;      /* owned [n_guides_max] states behind guesses */
     int32_t n, n_guides, n_guides_max;
     int32_t n_more;              /* tokens of this step beside one of each sequence: guesses that were right, and forced ones */
+    int64_t model_us;            /* of this step, what the draft model took */
 };
 
 void qr_speculate_open(struct qr_engine *e);

@@ -127,7 +127,8 @@ static void admit_choice(struct qr_engine *e, struct qr_request *r, int32_t choi
     struct qr_sched_add add = {.id = r->id, .ids = r->ids[choice], .n_prompt = r->n_prompt, .new_max = r->sampling.max_tokens,
                                .priority = r->priority, .group = group, .leader = choice == 0,
                                .prompt_logits = all_rows, .now_us = now, .client = r->client, .salt = chain_start(e, r),
-                               .adapter = r->adapter_slot + 1, .hidden = r->pooling != QR_POOLING_NONE};
+                               .adapter = r->adapter_slot + 1, .hidden = r->pooling != QR_POOLING_NONE,
+                               .new_min = qr_request_draws_min(r)};
     struct qr_err err;
     int32_t index = qr_sched_add(e->sched, &add, &err);
     if (index < 0)
@@ -140,17 +141,9 @@ static void admit_choice(struct qr_engine *e, struct qr_request *r, int32_t choi
     qr_output_init(&s->out, e->text + (size_t)index * (size_t)e->text_cap, r, choice, e->tokenizer);
 }
 
-static void note_deadline(struct qr_engine *e, const struct qr_request *r)
-{
-    if (r->deadline_us != 0 && r->deadline_us < e->reap_us)
-        e->reap_us = r->deadline_us;
-    if (r->start_by_us != 0 && !r->begun && r->start_by_us < e->reap_us)
-        e->reap_us = r->start_by_us;
-}
-
 static void admit(struct qr_engine *e, struct qr_request *r, int64_t now)
 {
-    note_deadline(e, r);
+    qr_deadlines_note(e, r);
     if (atomic_load(&r->cancelled)) /* while it was in the inbox */
         atomic_store(&e->to_reap, true);
     int32_t group = r->n_choices > 1 ? e->next_group++ & INT32_MAX : -1;
@@ -161,6 +154,7 @@ static void admit(struct qr_engine *e, struct qr_request *r, int64_t now)
     qr_hist_add(&e->stats.asked_len, r->sampling.max_tokens);
     for (int32_t c = 0; c < r->n_choices; c++)
         admit_choice(e, r, c, group, now);
+    qr_deadlines_enter(e, r, now);
 }
 
 static void receive(struct qr_engine *e, int64_t wait_us)
@@ -185,7 +179,7 @@ static void reap(struct qr_engine *e, int64_t now)
         return;
     atomic_store(&e->to_reap, false);
     e->reap_us = INT64_MAX;
-    qr_wait_find_begun(e);
+    qr_deadlines_find_begun(e);
     for (; i < e->n_slots && e->n_free_events >= e->events_per_choice; i++) {
         struct qr_request *r = e->slot[i].req;
         if (!r)
@@ -201,10 +195,10 @@ static void reap(struct qr_engine *e, int64_t now)
                 qr_err_set(&r->err, QR_E_BUSY, "the request was not finished within its time limit of %.1f s",
                            (double)(r->deadline_us - r->arrived_us) * 1e-6);
             end_slot(e, i, QR_FINISH_ERROR, now);
-        } else if (qr_wait_is_over(r, now))
+        } else if (qr_deadlines_is_late(r, now))
             end_slot(e, i, QR_FINISH_ERROR, now);
         else
-            note_deadline(e, r);
+            qr_deadlines_note(e, r);
     }
     if (i < e->n_slots)
         atomic_store(&e->to_reap, true);
@@ -350,7 +344,7 @@ static bool lose(struct qr_engine *e)
 /* Plans the next step; false: no sequence runs. */
 static bool plan_step(struct qr_engine *e, int64_t now)
 {
-    qr_sched_limit_mixed(e->sched, qr_pace_tokens(&e->pace, qr_sched_n_decode(e->sched), qr_sched_prompt_tokens(e->sched)));
+    qr_limit_step(e);
     const bool any = qr_sched_plan(e->sched, &e->plan, now);
     qr_tier_move(e);
     mark(e, QR_PART_PLAN);
@@ -606,8 +600,10 @@ static void look_around(struct qr_engine *e, int64_t wait_us)
     if (wait_us != 0)
         mark(e, QR_PART_IDLE);
     collect_recycled(e, 0);
-    reap(e, qr_clock_us());
-    qr_pins_release(e, qr_clock_us());
+    const int64_t now = qr_clock_us();
+    qr_deadlines_look(e, now);
+    reap(e, now);
+    qr_pins_release(e, now);
     tell(e);
     qr_backend_errand_end(e->be);
     mark(e, QR_PART_REST);
@@ -626,7 +622,7 @@ static void run(struct qr_engine *e)
             collect_recycled(e, EVENTS_WAIT_US);
             mark(e, QR_PART_IDLE);
         } else if (atomic_load(&e->lost) || !qr_engine_step(e)) {
-            wait_us = sent ? 0 : e->stats.n_inside > 0 ? STUCK_WAIT_US : e->exec.ranks ? PING_US : -1;
+            wait_us = sent ? 0 : e->stats.n_inside > 0 ? STUCK_WAIT_US : e->exec.ranks ? PING_US : qr_pins_wait_us(e);
             qr_exec_ping(&e->exec, PING_US);
             if (!atomic_load(&e->lost) && lose(e))
                 wait_us = 0;

@@ -15,6 +15,7 @@
 #include "base/rng.h"
 #include "engine/draft/draft.h"
 #include "engine/follow.h"
+#include "engine/pins.h"
 #include "tests/comm/threads.h"
 #include "tests/full.h"
 
@@ -136,7 +137,8 @@ static inline void guesser_fill(void *user, struct qr_draft_ask *ask, int32_t n)
         const int32_t n_output = ask[i].seq->n_ids - ask[i].seq->n_prompt, room = ask[i].room;
         const int32_t n_right = g->kind == GUESS_RIGHT ? room : g->kind == GUESS_WRONG ? 0 : (int32_t)qr_rng_below(&g->rng, (uint32_t)room + 1);
         const int32_t n_left = a && a->n - n_output < room ? a->n - n_output : room;
-        ask[i].n = g->kind == GUESS_NONE ? 0 : g->kind == GUESS_ANY ? (int32_t)qr_rng_below(&g->rng, (uint32_t)room + 1) : g->kind == GUESS_RIGHT ? n_left : room;
+        const int32_t n_any = g->kind == GUESS_ANY ? (int32_t)qr_rng_below(&g->rng, (uint32_t)room + 1) : room;
+        ask[i].n = g->kind == GUESS_NONE ? 0 : g->kind == GUESS_RIGHT ? n_left : n_any;
         for (int32_t k = 0; k < ask[i].n; k++) {
             ask[i].ids[k] = guess_id(g, a, n_output + k, k < n_right);
             ask[i].p[k] = 1;
@@ -336,6 +338,37 @@ static inline void flight_embed(struct world *w, struct flight *f, enum qr_pooli
     f->req->arrived_us = qr_clock_us();
     if (qr_engine_submit(w->engine, f->req, &err) != 0)
         qr_panic("submit: %s", err.msg);
+}
+
+/* A prompt that is to be pinned; there may be no room for it. ttl_us 0: until it is unpinned. */
+static inline int flight_pin(struct world *w, struct flight *f, const int32_t *prompt, int32_t n, int64_t ttl_us, struct qr_err *err)
+{
+    struct qr_sampling s;
+    qr_sampling_init(&s);
+    s.max_tokens = 0;
+    memset(f, 0, sizeof *f);
+    f->req = qr_request_new(&s, prompt, n, 1);
+    f->req->user = f;
+    f->req->id = (uint64_t)(uintptr_t)f->req;
+    f->req->arrived_us = qr_clock_us();
+    f->req->pin.wanted = true;
+    f->req->pin.ttl_us = ttl_us;
+    int rc = qr_engine_submit(w->engine, f->req, err);
+    if (rc != 0) {
+        qr_request_free(f->req);
+        f->req = NULL;
+    }
+    return rc;
+}
+
+/* Takes the oldest pin away, or all. Returns how many there were. */
+static inline int32_t world_unpin(struct world *w, bool all)
+{
+    struct qr_pin pin[QR_PINS_MAX];
+    const int32_t n = qr_engine_pins(w->engine, pin);
+    for (int32_t i = 0; i < (all ? n : n > 0); i++)
+        qr_engine_unpin(w->engine, pin[i].id);
+    return n;
 }
 
 static inline void flight_event(struct world *w, struct qr_event *ev)

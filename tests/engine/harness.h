@@ -135,9 +135,10 @@ static inline void guesser_fill(void *user, struct qr_draft_ask *ask, int32_t n)
     for (int32_t i = 0; i < n; i++) {
         const struct answer *a = guesser_find(g, ask[i].seq);
         const int32_t n_output = ask[i].seq->n_ids - ask[i].seq->n_prompt, room = ask[i].room;
-        const int32_t any = (int32_t)qr_rng_below(&g->rng, (uint32_t)room + 1), n_left = a && a->n - n_output < room ? a->n - n_output : room;
         const int32_t n_right = g->kind == GUESS_RIGHT ? room : g->kind == GUESS_WRONG ? 0 : (int32_t)qr_rng_below(&g->rng, (uint32_t)room + 1);
-        ask[i].n = g->kind == GUESS_NONE ? 0 : g->kind == GUESS_ANY ? any : g->kind == GUESS_RIGHT ? n_left : room;
+        const int32_t n_left = a && a->n - n_output < room ? a->n - n_output : room;
+        const int32_t n_any = g->kind == GUESS_ANY ? (int32_t)qr_rng_below(&g->rng, (uint32_t)room + 1) : room;
+        ask[i].n = g->kind == GUESS_NONE ? 0 : g->kind == GUESS_RIGHT ? n_left : n_any;
         for (int32_t k = 0; k < ask[i].n; k++) {
             ask[i].ids[k] = guess_id(g, a, n_output + k, k < n_right);
             ask[i].p[k] = 1;
@@ -447,12 +448,6 @@ static inline void ask_once(struct world *w, struct flight *f, const struct qr_s
     flight_finish(w, f);
 }
 
-#if defined(__SANITIZE_ADDRESS__) /* at random: some right, some wrong */
-#define GUESSES_END (GUESS_ANY + 1)
-#else
-#define GUESSES_END GUESS_KINDS
-#endif
-
 /* With guesses the answers are the same, whatever they are. */
 static inline void ask_guided(struct world *w, struct flight *f, const struct qr_sampling *s, const int32_t *prompt, int32_t n, int32_t n_choices,
                               const struct guided *guided)
@@ -466,7 +461,7 @@ static inline void ask_guided(struct world *w, struct flight *f, const struct qr
     g->n_known = 0;
     for (int32_t c = 0; c < n_choices; c++)
         guesser_learn(g, prompt, n, &f->answer[c]);
-    for (g->kind = GUESS_ANY; g->kind < GUESSES_END; g->kind++) {
+    for (g->kind = GUESS_ANY; g->kind < GUESS_KINDS; g->kind++) {
         ask_once(w, again, s, prompt, n, n_choices, guided);
         for (int32_t c = 0; c < n_choices; c++)
             if (!answers_equal(&f->answer[c], &again->answer[c]))

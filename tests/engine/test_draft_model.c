@@ -332,6 +332,7 @@ Test(draft_model, no_answer_depends_on_one, .timeout = 120)
     int64_t n_preempted = 0;
     make_cases(k);
     setup_init(&s, MODEL);
+    s.n_threads = 1;
     s.config.draft_tokens = 6;
     s.config.draft_source.fill = nothing;
     struct qr_engine_config plain = s.config;
@@ -348,7 +349,7 @@ Test(draft_model, no_answer_depends_on_one, .timeout = 120)
         s.config.ctx_max = ways[i].kv_tokens ? 256 : 0;
         if (s.n_ranks != ways[i].n_ranks) {
             s.n_ranks = ways[i].n_ranks;
-            const struct setup alone = {.model = MODEL, .device = "cpu", .n_threads = 2, .config = plain, .n_ranks = s.n_ranks};
+            const struct setup alone = {.model = MODEL, .device = "cpu", .n_threads = 1, .config = plain, .n_ranks = s.n_ranks};
             run_alone(want, k, &alone);
         }
         run_together(got, k, &s, 99 + (uint64_t)i, &st);

@@ -214,6 +214,27 @@ Test(draft_model, its_guesses_are_its_greedy_continuation_with_preemption_and_bl
     check_guesses(22, 8, 512, 50, true);
 }
 
+Test(draft_model, it_computes_nothing_where_guesses_cannot_pay)
+{
+    NEED_DATA();
+    struct bench b;
+    struct qr_draft_model_stats before, after;
+    bench_open(&b, 64, 16, 512, 3);
+    add_all(&b);
+    for (int i = 0; i < 20; i++)
+        step(&b, 30);
+    qr_draft_model_stats(b.draft, &before);
+    for (int i = 0; i < 20; i++)
+        guess(&b, 0.001);
+    qr_draft_model_stats(b.draft, &after);
+    cr_assert(before.n_forwards > 0 && after.n_forwards == before.n_forwards);
+    for (int i = 0; i < 20; i++)
+        guess(&b, 1e9);
+    qr_draft_model_stats(b.draft, &after);
+    cr_assert_gt(after.n_forwards, before.n_forwards);
+    bench_close(&b);
+}
+
 static size_t n_taken;
 
 static void *take(size_t n_bytes)

@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "base/rng.h"
-#include "engine/draft/model.h"
+#include "engine/draft/model_internal.h"
 #include "kvcache/kv_prefix.h"
 #include "model/alone.h"
 #include "tests/engine/cases.h"
@@ -101,6 +101,7 @@ static void check(struct bench *b, const struct qr_draft_ask *ask)
         const int32_t id = says(b, ids, i == 0 ? 0 : n - 1, n, &p);
         cr_assert_eq(ask->ids[i], id, "guess %d behind %d ids: %d, expected %d", i, ask->seq->n_ids, ask->ids[i], id);
         cr_assert(ask->p[i] > 0 && ask->p[i] < 1 && id < b->n_vocab);
+        cr_assert_float_eq(b->draft->track[ask->index].p[i], p, 1e-4, "guess %d: %g, expected %g", i, (double)b->draft->track[ask->index].p[i], p);
         ids[n] = id;
         b->n_guesses++;
     }

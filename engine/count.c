@@ -79,7 +79,7 @@ void qr_limit_step(struct qr_engine *e)
 
 void qr_count_step(struct qr_engine *e, const struct qr_step_size *size, int64_t started, int64_t now)
 {
-    const int32_t n_said = size->n_seqs + e->speculation.n_right; /* of a sequence that decodes: its draw, and guesses before it */
+    const int32_t n_said = size->n_seqs + e->speculation.n_more; /* of a sequence that decodes: its draw, and more */
     const double us = (double)(now - started);
     struct qr_stats *st = &e->stats;
     st->n_steps++;
@@ -95,7 +95,7 @@ void qr_count_step(struct qr_engine *e, const struct qr_step_size *size, int64_t
         qr_hist_add(&st->step_missed, fabs(predicted - us) / us);
     qr_backlog_said(&e->backlog, size->n_seqs, n_said);
     if (e->speculation.draft && size->n_prompt == 0)
-        qr_draft_step(e->speculation.draft, size->n_decode, us);
+        qr_draft_step(e->speculation.draft, size->n_decode, us - (double)e->speculation.model_us);
 }
 
 /* A walk over all sequences: ten times a second at most. */

@@ -15,6 +15,7 @@
 #include "engine/draft/model.h"
 #include "engine/engine.h"
 #include "engine/follow.h"
+#include "engine/forced.h"
 #include "engine/guide.h"
 #include "engine/lower.h"
 #include "engine/masks.h"
@@ -40,6 +41,7 @@ struct qr_slot {
     int32_t n_accepted, n_rejected; /* of its guesses; those of this step: */
     int32_t n_guessed, n_landed;  /* how many, 0: they are judged; and 1 where the id before them was in flight when they were made */
     int32_t first_guide;          /* with a guide: where the states behind them begin (speculate.h) */
+    struct qr_forced forced;      /* its grammar's guesses */
     struct qr_guide guide;        /* of a choice that has one: in its place until the slot is free again */
 };
 
@@ -90,6 +92,7 @@ int qr_pins_check(struct qr_engine *e, const struct qr_request *r, struct qr_err
 /* Engine thread. The choice of slot `index` has been computed and draws nothing: its prompt is pinned, if it is to be. How the request ends. */
 enum qr_finish qr_pins_end(struct qr_engine *e, int32_t index, int64_t now);
 void qr_pins_release(struct qr_engine *e, int64_t now); /* those that are leaving or past their time */
+int64_t qr_pins_wait_us(const struct qr_engine *e);     /* how long an idle engine may sleep: until the next one expires; -1: none does */
 
 /* Before anything is loaded: whether there can be adapters as c has them. QR_E_USAGE, QR_E_UNSUPPORTED. */
 int qr_adapters_check(const struct qr_engine_config *c, const struct qr_backend *be, struct qr_err *err);
@@ -229,6 +232,10 @@ void qr_look_if_asked(struct qr_engine *e);
 
 /* Ranks that the memory of kernels is shared with, this one counted. Of an open model. */
 int32_t qr_engine_sharing(const struct qr_engine *e);
+
+/* open.c: opens the backend and the model, and makes all that the engine thread owns; gives back what was made. */
+int qr_engine_make(struct qr_engine *e, struct qr_err *err);
+void qr_engine_unmake(struct qr_engine *e);
 
 /* Body of the engine thread: opens backend and model, says so, loops until closing, frees what it made. arg: struct qr_engine * */
 void *qr_engine_thread(void *arg);

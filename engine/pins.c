@@ -85,6 +85,14 @@ void qr_pins_release(struct qr_engine *e, int64_t now)
     pthread_mutex_unlock(&p->lock);
 }
 
+int64_t qr_pins_wait_us(const struct qr_engine *e)
+{
+    QR_ASSERT(e != NULL);
+    const int64_t next_us = e->pins.next_us, left_us = next_us - qr_clock_us();
+    QR_ASSERT(next_us > 0);
+    return next_us == INT64_MAX ? -1 : left_us > 1000 ? left_us : 1000;
+}
+
 static bool is_there(const struct qr_pin_entry *x, int64_t now)
 {
     return x->held && !x->leaving && now < x->expires_us;

@@ -86,8 +86,10 @@ def test_pins_end_with_their_time_and_share_and_always_leave_room_for_a_whole_co
         while pins(s)['data']:
             assert time.monotonic() < end
             time.sleep(0.05)
+        while pins(s)['blocks']:
+            assert time.monotonic() < end, 'an idle engine lets them go, too'
         flood(s)
-        assert cached(s, prompt=STORY)[0] == 0 and pins(s)['blocks'] == 0
+        assert cached(s, prompt=STORY)[0] == 0
         for body, status, code in (({'prompt': list(range(100, 300)) * 2}, 400, 'context_length_exceeded'), ({'prompt': [7] * 15}, 400, 'invalid_value'),
                                    ({'prompt': ['a', 'b']}, 400, 'invalid_value'), ({'prompt': 'a', **CHAT}, 400, 'invalid_value'), ({}, 400, 'invalid_value'),
                                    ({'prompt': STORY, 'ttl': '0s'}, 400, 'invalid_value'), ({'prompt': STORY, 'ttl': []}, 400, 'invalid_value'),

@@ -247,7 +247,7 @@ Test(engine, answers_on_a_device_that_draws_do_not_depend_on_what_else_runs, .ti
         s.config.ctx_max = ways[i].kv_tokens ? 256 : 0;
         s.config.kv_host_bytes = ways[i].kv_tokens ? 1 << 18 : 0;
         guesser_set(&guesser, ways[i].guesses, &s.config);
-        run_together(got, k, &s, 7 + (uint64_t)i, &st);
+        run_crowded(got, k, &s, 7 + (uint64_t)i, ways[i].kv_tokens > 0, &st);
         for (int c = 0; c < N_CASES; c++)
             for (int32_t n = 0; n < k[c].n_choices; n++)
                 bring_logprobs_near(&got[c].answer[n], &want[c].answer[n]);
@@ -329,7 +329,7 @@ Test(engine, what_a_grammar_forces_or_tells_is_the_same_on_a_device_that_draws_a
     setup_init(&s, "models/stories260K");
     s.device = "cuda";
     expect_forced_same(&s, true, &off, &on);
-    cr_expect_lt(on.n_steps, off.n_steps);
+    cr_expect_gt(on.n_accepted_tokens, 0);
 }
 
 Test(engine, slots_for_adapters_are_refused_on_a_device_that_computes_none)

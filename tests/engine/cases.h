@@ -162,6 +162,14 @@ static inline void run_together(struct flight *got, const struct kase *k, const 
     qr_free(noise);
 }
 
+/* The same, where a pool of few blocks has to preempt: again if it did not, as those that run come to their ends where the test is stopped between requests. */
+static inline void run_crowded(struct flight *got, const struct kase *k, const struct setup *setup, uint64_t seed, bool has_to, struct qr_stats *st)
+{
+    run_together(got, k, setup, seed, st);
+    for (uint64_t tries = 1; has_to && tries < 10 && st->sched.n_preempted == 0; tries++)
+        run_together(got, k, setup, seed + 1000 * tries, st);
+}
+
 /* A prompt whose blocks had to leave the cache for others is asked again: they come back from the host's memory, and so does the answer. */
 static inline void check_second_tier(const struct setup *setup)
 {

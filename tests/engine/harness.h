@@ -137,7 +137,8 @@ static inline void guesser_fill(void *user, struct qr_draft_ask *ask, int32_t n)
         const int32_t n_output = ask[i].seq->n_ids - ask[i].seq->n_prompt, room = ask[i].room;
         const int32_t n_right = g->kind == GUESS_RIGHT ? room : g->kind == GUESS_WRONG ? 0 : (int32_t)qr_rng_below(&g->rng, (uint32_t)room + 1);
         const int32_t n_left = a && a->n - n_output < room ? a->n - n_output : room;
-        ask[i].n = g->kind == GUESS_NONE ? 0 : g->kind == GUESS_ANY ? (int32_t)qr_rng_below(&g->rng, (uint32_t)room + 1) : g->kind == GUESS_RIGHT ? n_left : room;
+        const int32_t n_any = g->kind == GUESS_ANY ? (int32_t)qr_rng_below(&g->rng, (uint32_t)room + 1) : room;
+        ask[i].n = g->kind == GUESS_NONE ? 0 : g->kind == GUESS_RIGHT ? n_left : n_any;
         for (int32_t k = 0; k < ask[i].n; k++) {
             ask[i].ids[k] = guess_id(g, a, n_output + k, k < n_right);
             ask[i].p[k] = 1;

@@ -65,7 +65,7 @@ static void check_ways_of(const struct setup *kind, const struct way *list, size
         setup.config.ctx_max = way->kv_tokens ? 256 : 0;
         setup.config.kv_host_bytes = way->kv_tokens && way->prefix_cache && (kind->n_ranks > 1 || i % 2) ? 1 << 18 : 0;
         guesser_set(&guesser, way->guesses, &setup.config);
-        run_together(got, k, &setup, 99 + i, &st);
+        run_crowded(got, k, &setup, 99 + i, way->kv_tokens > 0 && n_preempted == 0, &st);
         compare(want, got, k, way->name);
         n_preempted += st.sched.n_preempted;
         n_hits += st.kv.hit_tokens;
@@ -498,12 +498,17 @@ Test(engine, a_full_queue_refuses_at_once_and_bad_requests_name_the_field)
     s.max_tokens = 400;
     s.ignore_eos = true;
     int32_t prompt[600] = {1};
-    for (int i = 0; i < 5; i++)
-        cr_assert(flight_start(&w, &f[i], &s, prompt, 1, 1, &err) == 0);
-    cr_assert(flight_start(&w, &f[5], &s, prompt, 1, 1, &err) == QR_E_BUSY);
-    for (int i = 0; i < 5; i++)
-        qr_engine_cancel(w.engine, f[i].req);
-    world_settle(&w, &st);
+    int rc = 0;
+    for (int tries = 0; tries < 20 && rc == 0; tries++) { /* were the test stopped meanwhile, the first would be at their ends */
+        int n = 0;
+        while (n < 6 && (rc = flight_start(&w, &f[n], &s, prompt, 1, 1, &err)) == 0)
+            n++;
+        for (int i = 0; i < n; i++)
+            qr_engine_cancel(w.engine, f[i].req);
+        world_settle(&w, &st);
+        cr_assert(n == 6 || n == 5);
+    }
+    cr_assert_eq(rc, QR_E_BUSY);
     cr_assert(flight_start(&w, &f[5], &s, prompt, 513, 1, &err) == QR_E_INVALID && strcmp(err.param, "prompt") == 0);
     cr_assert(flight_start(&w, &f[5], &s, prompt, 113, 1, &err) == QR_E_INVALID && strcmp(err.param, "max_tokens") == 0);
     prompt[3] = 512;
@@ -603,11 +608,28 @@ static void start_by(struct world *w, struct flight *f, int32_t n_choices, int32
     qr_sampling_init(&s);
     s.max_tokens = max_tokens;
     s.ignore_eos = true;
+    memset(f, 0, sizeof *f);
     f->req = qr_request_new(&s, &prompt, 1, n_choices);
     f->req->user = f;
     f->req->arrived_us = qr_clock_us();
     f->req->start_by_us = wait_us > 0 ? f->req->arrived_us + wait_us : 0;
     cr_assert(qr_engine_submit(w->engine, f->req, &err) == 0, "%s", err.msg);
+}
+
+/* False when the machine stopped the test or the engine at a moment at which that matters: the first began too late, or had ended when the second did. */
+static bool begin_by_times(struct world *w, struct flight *f)
+{
+    start_by(w, &f[0], 2, 300, 10000); /* its second choice waits longer, behind the first */
+    while (f[0].answer[0].n == 0 && !f[0].done)
+        world_pump(w, 100000);
+    start_by(w, &f[1], 2, 1, 1);
+    start_by(w, &f[2], 1, 1, 0);
+    start_by(w, &f[3], 1, 1, 60000000);
+    flight_finish(w, &f[1]);
+    const bool in_time = !f[0].done;
+    for (int i = 0; i < 4; i++)
+        flight_finish(w, &f[i]);
+    return in_time;
 }
 
 Test(engine, what_has_to_begin_by_a_time_ends_there_only_if_it_still_waits)
@@ -619,18 +641,13 @@ Test(engine, what_has_to_begin_by_a_time_ends_there_only_if_it_still_waits)
     setup.config.running_max = 1;
     world_open(&w, &setup);
     struct flight *f = qr_alloc(4, sizeof *f);
-    start_by(&w, &f[0], 2, 100, 10000); /* its second choice waits longer, behind the first */
-    while (f[0].answer[0].n == 0)
-        world_pump(&w, 100000);
-    start_by(&w, &f[1], 2, 1, 1);
-    start_by(&w, &f[2], 1, 1, 0);
-    start_by(&w, &f[3], 1, 1, 60000000);
-    flight_finish(&w, &f[1]);
-    cr_assert(!f[0].done && f[1].answer[0].finish == QR_FINISH_ERROR && f[1].answer[1].finish == QR_FINISH_ERROR);
+    bool in_time = false;
+    for (int tries = 0; tries < 20 && !in_time; tries++)
+        in_time = begin_by_times(&w, f);
+    cr_assert(in_time);
+    cr_assert(f[1].answer[0].finish == QR_FINISH_ERROR && f[1].answer[1].finish == QR_FINISH_ERROR);
     cr_assert(f[1].err.code == QR_E_BUSY && strstr(f[1].err.msg, "was not begun"), "%s", f[1].err.msg);
-    for (int i = 0; i < 4; i++)
-        flight_finish(&w, &f[i]);
-    cr_assert(f[0].answer[0].n == 100 && f[0].answer[1].n == 100 && f[2].answer[0].n == 1 && f[3].answer[0].n == 1);
+    cr_assert(f[0].answer[0].n == 300 && f[0].answer[1].n == 300 && f[2].answer[0].n == 1 && f[3].answer[0].n == 1);
     qr_free(f);
     world_close(&w);
 }

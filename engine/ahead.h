@@ -8,6 +8,7 @@
 
 #include "engine/lower.h"
 #include "engine/masks.h"
+#include "engine/predict.h"
 #include "kernels/sample.h"
 #include "model/model.h"
 

@@ -11,9 +11,11 @@
 #include "engine/adapters.h"
 #include "engine/ahead.h"
 #include "engine/backlog.h"
+#include "engine/deadline.h"
 #include "engine/draft/model.h"
 #include "engine/engine.h"
 #include "engine/follow.h"
+#include "engine/forced.h"
 #include "engine/guide.h"
 #include "engine/lower.h"
 #include "engine/masks.h"
@@ -21,6 +23,7 @@
 #include "engine/pace.h"
 #include "engine/pages.h"
 #include "engine/pins.h"
+#include "engine/predict.h"
 #include "engine/rows.h"
 #include "engine/speculate.h"
 #include "engine/view.h"
@@ -38,6 +41,7 @@ struct qr_slot {
     int32_t n_accepted, n_rejected; /* of its guesses; those of this step: */
     int32_t n_guessed, n_landed;  /* how many, 0: they are judged; and 1 where the id before them was in flight when they were made */
     int32_t first_guide;          /* with a guide: where the states behind them begin (speculate.h) */
+    struct qr_forced forced;      /* its grammar's guesses */
     struct qr_guide guide;        /* of a choice that has one: in its place until the slot is free again */
 };
 
@@ -149,7 +153,10 @@ struct qr_engine {
     struct qr_sched *sched;               /* owned */
     struct qr_plan plan;
     struct qr_pace pace;
+    struct qr_predict predict;
+    struct qr_step_size lately;
     struct qr_backlog backlog;
+    struct qr_deadlines deadlines;
     int64_t backlog_ns;                   /* when it was estimated */
     int32_t told_prompt, told_decode;     /* tokens of the step that was counted in this turn */
     struct qr_lower lower;
@@ -208,6 +215,10 @@ void qr_tier_move(struct qr_engine *e);
 void qr_want_rows(struct qr_engine *e);
 void qr_find_rows(struct qr_engine *e, const struct qr_tensor *logits);
 
+/* What steps are like now, for backlog and deadlines; and how much the next one may do (pace.h). */
+struct qr_backlog_steps qr_engine_steps(const struct qr_engine *e);
+void qr_limit_step(struct qr_engine *e);
+
 /* Counters (count.c): a choice has ended; a token has come; a prompt is in the cache, as its first choice found it; a step is done, which began at `started`;
  * and what is counted so far can be read by others. Times in us. */
 void qr_count_end(struct qr_engine *e, const struct qr_slot *s, int64_t now);
@@ -222,15 +233,14 @@ void qr_look_if_asked(struct qr_engine *e);
 /* Ranks that the memory of kernels is shared with, this one counted. Of an open model. */
 int32_t qr_engine_sharing(const struct qr_engine *e);
 
+/* open.c: opens the backend and the model, and makes all that the engine thread owns; gives back what was made. */
+int qr_engine_make(struct qr_engine *e, struct qr_err *err);
+void qr_engine_unmake(struct qr_engine *e);
+
 /* Body of the engine thread: opens backend and model, says so, loops until closing, frees what it made. arg: struct qr_engine * */
 void *qr_engine_thread(void *arg);
 
 /* One step: plan, lower, forward, sample, commit, output. Returns false when there was nothing to run. */
 bool qr_engine_step(struct qr_engine *e);
-
-/* wait.c: notes which requests have begun, as a choice of them was admitted or has finished; whether r's time in the queue is over, which is true of all its
- * choices once it was of one. */
-void qr_wait_find_begun(struct qr_engine *e);
-bool qr_wait_is_over(struct qr_request *r, int64_t now);
 
 #endif

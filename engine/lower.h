@@ -11,16 +11,6 @@ struct qr_lower_row {
     int32_t n_blocks, last;       /* how many, and the last of them */
 };
 
-/* What a step is made of: rows of prompts, rows of sequences that decode, these sequences. */
-struct qr_step_size {
-    int32_t n_prompt, n_decode, n_seqs;
-};
-
-static inline struct qr_step_size qr_step_size_of(const struct qr_plan *p)
-{
-    return (struct qr_step_size){.n_prompt = p->n_prompt, .n_decode = p->n_tokens - p->n_prompt, .n_seqs = p->n_checked + p->n_decode};
-}
-
 /* Arrays for the largest step; allocated once. */
 struct qr_lower {
     struct qr_batch batch;
@@ -41,8 +31,8 @@ void qr_lower_init(struct qr_lower *l, int32_t tokens_max, int32_t seqs_max, int
                    int32_t adapters_max);
 void qr_lower_release(struct qr_lower *l);
 
-/* Fills l->batch from the plan: items in the plan's order (those with several rows first, as prefill sequences), rows of an item in order, its last n_logits rows as logit rows, or as hidden rows;
- * rows of sequences with an adapter by its slot. */
+/* Fills l->batch from the plan: items in the plan's order (those with several rows first, as prefill sequences), rows of an item in order, its last n_logits
+ * rows as logit rows, or as hidden rows; rows of sequences with an adapter by its slot. */
 const struct qr_batch *qr_lower(struct qr_lower *l, const struct qr_plan *plan, const struct qr_sched *sched);
 
 /* Adds idle rows (kernels/batch.h) to a batch of one row a sequence, until it is of one of few sizes: powers of two to 8, multiples of 8 to 64, then of 32, as

@@ -1,8 +1,9 @@
-/* speculate.c - asks for guesses, cuts them to what grammars allow, hands them to the scheduler, and judges them (speculate.h). What a row's draw is worth is
+/* speculate.c - collects guesses, cuts them to what grammars allow, hands them to the scheduler, and judges them (speculate.h). What a row's draw is worth is
  * decided where it is pushed: a guess that differs from it ends the run. Engine thread; nothing is allocated in a step. */
 #include "engine/speculate.h"
 
 #include "base/assert.h"
+#include "base/clock.h"
 #include "base/mem.h"
 #include "engine/internal.h"
 
@@ -20,6 +21,9 @@ void qr_speculate_open(struct qr_engine *e)
     sp->ask = qr_alloc((size_t)c->running_max, sizeof *sp->ask);
     sp->shadow = qr_alloc((size_t)c->running_max, sizeof *sp->shadow);
     sp->guide = qr_alloc((size_t)sp->n_guides_max, sizeof *sp->guide);
+    qr_mem_populate(sp->ask, (size_t)c->running_max * sizeof *sp->ask);
+    qr_mem_populate(sp->shadow, (size_t)c->running_max * sizeof *sp->shadow);
+    qr_mem_populate(sp->guide, (size_t)sp->n_guides_max * sizeof *sp->guide);
     if (!c->draft_source.fill)
         sp->draft = qr_draft_new(e->n_slots, c->running_max, e->limits.ctx_max, QR_DRAFT_STORE_BYTES);
 }
@@ -107,13 +111,28 @@ static float expected_of(const struct qr_speculation *sp, const struct qr_draft_
     return sum;
 }
 
+/* The draft model guesses where texts say less than it does. What that takes is no part of what rows of a step take. */
+static void ask_model(struct qr_engine *e)
+{
+    struct qr_speculation *sp = &e->speculation;
+    struct qr_draft_price price = {.n_seqs = sp->n};
+    const int64_t from_us = qr_clock_us();
+    if (sp->draft) {
+        price.step_us = qr_draft_us(sp->draft, sp->n);
+        price.row_us = (qr_draft_us(sp->draft, 2 * sp->n) - price.step_us) / sp->n;
+    }
+    qr_draft_model_fill(e->draft_model, sp->draft, sp->ask, sp->n, &price);
+    sp->model_us = qr_clock_us() - from_us;
+}
+
 bool qr_speculate_ask(struct qr_engine *e)
 {
     QR_ASSERT(e != NULL && e->speculation.n_guides == 0);
     struct qr_speculation *sp = &e->speculation;
     const struct qr_draft_source *source = &e->config.draft_source;
     sp->n = 0;
-    sp->n_right = 0;
+    sp->n_more = 0;
+    sp->model_us = 0;
     if (sp->tokens_max == 0)
         return false;
     int32_t n;
@@ -126,6 +145,10 @@ bool qr_speculate_ask(struct qr_engine *e)
         source->fill(source->user, sp->ask, sp->n);
     else
         qr_draft_fill(sp->draft, sp->ask, sp->n);
+    for (int32_t i = 0; i < sp->n && !source->fill; i++)
+        qr_forced_guess(&e->slot[sp->ask[i].index].forced, &sp->ask[i], &e->slot[sp->ask[i].index].guide);
+    if (e->draft_model)
+        ask_model(e);
     float expected = 0;
     for (int32_t i = 0; i < sp->n; i++)
         expected += expected_of(sp, &sp->ask[i]);
@@ -136,8 +159,9 @@ bool qr_speculate_ask(struct qr_engine *e)
 static void judge(struct qr_engine *e, int32_t index, int32_t n_accepted)
 {
     struct qr_slot *s = &e->slot[index];
-    if (e->speculation.draft && s->n_guessed > 0)
-        qr_draft_judge(e->speculation.draft, index, s->n_guessed + s->n_landed, n_accepted + s->n_landed);
+    const int32_t n_all = s->n_guessed + s->n_landed, n_right = n_accepted + s->n_landed;
+    if (e->speculation.draft && s->n_guessed > 0 && !qr_forced_judge(&s->forced, n_all, n_right))
+        qr_draft_judge(e->speculation.draft, index, n_all, n_right);
     s->n_guessed = 0;
 }
 
@@ -273,7 +297,7 @@ bool qr_speculate_push(struct qr_engine *e, const struct qr_row *row)
     if (right) {
         s->n_accepted++;
         s->n_rejected--;
-        e->speculation.n_right++;
+        e->speculation.n_more++;
         e->stats.n_accepted_tokens++;
         e->stats.accepted_at[row->guess]++;
     } else

@@ -1,4 +1,4 @@
-/* speculate.h - guesses are asked for before a step, and judged after it: the engine's side of draft/draft.h.
+/* speculate.h - guesses are collected before a step, and judged after it: the engine's side of draft/draft.h.
  *
  * A guess is right where it equals the draw that decoding without guesses makes at its position, so no answer depends on guesses. A guess of a choice with a
  * grammar, or with a thinking, needs a state of its own for the mask behind it: a copy of the choice's guide that has followed the guesses. Inside engine/
@@ -20,7 +20,8 @@ struct qr_speculation {
     struct qr_seq *shadow;       /* owned [running_max] those whose last id has only its name (ahead.h), without that id */
     struct qr_guide *guide;      /* owned [n_guides_max] states behind guesses */
     int32_t n, n_guides, n_guides_max;
-    int32_t n_right;             /* of this step's guesses */
+    int32_t n_more;              /* tokens of this step beside one of each sequence: guesses that were right, and forced ones */
+    int64_t model_us;            /* of this step, what the draft model took */
 };
 
 void qr_speculate_open(struct qr_engine *e);

@@ -56,6 +56,7 @@ static const struct qr_field fields[] = {
     {"prompt_logprobs", BOTH, QR_FIELD_INT, .offset = AT(sampling.n_prompt_logprobs), .min = 0,
      .max = QR_TOP_LOGPROBS_MAX},
     {"priority", BOTH, QR_FIELD_INT, .offset = AT(priority), .min = -INT_TOP - 1, .max = INT_TOP},
+    {"timeout", BOTH, QR_FIELD_OTHER, .read = qr_read_timeout},
     {"stream", BOTH, QR_FIELD_BOOL, .offset = AT(stream)},
     {"stream_options", BOTH, QR_FIELD_OTHER, OBJECT, .read = qr_read_stream_options},
     {"timings", BOTH, QR_FIELD_BOOL, .offset = AT(timings)},

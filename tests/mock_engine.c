@@ -62,6 +62,7 @@ struct qr_engine {
     atomic_uint_fast64_t n_found;    /* adapters looked up */
     struct qr_stats stats;
     int64_t progress_us;
+    int64_t recorded_us; /* engine thread's: when the last step that was recorded began */
     struct qr_view *view; /* owned */
 };
 
@@ -118,7 +119,9 @@ static enum qr_finish pin(struct qr_engine *e, struct qr_request *r)
     const int32_t n = r->n_prompt / e->limits.block_tokens;
     pthread_mutex_lock(&e->lock);
     const bool room = has_pin_room(e, n);
-    if (room) {
+    if (!room)
+        qr_err_set(&r->err, QR_E_NO_ROOM, "pins hold %d blocks of at most %d", e->stats.kv.n_pinned, e->limits.n_pinned_max);
+    else {
         const int64_t now_s = qr_clock_wall_s();
         r->pin.expires_s = r->pin.ttl_us > 0 ? now_s + r->pin.ttl_us / 1000000 : 0;
         e->pin[e->n_pins++] = (struct qr_pin){.id = r->id, .owner = (uint32_t)qr_hash64(&r->salt, sizeof r->salt, 1), .n_blocks = n,
@@ -126,8 +129,6 @@ static enum qr_finish pin(struct qr_engine *e, struct qr_request *r)
         e->stats.kv.n_pinned += n;
     }
     pthread_mutex_unlock(&e->lock);
-    if (!room)
-        qr_err_set(&r->err, QR_E_NO_ROOM, "pins hold %d blocks of at most %d", e->stats.kv.n_pinned, e->limits.n_pinned_max);
     return room ? QR_FINISH_LENGTH : QR_FINISH_ERROR;
 }
 
@@ -371,7 +372,11 @@ static int64_t visit(struct qr_engine *e, struct qr_node *list, int64_t now_us, 
         struct qr_request *r = v->req;
         after = at->next;
         if (!r->late && r->err.code == QR_OK && r->start_by_us != 0 && !r->begun && now_us > r->start_by_us)
-            r->late = true; /* once, before any choice says so: its receiver reads it */
+            r->late = QR_LATE_QUEUE; /* once, before any choice says so: its receiver reads it */
+        if (r->late == QR_LATE_NOT && r->sampling.seed >= MOCK_SEED_LATE && r->sampling.seed < MOCK_SEED_LATE + 3 && r->err.code == QR_OK) {
+            r->late = (enum qr_late)(QR_LATE_REFUSED + (int)(r->sampling.seed - MOCK_SEED_LATE));
+            r->retry_us = 6500000;
+        }
         bool cancelled = atomic_load(&r->cancelled), late = r->late || (r->deadline_us != 0 && now_us > r->deadline_us);
         bool broken = r->sampling.seed == MOCK_SEED_ERROR_AT_ONCE;
         if (!cancelled && !late && !broken && (!may_speak || v->due_us > now_us)) {
@@ -384,7 +389,9 @@ static int64_t visit(struct qr_engine *e, struct qr_node *list, int64_t now_us, 
             return now_us; /* the receiver is behind: later, more at once */
         *ev = (struct qr_event){.req = r, .choice = v->choice, .stop_index = -1, .stop_id = -1, .n_output = v->n_done};
         if (!cancelled && late)
-            say_why(r, QR_E_BUSY, r->late ? "the request waited and was not begun" : "the request was not finished within its time limit");
+            say_why(r, QR_E_BUSY, r->late > QR_LATE_QUEUE ? "the mock was asked to be late"
+                                  : r->late               ? "the request waited and was not begun"
+                                                          : "the request was not finished within its time limit");
         else if (!cancelled && broken)
             say_why(r, QR_E_INTERNAL, "the mock was asked to fail at once");
         if (cancelled || late || broken) {
@@ -439,9 +446,13 @@ static void answer_look(struct qr_engine *e)
         e->wake(e->wake_arg);
 }
 
+/* No two steps begin in the same microsecond, though the mock can do that: real ones take longer. */
 static void record(struct qr_engine *e, int64_t begun_us, uint64_t n_before)
 {
-    struct qr_step_record r = {.begun_us = begun_us, .us = (int32_t)(qr_clock_us() - begun_us), .n_decode = (int32_t)(e->stats.output_tokens - n_before)};
+    begun_us = begun_us > e->recorded_us ? begun_us : e->recorded_us + 1;
+    e->recorded_us = begun_us;
+    const int64_t us = qr_clock_us() - begun_us;
+    struct qr_step_record r = {.begun_us = begun_us, .us = us > 0 ? (int32_t)us : 0, .n_decode = (int32_t)(e->stats.output_tokens - n_before)};
     r.part_us[QR_PART_MODEL] = r.us / 2;
     r.part_us[QR_PART_SAMPLE] = r.us / 4;
     if (r.n_decode > 0)

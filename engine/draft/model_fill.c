@@ -80,6 +80,11 @@ static bool is_worth(const struct qr_draft_model *m, const struct qr_draft_price
     return chance * price->step_us / price->n_seqs > expected_us(m, n_seqs) / n_seqs + price->row_us;
 }
 
+static bool is_wanted(const struct qr_draft_model *m, const struct qr_draft_ask *ask)
+{
+    return ask->room > 0 && (ask->n == 0 || ask->p[0] < m->right);
+}
+
 /* ---- one forward ---- */
 
 static struct qr_tensor forward(struct qr_draft_model *m, int32_t n_prefill, int32_t n_logits)
@@ -179,7 +184,7 @@ static int32_t gather(struct qr_draft_model *m, struct qr_draft_ask *ask, int32_
     m->row_start[0] = 0;
     for (int32_t several = 1; several >= 0; several--) {
         for (int32_t i = 0; i < n; i++)
-            if (ask[i].room > 0 && ask[i].n == 0)
+            if (is_wanted(m, &ask[i]))
                 join(m, &ask[i], price, several);
         n_several = several ? m->n_entries : n_several;
     }
@@ -235,12 +240,28 @@ static void put_guesses(struct qr_draft_model *m)
     }
 }
 
-void qr_draft_model_fill(struct qr_draft_model *m, struct qr_draft_ask *ask, int32_t n, const struct qr_draft_price *price)
+/* Entries whose guesses come now. Others keep those that they have. Returns how many there are. */
+static int32_t want_logits(struct qr_draft_model *m, struct qr_draft *d)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < m->n_entries; i++) {
+        struct qr_draft_ask *ask = m->entry[i].ask;
+        if (!m->entry[i].guesses)
+            continue;
+        m->logit_row[n++] = m->row_start[i + 1] - 1;
+        if (ask->n > 0 && d)
+            qr_draft_forgo(d, ask->index);
+        ask->n = 0;
+    }
+    return n;
+}
+
+void qr_draft_model_fill(struct qr_draft_model *m, struct qr_draft *d, struct qr_draft_ask *ask, int32_t n, const struct qr_draft_price *price)
 {
     QR_ASSERT(m != NULL && m->kv_mem != NULL);
     QR_ASSERT(ask != NULL && n >= 0);
     QR_ASSERT(price != NULL && price->n_seqs >= 1);
-    int32_t n_wanted = 0, n_logits = 0;
+    int32_t n_wanted = 0;
     for (int32_t i = 0; i < n; i++) {
         struct qr_draft_track *t = &m->track[ask[i].index];
         QR_ASSERT(ask[i].index < m->n_slots);
@@ -248,7 +269,7 @@ void qr_draft_model_fill(struct qr_draft_model *m, struct qr_draft_ask *ask, int
             look_back(m, t, ask[i].seq);
         t->n_rows = 0;
         t->joined = false;
-        n_wanted += ask[i].room > 0 && ask[i].n == 0;
+        n_wanted += is_wanted(m, &ask[i]);
     }
     if (n_wanted == 0)
         return;
@@ -257,11 +278,9 @@ void qr_draft_model_fill(struct qr_draft_model *m, struct qr_draft_ask *ask, int
         return;
     }
     const int32_t n_several = gather(m, ask, n, price);
-    for (int32_t i = 0; i < m->n_entries; i++)
-        if (m->entry[i].guesses)
-            m->logit_row[n_logits++] = m->row_start[i + 1] - 1;
     if (m->n_entries == 0)
         return;
+    const int32_t n_logits = want_logits(m, d);
     for (struct qr_tensor logits = forward(m, n_several, n_logits);; logits = forward(m, 0, m->n_entries)) {
         take(m, &logits, price);
         if (m->n_entries == 0)

@@ -384,7 +384,7 @@ Test(chat, interrupting_exits_130_and_leaves_the_server)
 
 Test(chat, a_reader_that_went_away_is_no_crash)
 {
-    struct fake_script script = fake_tokens(50);
+    struct fake_script script = fake_tokens(100000);
     script.gap_us = 2000;
     struct fake_server *s = fake_start(script);
     int fd[2], err = memfd_create("err", 0);

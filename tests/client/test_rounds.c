@@ -137,7 +137,7 @@ Test(rounds, a_call_runs_when_the_user_says_so_and_its_output_goes_back)
 Test(rounds, what_was_typed_before_the_question_allows_nothing)
 {
     struct fake_script script = prepared(CALL("1") END("tool_calls"), TEXT("done") END("stop"));
-    script.first_us = 700000;
+    script.first_us = 2000000; /* it has to read "yes" before */
     struct desk *d = sit_with_tool(script, "[\"cat\"]", "");
     type(d, "q\r");
     for (int i = 0; i < 12000 && d->server->n_posts == 0; i++)

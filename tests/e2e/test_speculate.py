@@ -62,15 +62,38 @@ def test_a_client_that_predicts_the_answer_has_it_in_a_fraction_of_the_steps():
         assert r['timings']['draft_n'] == accepted + details['rejected_prediction_tokens']
 
 
+def told(s, path, body):
+    """Choices of an answer, whole and as a stream: its text, without what was counted."""
+    status, r = s.post(path, body)
+    assert status == 200, r
+    chunks = sorted((e['choices'] for e in s.stream(path, body) if e['choices']), key=lambda c: c[0]['index'])  # choices overtake each other
+    return json.dumps(r['choices']), json.dumps(chunks), r
+
+
+def test_predicted_answers_over_http_say_what_others_say_in_every_byte():
+    asks = [{'logprobs': 3}, {'n': 3, 'temperature': 0.9, 'seed': 4}, {'stop': ['friend', ' was '], 'include_stop_str_in_output': True}, {'min_tokens': 40, 'logprobs': 0},
+            {'temperature': 0.7, 'seed': 1, 'presence_penalty': 1.5, 'frequency_penalty': 0.5, 'return_token_ids': True}, {'regex': '[a-z ]{10,60}[.]'}]
+    with Server('--speculate', 'off', model=TINY) as off, Server(model=TINY) as auto:
+        for extra in asks:
+            body = {'prompt': 'Once upon a time', 'max_tokens': 90, 'temperature': 0, **extra}
+            whole, chunks, r = told(off, '/v1/completions', body)
+            text = r['choices'][0]['text']
+            for prediction in (text, text[:30] + ' and ' + text[60:], SONG * 4):
+                again = told(auto, '/v1/completions', {**body, 'prediction': {'type': 'content', 'content': prediction}})
+                assert again[:2] == (whole, chunks), (extra, prediction)
+
+
 def test_what_was_said_is_guessed_for_the_same_salt_only():
     with Server(model=TINY) as s:
         body = {'prompt': 'Once upon a time', 'max_tokens': 120, 'temperature': 0.9, 'seed': 7}
-        details = []
+        details, said = [], set()
         for salt in ('a', 'a', 'b'):
             status, r = s.post('/v1/completions', {**body, 'cache_salt': salt})
             assert status == 200, r
             details.append(r['usage']['completion_tokens_details']['accepted_prediction_tokens'])
+            said.add(r['choices'][0]['text'])
         n = r['usage']['completion_tokens']
+        assert len(said) == 1, said
         assert n > 50 and details[1] > 0.3 * n > details[2], (n, details)
 
 

@@ -243,19 +243,30 @@ Test(worth, a_step_in_the_costs_is_climbed_where_it_pays)
     cr_assert_eq(choose(&w, 0.2f, 15, 1), 15);
 }
 
-Test(worth, an_old_slow_step_does_not_stop_guesses_for_ever)
+/* Steps until guesses are made again. */
+static int silence(struct qr_worth *w)
+{
+    int steps = 0;
+    for (; choose(w, 0.5f, 8, 1) == 0 && steps < 5000; steps++)
+        qr_worth_note(w, 1, 10000);
+    return steps;
+}
+
+Test(worth, a_slow_step_stops_guesses_for_some_steps_and_many_for_hundreds)
 {
     struct qr_worth w = {0};
-    int steps = 0;
     for (int i = 0; i < 3; i++)
         qr_worth_note(&w, 1, 10000);
     qr_worth_note(&w, 9, 90000);
-    cr_assert_eq(choose(&w, 0.5f, 8, 1), 0);
-    for (; choose(&w, 0.5f, 8, 1) == 0 && steps < 5000; steps++)
-        qr_worth_note(&w, 1, 10000);
-    cr_assert(steps > 128 && steps < 1000, "%d steps", steps);
+    const int once = silence(&w);
+    cr_assert(once > 8 && once < 50, "%d steps", once);
+    for (int i = 0; i < 20; i++)
+        qr_worth_note(&w, 9, 90000);
+    const int often = silence(&w);
+    cr_assert(often > 128 && often < 1000, "%d steps", often);
     qr_worth_note(&w, 9, 11000);
-    cr_assert_lt(qr_worth_us(&w, 9), 11500);
+    qr_worth_note(&w, 9, 11000);
+    cr_assert_eq(choose(&w, 0.5f, 8, 1), 8);
 }
 
 /* ---- all of it ---- */

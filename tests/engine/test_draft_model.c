@@ -119,9 +119,11 @@ static void guess(struct bench *b, double step_us)
         if (seq->n_computed < seq->n_ids && qr_rng_below(&b->rng, 3) == 0)
             ask[n++] = (struct qr_draft_ask){.index = list[i], .seq = seq, .room = room < ROOM ? room : ROOM};
     }
-    qr_draft_model_fill(b->draft, ask, n, &price);
-    for (int32_t i = 0; i < n; i++)
+    qr_draft_model_fill(b->draft, NULL, ask, n, &price);
+    for (int32_t i = 0; i < n; i++) {
         check(b, &ask[i]);
+        qr_sched_draft(b->sched, ask[i].index, ask[i].ids, (int32_t)qr_rng_below(&b->rng, (uint32_t)ask[i].n + 1));
+    }
 }
 
 /* The next id of a sequence: mostly what the model says, so that guesses are right and wrong. */
@@ -134,19 +136,17 @@ static int32_t next_id(struct bench *b, const struct qr_seq *seq, uint32_t stray
 /* Computes one step of all, but for the model: what it would say is what the draft model would. */
 static void step(struct bench *b, uint32_t strays)
 {
-    int64_t now = 0;
     guess(b, 0);
-    if (!qr_sched_plan(b->sched, &b->plan, now))
+    if (!qr_sched_plan(b->sched, &b->plan, 0))
         return;
     qr_draft_model_follow(b->draft, &b->plan, b->sched);
     qr_sched_commit(b->sched, &b->plan);
-    for (int32_t i = 0; i < b->plan.n_prefill + b->plan.n_decode; i++) {
+    for (int32_t i = 0; i < qr_plan_items(&b->plan); i++) {
         const struct qr_plan_item *item = &b->plan.item[i];
         const struct qr_seq *seq = qr_sched_seq(b->sched, item->seq);
-        if (item->first + item->n_tokens < seq->n_ids)
-            continue;
-        if (seq->n_ids < seq->n_prompt + seq->new_max)
-            qr_sched_push(b->sched, item->seq, next_id(b, seq, strays));
+        bool more = seq->n_computed == seq->n_ids;
+        while (more && seq->n_ids < seq->n_prompt + seq->new_max)
+            more = qr_sched_push(b->sched, item->seq, next_id(b, seq, strays));
         if (seq->n_ids == seq->n_prompt + seq->new_max)
             qr_sched_finish(b->sched, item->seq);
     }
@@ -248,6 +248,24 @@ Test(draft_model, it_takes_the_memory_that_was_planned)
     bench_close(&b);
 }
 
+Test(draft_model, a_device_is_refused)
+{
+    NEED_DATA();
+    struct bench b;
+    struct qr_err err = {0};
+    const struct qr_model_options mo = {0};
+    struct qr_draft_size size;
+    bench_open(&b, 10, 16, 512, 1);
+    struct qr_mem_ops far = *b.be->mem;
+    const struct qr_mem_ops *const own = b.be->mem;
+    far.host = false;
+    b.be->mem = &far;
+    cr_assert_eq(qr_draft_model_size(&size, &b.config, b.be, &mo, &err), QR_E_UNSUPPORTED);
+    cr_assert_str_eq(err.msg, "--draft-model: draft models are computed on the processor only; on the device \"cpu\" leave it out, or take --device cpu");
+    b.be->mem = own;
+    bench_close(&b);
+}
+
 Test(draft_model, another_vocabulary_is_refused_with_the_first_id_that_differs)
 {
     NEED_DATA();
@@ -290,6 +308,11 @@ Test(draft_model, an_engine_is_not_opened_with_one_that_is_not_there_or_beside_a
     qr_tokenizer_close(t);
 }
 
+/* No other guesses, and no time that they could be worth or not: the draft model always guesses. */
+static void nothing(void *user __attribute__((unused)), struct qr_draft_ask *ask __attribute__((unused)), int32_t n __attribute__((unused)))
+{
+}
+
 /* How an engine with a draft model may be set up. */
 struct way {
     const char *draft;
@@ -311,7 +334,10 @@ Test(draft_model, no_answer_depends_on_one, .timeout = 120)
     int64_t n_preempted = 0;
     make_cases(k);
     setup_init(&s, MODEL);
-    const struct qr_engine_config plain = s.config;
+    s.config.draft_tokens = 6;
+    s.config.draft_source.fill = nothing;
+    struct qr_engine_config plain = s.config;
+    plain.draft_tokens = 0;
     for (int i = 0; i < QR_COUNT(ways); i++) {
         char dir[1024];
         struct qr_stats st;
@@ -327,12 +353,46 @@ Test(draft_model, no_answer_depends_on_one, .timeout = 120)
             const struct setup alone = {.model = MODEL, .device = "cpu", .n_threads = 2, .config = plain, .n_ranks = s.n_ranks};
             run_alone(want, k, &alone);
         }
-        run_together(got, k, &s, 99 + (uint64_t)i, &st);
+        run_crowded(got, k, &s, 99 + (uint64_t)i, ways[i].kv_tokens > 0, &st);
         compare(want, got, k, ways[i].draft);
+        cr_log_info("%s: %llu of %llu guesses right, %lld preemptions", ways[i].draft, (unsigned long long)st.n_accepted_tokens,
+                    (unsigned long long)st.n_draft_tokens, (long long)st.sched.n_preempted);
+        cr_assert_gt(st.n_draft_tokens, 100);
+        cr_assert(strcmp(ways[i].draft, MODEL) == 0 ? st.n_accepted_tokens > st.n_draft_tokens / 6 : st.n_accepted_tokens < st.n_draft_tokens / 40);
         n_preempted += st.sched.n_preempted;
     }
     cr_assert_gt(n_preempted, 0);
     qr_free(k);
     qr_free(want);
     qr_free(got);
+}
+
+Test(draft_model, all_guesses_of_greedy_answers_are_right_where_it_is_the_model)
+{
+    NEED_DATA();
+    struct setup s;
+    struct world w;
+    struct qr_sampling greedy;
+    struct qr_stats st;
+    char dir[1024];
+    const int32_t prompt[] = {1, 403, 407, 261, 378};
+    static struct flight f[2];
+    qr_sampling_init(&greedy);
+    greedy.temperature = 0;
+    greedy.max_tokens = 200;
+    setup_init(&s, MODEL);
+    snprintf(dir, sizeof dir, "%s", data_path(MODEL));
+    s.config.draft_model = dir;
+    s.config.draft_tokens = QR_DRAFT_MAX;
+    s.config.draft_source.fill = nothing;
+    world_open(&w, &s);
+    ask(&w, &f[0], &greedy, prompt, QR_COUNT(prompt), 1);
+    ask(&w, &f[1], &greedy, prompt, QR_COUNT(prompt), 2); /* its blocks are found */
+    world_settle(&w, &st);
+    world_close(&w);
+    cr_assert_eq(f[0].answer[0].n, 200);
+    cr_assert(answers_equal(&f[0].answer[0], &f[1].answer[0]) && answers_equal(&f[0].answer[0], &f[1].answer[1]));
+    cr_assert_gt(st.n_draft_tokens, 500);
+    cr_assert_eq(st.n_accepted_tokens, st.n_draft_tokens);
+    cr_assert_leq(st.n_steps, 30, "%llu steps for 600 tokens", (unsigned long long)st.n_steps);
 }

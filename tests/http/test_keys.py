@@ -37,9 +37,9 @@ class Keys:
             f.write(text)
 
     def reload(self, says):
-        before = log_of(self.server).count(says)
+        before = self.server.errors().count(says)
         self.server.process.send_signal(signal.SIGHUP)
-        wait(lambda: log_of(self.server).count(says) > before)
+        wait(lambda: self.server.errors().count(says) > before)
 
     def __enter__(self):
         self.server.__enter__()
@@ -55,12 +55,6 @@ def wait(true, seconds=20):
     while not true():
         assert time.monotonic() < until, "it has not come true"
         time.sleep(0.01)
-
-
-def log_of(server):
-    """What it has logged so far. Server.errors moves the place where the server writes next, as both have one file."""
-    with open(server.log.name) as f:
-        return f.read()
 
 
 def bearer(key):
@@ -117,8 +111,9 @@ def test_requests_a_minute_hold_under_32_clients():
         assert u["requests"] == 128 and u["errors"] == 128 - len(passed) and u["completion_tokens"] == len(passed) and u["running"] == 0, u
 
 
-def test_calls_at_once_hold_under_32_clients():
-    with Keys("k name=k concurrent=4\n", "--mock-prefill", "150ms") as k:
+@with_patience
+def test_calls_at_once_hold_under_32_clients(scale):
+    with Keys("k name=k concurrent=4\n", "--mock-prefill", "%dms" % (150 * scale)) as k:
         seen = hammer(k.server.port, "k", 32, 1, {"prompt": "x", "max_tokens": 1})
         assert sorted(r.status for r in seen) == [200] * 4 + [429] * 28, [r.status for r in seen]
         assert post(k.server.port, "/v1/completions", {"prompt": "x", "max_tokens": 1}, bearer("k")).status == 200
@@ -139,11 +134,13 @@ def test_tokens_a_minute_hold_under_32_clients_within_one_request():
 def test_what_an_answer_does_not_use_is_given_back():
     with Keys("k name=k tpm=1000\n") as k:
         port = k.server.port
+        begun = time.monotonic()
         r = post(port, "/v1/completions", {"prompt": "x", "max_tokens": 900, "seed": 1005}, bearer("k"))  # ends after 5
         used = r.json()["usage"]["total_tokens"]
         assert r.json()["usage"]["completion_tokens"] == 5
         r = post(port, "/tokenize", {"prompt": "x"}, bearer("k"))
-        assert int(r.headers["x-ratelimit-remaining-tokens"]) in (1000 - used, 1000 - used + 1, 1000 - used + 2), r.headers
+        leaked = (time.monotonic() - begun) * 1000 / 60 + 1
+        assert 0 <= int(r.headers["x-ratelimit-remaining-tokens"]) - (1000 - used) <= leaked, r.headers
         c = Connection(port)
         c.send(render("POST", "/v1/completions", json.dumps({"prompt": "x", "max_tokens": 900, "stream": True}).encode(), bearer("k")))
         status, headers = c.head()
@@ -152,8 +149,9 @@ def test_what_an_answer_does_not_use_is_given_back():
         wait(lambda: usage(port, "k")["k"]["running"] == 0)
 
 
-def test_every_door_counts_and_refuses_in_its_own_form():
-    n = len(DOORS)
+@with_patience
+def test_every_door_counts_and_refuses_in_its_own_form(_):
+    n = len(DOORS)  # of them one is given back every five seconds
     with Keys("k name=k rpm=%d\ntokens tpm=1\n" % n) as k:
         port = k.server.port
         for path, body in DOORS.items():
@@ -205,8 +203,9 @@ def test_usage_is_told_by_name_and_to_whom_it_belongs():
 
 # ---- reload ----
 
-def test_sighup_takes_new_keys_in_and_old_ones_out():
-    with Keys("old name=old\nstays name=stays rpm=5\n", "--mock-prefill", "300ms") as k:
+@with_patience
+def test_sighup_takes_new_keys_in_and_old_ones_out(scale):
+    with Keys("old name=old\nstays name=stays rpm=5\n", "--mock-prefill", "%dms" % (300 * scale)) as k:
         port = k.server.port
         for _ in range(2):
             assert post(port, "/v1/completions", {"prompt": "x", "max_tokens": 1}, bearer("stays")).status == 200
@@ -218,7 +217,7 @@ def test_sighup_takes_new_keys_in_and_old_ones_out():
         wait(lambda: metrics(port, bearer("root"))["quire_calls"] >= 1)
         k.write("stays name=other-name rpm=3\nnew\n")
         k.reload("keys are reloaded")
-        assert "users=2 admins=1 new=1 gone=1" in log_of(k.server), log_of(k.server)
+        assert "users=2 admins=1 new=1 gone=1" in k.server.errors(), k.server.errors()
         assert post(port, "/v1/completions", {"prompt": "x"}, bearer("old")).status == 401
         half.send(request[-5:])
         assert half.response().status == 401, "it was a new request when its key was gone"
@@ -257,7 +256,7 @@ def test_a_wrong_file_keeps_the_old_keys_and_says_why():
         for text, why in (("old\nnew rpm=x\n", "keys:2: rpm= has to be"), ("", "has no key"), ("# all gone\n", "has no key")):
             k.write(text)
             k.reload("keys are not reloaded")
-            assert why in log_of(k.server), log_of(k.server)
+            assert why in k.server.errors(), k.server.errors()
             assert get(port, "/v1/models", bearer("old")).status == 200 and get(port, "/v1/models", bearer("new")).status == 401
         os.unlink(k.path)
         k.reload("keys are not reloaded")
@@ -265,7 +264,7 @@ def test_a_wrong_file_keeps_the_old_keys_and_says_why():
         k.reload("expected a regular file")
         assert get(port, "/v1/models", bearer("old")).status == 200
         k.server.stop()
-        assert not re.search("(old|new)[^a-z ]", log_of(k.server).replace("the old ones", "")), "a key in the log: " + log_of(k.server)
+        assert not re.search("(old|new)[^a-z ]", k.server.errors().replace("the old ones", "")), "a key in the log: " + k.server.errors()
 
 
 # ---- the access log ----
@@ -335,7 +334,7 @@ def test_the_access_log_is_opened_again_on_sighup():
             os.unlink(path)
             os.mkdir(path)
             s.process.send_signal(signal.SIGHUP)
-            wait(lambda: "keeps its old file" in log_of(s))
+            wait(lambda: "keeps its old file" in s.errors())
             assert get(s.port, "/version").status == 200
     r = subprocess.run([sys.argv[1], "--model", "x", "--port", "0", "--access-log", "/nowhere/x"], capture_output=True, text=True, timeout=60)
     assert r.returncode == 4 and "/nowhere/x" in r.stderr, r.stderr
@@ -397,7 +396,7 @@ def test_a_request_that_waits_too_long_is_answered_503(scale):
 def test_prompt_tokens_that_wait_are_bounded():
     with Server("--mock-running", "1", "--mock-rate", "20", "--max-waiting-tokens", "100") as s:
         first = Connection(s.port)
-        first.send(render("POST", "/v1/completions", json.dumps({"prompt": "x" * 500, "max_tokens": 40, "stream": True}).encode()))
+        first.send(render("POST", "/v1/completions", json.dumps({"prompt": "x" * 500, "max_tokens": 1000, "stream": True}).encode()))
         assert first.head()[0] == 200, "where none waits any may"
         waiting = []
         for _ in range(2):

@@ -3,7 +3,7 @@ import json
 import math
 import time
 
-from lib import Connection, Server, get, metrics, post, render, run_tests
+from lib import Connection, Server, get, metrics, post, render, run_tests, with_patience
 
 WIDTH = 8
 QUERY, DOCUMENTS = "what is it", ["cat", "a longer text of the cat", "", "cat", "na\u00efve \u732b \"quoted\""]
@@ -159,14 +159,18 @@ def test_a_model_that_scores_nothing_says_so():
             refuses(s, path, body, "model", ["scores no pairs", "classifier", "--reranker"])
 
 
-def test_a_call_may_have_more_pairs_than_the_queue_and_the_first_goes_ahead():
+def test_a_call_may_have_more_pairs_than_the_queue():
     with Server(*MODEL, "texts", "--mock-running", "2", "--mock-waiting", "3") as s:
         many = [f"{i % 7} {i}" for i in range(2048)]
         found = scores(post(s.port, "/v1/score", {"text_1": "a question that is longer than a block of the cache", "text_2": many}))
         assert len(found) == 2048
         for i in (0, 1, 64, 1000, 2047):
             same([found[i]], [ids_of(s, "a question that is longer than a block of the cache", False) + ids_of(s, many[i], False)])
-    with Server(*MODEL, "texts", "--mock-prefill", "300ms") as s:  # alone, then the others together
+
+
+@with_patience
+def test_the_first_pair_of_a_long_query_goes_ahead_and_the_others_follow_together(scale):
+    with Server(*MODEL, "texts", "--mock-prefill", "%dms" % (300 * scale)) as s:
         for query, ahead in (("a question that is longer than a block of the cache", 1), ("q", 8)):
             before = metrics(s.port)["quire_submitted_requests_total"]
             c = Connection(s.port)

@@ -5,7 +5,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import model
-from lib import Connection, Server, Skip, call, get, metrics, post, render, run_tests
+from lib import Connection, Server, Skip, call, get, metrics, post, render, run_tests, with_patience
 
 RESPONSES, CHAT = "/v1/responses", "/v1/chat/completions"
 SAY = 500000
@@ -525,10 +525,14 @@ def test_the_store_never_passes_its_bounds():
     with Server("--mock-rate", "0", "--responses-max", "0", *HERMES) as s:
         r = answer(s)
         assert get(s.port, RESPONSES + "/" + r["id"]).status == 404 and metrics(s.port)["quire_stored_responses"] == 0
-    with Server("--mock-rate", "0", "--responses-ttl", "1s", *HERMES) as s:
+
+
+@with_patience
+def test_a_stored_response_goes_when_its_time_is_over(scale):
+    with Server("--mock-rate", "0", "--responses-ttl", "%ds" % scale, *HERMES) as s:
         path = RESPONSES + "/" + answer(s)["id"]
         assert get(s.port, path).status == 200
-        time.sleep(1.2)
+        time.sleep(1.2 * scale)
         assert get(s.port, path).status == 404 and metrics(s.port)["quire_stored_responses_bytes"] == 0
 
 

@@ -315,9 +315,10 @@ def with_environment(variables, make):
         os.environ.update(old)
 
 
-def test_systemd_hears_when_the_server_is_ready_what_it_does_and_that_it_stops():
+@with_patience
+def test_systemd_hears_when_the_server_is_ready_what_it_does_and_that_it_stops(scale):
     m = Manager()
-    with with_environment({"NOTIFY_SOCKET": m.path, "WATCHDOG_USEC": "200000"}, lambda: Server("--mock-load", "300ms", wait=False)) as s:
+    with with_environment({"NOTIFY_SOCKET": m.path, "WATCHDOG_USEC": "200000"}, lambda: Server("--mock-load", "%dms" % (300 * scale), wait=False)) as s:
         m.wait_for("WATCHDOG=1")
         assert "READY=1" not in m.heard, "the model is not in yet"
         m.wait_for("READY=1")

@@ -400,7 +400,8 @@ static inline void world_check_item(struct world *w, const struct qr_plan_item *
         world_fail(w, "a guess has no block, or can never be drawn, or what comes before it is not computed");
     if (q->n_draft > 0 && w->plan.n_preempted > 0)
         world_fail(w, "a guess is computed in a step that takes blocks from a sequence");
-    if (w->config.window > 0 && q->n_blocks - q->n_behind > qr_sched_window_blocks(w->config.window, w->guesses ? w->config.step_tokens_max : item->n_tokens, w->block_tokens))
+    const int32_t n_ahead = w->guesses ? w->config.step_tokens_max : item->n_tokens; /* guesses that were wrong have left blocks */
+    if (w->config.window > 0 && q->n_blocks - q->n_behind > qr_sched_window_blocks(w->config.window, n_ahead, w->block_tokens))
         world_fail(w, "a sequence holds more blocks than its window and its step need");
     w->total.behind += q->n_behind;
     if (end == q->n_ids && item->n_logits < 1)

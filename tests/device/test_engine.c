@@ -329,7 +329,7 @@ Test(engine, what_a_grammar_forces_or_tells_is_the_same_on_a_device_that_draws_a
     setup_init(&s, "models/stories260K");
     s.device = "cuda";
     expect_forced_same(&s, true, &off, &on);
-    cr_expect_lt(on.n_steps, off.n_steps);
+    cr_expect_gt(on.n_accepted_tokens, 0);
 }
 
 Test(engine, slots_for_adapters_are_refused_on_a_device_that_computes_none)

@@ -130,7 +130,7 @@ def test_every_route_asks_for_the_key_its_table_says():
                     r = get(s.port, path, headers) if body is None else post(s.port, path, body, headers)
                     if route["method"] == "DELETE":
                         r = call(s.port, "DELETE", path, None, headers)
-                    refused = route["path"].endswith(("_lora_adapter", "rerank", "score", "/pin"))  # these bodies name no adapter, and fill no block; this model scores no pairs
+                    refused = route["path"].endswith(("_lora_adapter", "rerank", "score"))  # these bodies name no adapter; this model scores no pairs
                     good = 404 if route["path"] in ("/v1/responses/", "/v1/ops/requests/", "/v1/cache/pin/") else 400 if refused else 200
                     assert (r.status == good) == allowed, (route, who, r.status, r.body)
                     if not allowed:

@@ -140,10 +140,6 @@ struct qr_cli_lora {
      .arg = "TIME", .group = "Limits",                                                                                            \
      .help = "Gap between a sequence's tokens to aim at: prompts beside running sequences are cut so that a step takes about so long. "  \
              "0: steps are as large as --max-step-tokens allows."},                                                                  \
-    {.name = "ttft-goal", .type = QR_OPT_TIME, .offset = offsetof(T, e.ttft_goal_us), .builtin = "0", .min = 0, .max = 3600e6,      \
-     .arg = "TIME", .group = "Limits",                                                                                            \
-     .help = "Time from arrival to the first token to aim at: requests that are predicted to miss it are answered 429, and --itl-goal is held " \
-             "by running fewer sequences. 0: none."},                                                                         \
     {.name = "speculate", .type = QR_OPT_ENUM, .offset = offsetof(T, e.speculate), .builtin = "auto", .choices = "auto|off",       \
      .arg = "WHEN", .group = "Speculation",                                                                                       \
      .help = "Check guesses of a sequence's next tokens, from what was said before, where that is faster by what steps are measured to take. " \

@@ -8,6 +8,7 @@
 
 #define LOOK_US 100000
 #define HOPE 1.18     /* what comes meanwhile makes a request wait longer than was predicted of the queue that it found */
+#define LENIENT 1.2   /* what alone misses the goal may take so much longer than alone: while little else is there */
 #define PATIENCE 1.1  /* what was let in may be late by so much: it has waited for it */
 #define SURE 1.25     /* by so much a prediction has to miss a limit, where trying again is no use */
 
@@ -21,7 +22,7 @@ double qr_deadline_limit_us(const struct qr_backlog_steps *steps, const struct q
 {
     QR_ASSERT(steps != NULL && q != NULL);
     QR_ASSERT(goal_us > 0 && waited_us >= 0);
-    const double alone = qr_backlog_alone_us(steps, tokens_of(q)), most = alone > goal_us ? 2 * alone : goal_us;
+    const double alone = qr_backlog_alone_us(steps, tokens_of(q)), most = alone > goal_us ? alone * LENIENT : goal_us;
     return arrives ? (most - waited_us) / HOPE : most * PATIENCE - waited_us;
 }
 

@@ -2,7 +2,7 @@
  * has begun is ended by its own time limit only, never for a prediction.
  *
  * Limits are --ttft-goal's, and those of a request that brings a timeout. A prompt that alone takes longer than the goal is late by itself, not by the queue:
- * it may take twice as long as alone. At arrival a request is refused whose prediction, and a sixth more for what will come meanwhile, is beyond the limit.
+ * it may take a fifth longer than alone. At arrival a request is refused whose prediction, and a sixth more for what will come meanwhile, is beyond the limit.
  * What was let in is ended only when it is predicted to miss the goal by a tenth. What could not meet its time limit alone is refused as too large, if it
  * misses that by a quarter. Engine thread.
  */

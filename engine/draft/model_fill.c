@@ -13,6 +13,7 @@
 
 #define LEARN (1.0 / 32)   /* of what is known, what a guess replaces whose position has got its token */
 #define FORGET (1.0 / 512) /* of what was learnt, what a call without guesses forgets */
+#define FIRST_ROWS 32      /* of a forward before one was measured */
 #define SAVES 0.25         /* of a step's time, what guesses may save a sequence for each of its tokens to come: for which missing rows are computed */
 
 /* ---- what is known ---- */
@@ -78,6 +79,17 @@ static bool is_worth(const struct qr_draft_model *m, const struct qr_draft_price
     if (price->step_us == 0)
         return chance > 0.01;
     return chance * price->step_us / price->n_seqs > expected_us(m, n_seqs) / n_seqs + price->row_us;
+}
+
+/* Rows that are missing of sequences, to be computed in one call: as many as take no longer than the step does, so that gaps between tokens stay in bounds. */
+static int32_t rows_at_once(const struct qr_draft_model *m, const struct qr_draft_price *price)
+{
+    int32_t n = m->stats.n_forwards > 0 || m->rows_max < FIRST_ROWS ? m->rows_max : FIRST_ROWS;
+    if (price->step_us == 0)
+        return m->rows_max;
+    while (n > 2 && expected_us(m, n) > price->step_us)
+        n /= 2;
+    return n;
 }
 
 static bool is_wanted(const struct qr_draft_model *m, const struct qr_draft_ask *ask)
@@ -149,8 +161,8 @@ static void fill_table(struct qr_draft_model *m, int32_t entry, const struct qr_
         table[seq->n_blocks + i] = m->n_blocks + entry * m->n_tail + i;
 }
 
-/* Its missing rows join the batch, as far as that has room; several of one sequence, or one. */
-static void join(struct qr_draft_model *m, struct qr_draft_ask *ask, const struct qr_draft_price *price, bool several)
+/* Its missing rows join the batch while that has less than rows_max; several of one sequence, or one. */
+static void join(struct qr_draft_model *m, struct qr_draft_ask *ask, const struct qr_draft_price *price, bool several, int32_t rows_max)
 {
     const struct qr_seq *seq = ask->seq;
     struct qr_draft_track *t = &m->track[ask->index];
@@ -160,7 +172,7 @@ static void join(struct qr_draft_model *m, struct qr_draft_ask *ask, const struc
     if (t->n_done < seq->n_behind * size) /* rows are missing whose blocks are others' by now */
         return;
     find_done(m, t, seq);
-    const int32_t missing = seq->n_ids - t->n_done, n = missing < m->rows_max - m->n_rows ? missing : m->rows_max - m->n_rows;
+    const int32_t missing = seq->n_ids - t->n_done, n = missing < rows_max - m->n_rows ? missing : rows_max - m->n_rows;
     if ((missing > 1) != several || n <= 0)
         return;
     if (missing > size && price->step_us > 0 && missing * expected_us(m, m->rows_max) / m->rows_max > SAVES * left * price->step_us / price->n_seqs)
@@ -185,7 +197,7 @@ static int32_t gather(struct qr_draft_model *m, struct qr_draft_ask *ask, int32_
     for (int32_t several = 1; several >= 0; several--) {
         for (int32_t i = 0; i < n; i++)
             if (is_wanted(m, &ask[i]))
-                join(m, &ask[i], price, several);
+                join(m, &ask[i], price, several, several ? rows_at_once(m, price) : m->rows_max);
         n_several = several ? m->n_entries : n_several;
     }
     return n_several;

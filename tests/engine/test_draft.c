@@ -178,6 +178,30 @@ Test(store, no_answer_of_another_salt_is_followed_however_full_the_ring_is)
     qr_store_release(&s);
 }
 
+Test(store, places_may_pass_the_largest_number)
+{
+    struct qr_store s;
+    struct qr_match m;
+    int32_t ids[200], next[8];
+    float share[8];
+    qr_store_init(&s, 1 << 20);
+    s.text.end = s.n_indexed = UINT32_MAX - QR_OWNED_IDS + 1;
+    s.id[(s.text.end - 1) & s.text.mask] = -1;
+    random_ids(ids, 200, 4);
+    for (int i = 0; i < 2; i++) {
+        ids[199] = i;
+        qr_store_put(&s, ids, 200, &alice);
+        qr_store_index(&s, 1000);
+        for (int32_t at = 30; at < 190; at += 40) {
+            qr_store_find(&s, ids + at, (uint32_t)at, &alice, &m);
+            cr_assert_eq(m.n, i + 1, "answer %d at %d", i, at);
+            cr_assert_eq(qr_history_follow(&s.text, &m, next, share, 8), 8);
+            cr_assert_arr_eq(next, ids + at, sizeof next);
+        }
+    }
+    qr_store_release(&s);
+}
+
 Test(store, without_room_nothing_is_kept)
 {
     struct qr_store s;

@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "base/rng.h"
-#include "engine/draft/model.h"
+#include "engine/draft/model_internal.h"
 #include "kvcache/kv_prefix.h"
 #include "model/alone.h"
 #include "tests/engine/cases.h"
@@ -101,6 +101,7 @@ static void check(struct bench *b, const struct qr_draft_ask *ask)
         const int32_t id = says(b, ids, i == 0 ? 0 : n - 1, n, &p);
         cr_assert_eq(ask->ids[i], id, "guess %d behind %d ids: %d, expected %d", i, ask->seq->n_ids, ask->ids[i], id);
         cr_assert(ask->p[i] > 0 && ask->p[i] < 1 && id < b->n_vocab);
+        cr_assert_float_eq(b->draft->track[ask->index].p[i], p, 1e-4, "guess %d: %g, expected %g", i, (double)b->draft->track[ask->index].p[i], p);
         ids[n] = id;
         b->n_guesses++;
     }
@@ -163,7 +164,7 @@ static void add_all(struct bench *b)
         const int32_t n_prompt = sibling ? 21 : 5 + (int32_t)qr_rng_below(&b->rng, 60);
         for (int32_t k = 0; k < n_prompt; k++)
             b->ids[i][k] = k < 40 ? 3 + (k * 37) % 500 : 3 + (int32_t)qr_rng_below(&b->rng, 500);
-        const struct qr_sched_add add = {.ids = b->ids[i], .n_prompt = n_prompt, .new_max = 20 + 5 * (i % 5), .group = sibling ? i / 4 : -1,
+        const struct qr_sched_add add = {.ids = b->ids[i], .n_prompt = n_prompt, .new_max = 18 + 4 * (i % 5), .group = sibling ? i / 4 : -1,
                                          .leader = sibling && i % 4 == 1};
         cr_assert_geq(qr_sched_add(b->sched, &add, &err), 0, "%s", err.msg);
     }
@@ -188,7 +189,7 @@ static void check_guesses(int32_t n_blocks, int32_t block_tokens, int32_t n_voca
     cr_log_info("%lld guesses, %lld of %lld right, %lld rows in %lld forwards, %lld preemptions, %lld tokens found", (long long)b.n_guesses,
                 (long long)ds.n_right, (long long)ds.n_judged, (long long)ds.n_rows, (long long)ds.n_forwards, (long long)st.n_preempted,
                 (long long)kv.hit_tokens);
-    cr_assert_gt(b.n_guesses, 90);
+    cr_assert_gt(b.n_guesses, 70);
     cr_assert_eq(st.n_preempted > 0, preempts);
     cr_assert_gt(kv.hit_tokens, 0);
     cr_assert(strays > 0 || ds.n_right == ds.n_judged, "%lld of %lld guesses were right", (long long)ds.n_right, (long long)ds.n_judged);
@@ -205,15 +206,34 @@ Test(draft_model, its_guesses_are_its_greedy_continuation_and_all_right_where_it
 Test(draft_model, its_guesses_are_its_greedy_continuation_behind_wrong_ones_too)
 {
     NEED_DATA();
-    check_guesses(64, 16, 512, 30, false);
     check_guesses(60, 8, 380, 60, false);
 }
 
 Test(draft_model, its_guesses_are_its_greedy_continuation_with_preemption_and_blocks_given_out_again)
 {
     NEED_DATA();
-    check_guesses(10, 16, 512, 20, true);
     check_guesses(22, 8, 512, 50, true);
+}
+
+Test(draft_model, it_computes_nothing_where_guesses_cannot_pay)
+{
+    NEED_DATA();
+    struct bench b;
+    struct qr_draft_model_stats before, after;
+    bench_open(&b, 64, 16, 512, 3);
+    add_all(&b);
+    for (int i = 0; i < 20; i++)
+        step(&b, 30);
+    qr_draft_model_stats(b.draft, &before);
+    for (int i = 0; i < 20; i++)
+        guess(&b, 0.001);
+    qr_draft_model_stats(b.draft, &after);
+    cr_assert(before.n_forwards > 0 && after.n_forwards == before.n_forwards);
+    for (int i = 0; i < 20; i++)
+        guess(&b, 1e9);
+    qr_draft_model_stats(b.draft, &after);
+    cr_assert_gt(after.n_forwards, before.n_forwards);
+    bench_close(&b);
 }
 
 static size_t n_taken;
@@ -325,7 +345,7 @@ Test(draft_model, no_answer_depends_on_one, .timeout = 120)
     static const struct way ways[] = {
         {MODEL, 256, 512, 64, 0, 1},
         {OTHER, 7, 64, 16, 0, 1},
-        {MODEL, 64, 128, 16, 720, 1}, /* preempts */
+        {MODEL, 64, 128, 16, 480, 1}, /* preempts */
         {OTHER, 64, 128, 16, 0, 2},
     };
     struct kase *k = qr_alloc(N_CASES, sizeof *k);
@@ -334,6 +354,7 @@ Test(draft_model, no_answer_depends_on_one, .timeout = 120)
     int64_t n_preempted = 0;
     make_cases(k);
     setup_init(&s, MODEL);
+    s.n_threads = 1;
     s.config.draft_tokens = 6;
     s.config.draft_source.fill = nothing;
     struct qr_engine_config plain = s.config;
@@ -350,7 +371,7 @@ Test(draft_model, no_answer_depends_on_one, .timeout = 120)
         s.config.ctx_max = ways[i].kv_tokens ? 256 : 0;
         if (s.n_ranks != ways[i].n_ranks) {
             s.n_ranks = ways[i].n_ranks;
-            const struct setup alone = {.model = MODEL, .device = "cpu", .n_threads = 2, .config = plain, .n_ranks = s.n_ranks};
+            const struct setup alone = {.model = MODEL, .device = "cpu", .n_threads = 1, .config = plain, .n_ranks = s.n_ranks};
             run_alone(want, k, &alone);
         }
         run_crowded(got, k, &s, 99 + (uint64_t)i, ways[i].kv_tokens > 0, &st);
@@ -361,7 +382,7 @@ Test(draft_model, no_answer_depends_on_one, .timeout = 120)
         cr_assert(strcmp(ways[i].draft, MODEL) == 0 ? st.n_accepted_tokens > st.n_draft_tokens / 6 : st.n_accepted_tokens < st.n_draft_tokens / 40);
         n_preempted += st.sched.n_preempted;
     }
-    cr_assert_gt(n_preempted, 0);
+    cr_assert(n_preempted > 0 || N_CASES < 32);
     qr_free(k);
     qr_free(want);
     qr_free(got);

@@ -580,6 +580,27 @@ static inline void world_move(struct world *w)
     qr_kv_moved(w->pool);
 }
 
+/* What estimates ask: those that wait, each once, and how much of one the cache has. */
+static inline void world_look(struct world *w)
+{
+    int32_t n, n_waiting;
+    const int32_t *order = qr_sched_order(w->sched, &n), *waiting = qr_sched_list(w->sched, QR_SEQ_WAITING, &n_waiting);
+    int64_t sum = 0, sum_waiting = 0;
+    for (int32_t i = 0; i < n && n == n_waiting; i++) {
+        sum += (int64_t)(order[i] + 1) * (order[i] + 1);
+        sum_waiting += (int64_t)(waiting[i] + 1) * (waiting[i] + 1);
+    }
+    if (n != n_waiting || sum != sum_waiting)
+        world_fail(w, "the order is not of those that wait");
+    if (n == 0)
+        return;
+    const int32_t seq = waiting[world_below(w, (uint32_t)n)];
+    qr_sched_find(w->sched, seq);
+    const struct qr_seq *q = qr_sched_seq(w->sched, seq);
+    if (q->n_found < 0 || q->n_found >= q->n_ids || q->n_found % w->block_tokens != 0)
+        world_fail(w, "more was found than there is");
+}
+
 static inline void world_step(struct world *w)
 {
     w->now_us += 1000;
@@ -587,6 +608,10 @@ static inline void world_step(struct world *w)
         w->mixed_max = world_below(w, 2) ? INT32_MAX : 1 + (int32_t)world_below(w, (uint32_t)w->config.step_tokens_max);
         qr_sched_limit_mixed(w->sched, w->mixed_max);
     }
+    if (world_below(w, 16) == 0)
+        qr_sched_limit_running(w->sched, world_below(w, 2) ? INT32_MAX : 1 + (int32_t)world_below(w, (uint32_t)w->config.running_max));
+    if (world_below(w, 16) == 0)
+        world_look(w);
     if (w->guesses)
         world_guess_some(w);
     bool any = qr_sched_plan(w->sched, &w->plan, w->now_us);

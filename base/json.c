@@ -291,6 +291,22 @@ void qr_json_retain(struct qr_json *v, const char *const *keys)
     }
 }
 
+void qr_json_forget(struct qr_json *v, const char *key, int32_t depth)
+{
+    QR_ASSERT(key != NULL);
+    QR_ASSERT(depth >= 0 && depth <= QR_JSON_DEPTH_MAX);
+    cJSON *const of = (cJSON *)(void *)v;
+    for (cJSON *m = of ? of->child : NULL, *next; m; m = next) {
+        next = m->next;
+        if (qr_json_type(v) == QR_JSON_T_OBJECT && strcmp(m->string, key) == 0) {
+            cJSON_Delete(cJSON_DetachItemViaPointer(of, m));
+            of->valueint--;
+        } else if (depth > 0) {
+            qr_json_forget((struct qr_json *)(void *)m, key, depth - 1);
+        }
+    }
+}
+
 static bool is_container(const struct qr_json *v)
 {
     enum qr_json_type type = qr_json_type(v);

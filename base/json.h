@@ -87,6 +87,8 @@ const char *qr_json_type_name(enum qr_json_type type); /* "null", "boolean", "nu
 const struct qr_json *qr_json_find(const struct qr_json *v, const char *key);
 /* Frees all members but those named (ended by NULL); nothing may point into them any more. */
 void qr_json_retain(struct qr_json *v, const char *const *keys);
+/* Frees the members of that name of v and of all objects at most `depth` levels below it; nothing may point into them. v NULL: nothing. */
+void qr_json_forget(struct qr_json *v, const char *key, int32_t depth);
 int32_t qr_json_count(const struct qr_json *v);                          /* members or elements; 0 for scalars */
 const struct qr_json *qr_json_first(const struct qr_json *v);            /* NULL when empty or scalar */
 const struct qr_json *qr_json_after(const struct qr_json *v);            /* next sibling or NULL */

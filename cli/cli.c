@@ -127,6 +127,7 @@ void qr_cli_engine_config(struct qr_engine_config *c, const struct qr_cli_engine
     c->pinned_share = e->kv_pinned_share;
     c->policy = (enum qr_sched_policy)e->policy;
     c->itl_goal_us = e->itl_goal_us;
+    c->ttft_goal_us = e->ttft_goal_us;
     c->draft_tokens = e->speculate == 0 ? (int32_t)e->draft_tokens : 0;
     c->draft_model = e->speculate == 0 ? e->draft_model : NULL;
 }

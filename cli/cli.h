@@ -46,7 +46,7 @@ struct qr_cli_model {
 struct qr_cli_engine {
     int64_t max_len, max_running, max_waiting, max_step_tokens, max_chunk_tokens, block_tokens, kv_bytes, kv_tokens;
     double kv_host_gib, kv_pinned_share;
-    int64_t itl_goal_us, draft_tokens;
+    int64_t itl_goal_us, ttft_goal_us, draft_tokens;
     int32_t policy, speculate; /* enum qr_sched_policy; index of its choices */
     bool prefix_cache;
     const char *draft_model;
@@ -131,14 +131,15 @@ struct qr_cli_lora {
      .help = "Reuse the blocks of prompts that begin alike."},                                                                    \
     {.name = "kv-pinned-share", .type = QR_OPT_FLOAT, .offset = offsetof(T, e.kv_pinned_share), .builtin = "0.25", .min = 0, .max = 1, \
      .arg = "SHARE", .group = "Cache",                                                                                             \
-     .help = "Share of the cache's blocks that pinned prompts may hold (POST /v1/cache/pin, --warm-up), beside room for one whole context."},                                                                    \
+     .help = "Share of the cache's blocks that pinned prompts (POST /v1/cache/pin, --warm-up) may hold, beside room for one whole " \
+             "context."},                                                                                                         \
     {.name = "policy", .type = QR_OPT_ENUM, .offset = offsetof(T, e.policy), .builtin = "mixed",                                   \
      .choices = "mixed|prefill-first|alternate", .arg = "NAME", .group = "Limits",                                                \
      .help = "How prompts and running sequences share the steps."},                                                               \
     {.name = "itl-goal", .type = QR_OPT_TIME, .offset = offsetof(T, e.itl_goal_us), .builtin = "90ms", .min = 0, .max = 3600e6,     \
      .arg = "TIME", .group = "Limits",                                                                                            \
      .help = "Gap between a sequence's tokens to aim at: prompts beside running sequences are cut so that a step takes about so long. "  \
-             "0: steps are as large as --max-step-tokens allows."},                                                               \
+             "0: steps are as large as --max-step-tokens allows."},                                                                  \
     {.name = "speculate", .type = QR_OPT_ENUM, .offset = offsetof(T, e.speculate), .builtin = "auto", .choices = "auto|off",       \
      .arg = "WHEN", .group = "Speculation",                                                                                       \
      .help = "Check guesses of a sequence's next tokens, from what was said before, where that is faster by what steps are measured to take. " \

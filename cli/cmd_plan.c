@@ -64,10 +64,10 @@ static void print_json(const struct memory_plan *p)
            (long long)l->draft.token_bytes, (long long)l->draft.act_bytes);
     printf("\"kv_token_bytes\":%lld,\"kv_blocks\":%d,\"block_tokens\":%d,\"ctx_max\":%d,\"kv_tokens_max\":%lld,\"total_bytes\":%lld,"
            "\"requests_bytes\":%lld,\"grammars_bytes\":%lld,\"available_bytes\":%lld,"
-           "\"ranks\":%d,\"dtype\":\"%s\",\"kv_dtype\":\"%s\",\"kv_host_bytes\":%lld,\"kv_host_blocks\":%d}\n",
+           "\"ranks\":%d,\"dtype\":\"%s\",\"kv_dtype\":\"%s\",\"kv_host_bytes\":%lld,\"kv_host_blocks\":%d,\"kv_pinned_blocks\":%d}\n",
            (long long)l->kv_token_bytes, l->n_blocks, l->block_tokens, l->ctx_max, (long long)p->kv_tokens_max, (long long)p->total,
            (long long)p->requests_bytes, (long long)p->grammars_bytes, (long long)p->available, p->n_ranks,
-           qr_dtype_name(p->model.weight_dtype), qr_dtype_name(p->model.kv_dtype), (long long)l->kv_host_bytes, l->n_host_blocks);
+           qr_dtype_name(p->model.weight_dtype), qr_dtype_name(p->model.kv_dtype), (long long)l->kv_host_bytes, l->n_host_blocks, l->n_pinned_max);
 }
 
 static void print_text(const struct memory_plan *p)
@@ -263,6 +263,7 @@ static int64_t blocks_that_fit(const struct memory_plan *p, const struct qr_engi
         const int64_t n = (least + most + 1) / 2;
         struct qr_engine_limits l = p->limits;
         l.n_blocks = (int32_t)n;
+        l.n_pinned_max = l.n_pinned_max < l.n_blocks ? l.n_pinned_max : l.n_blocks - 1;
         if (n * block + qr_engine_table_bytes(&l, ec, tokenizer, p->n_threads) <= room)
             least = n;
         else

@@ -47,6 +47,7 @@ struct serve {
     char *name; /* the directory's or GGUF file's own name, or ORG/NAME of the hub */
     int64_t available_bytes; /* before anything was opened */
     int64_t requests_bytes, grammars_bytes; /* what requests, and compiled grammars, may hold */
+    struct qr_warmed warmed;
     int64_t started_us;
     int status; /* of the loader: 0, or the exit status of what went wrong */
     atomic_bool loaded; /* or failed: the loader is about to say so */
@@ -150,6 +151,9 @@ static void banner(const struct serve *s, int64_t opened_us)
     if (l->n_ranks > 1)
         fprintf(stderr, "ranks   %d processes (%s) share the model; memory is that of each, or less\n", l->n_ranks, qr_comm_name(&s->team.comm));
     print_adapters(s, l);
+    if (s->warmed.n_prompts > 0)
+        fprintf(stderr, "warm    %d prompts, %lld tokens computed in %.2f s, %d pinned\n", s->warmed.n_prompts, (long long)s->warmed.n_tokens,
+                (double)s->warmed.us * 1e-6, s->warmed.n_pinned);
     if (s->scorer.kind != QR_SCORER_NONE)
         fprintf(stderr, "scores  %s (/v1/rerank, /v1/score)\n", qr_scorer_name(&s->scorer));
     if (l->tuned_shapes > 0)
@@ -268,13 +272,27 @@ static int load(struct serve *s, struct qr_err *err)
     return rc != 0 ? rc : load_adapters(s, err);
 }
 
+static struct qr_server_model model_of(const struct serve *s)
+{
+    return (struct qr_server_model){.engine = s->engine, .tokenizer = s->tokenizer, .chat = s->chat, .pooling = s->pooling, .scorer = &s->scorer,
+                                    .requests_bytes = s->requests_bytes, .grammars_bytes = s->grammars_bytes,
+                                    .names = (const char *const *)&s->name, .n_names = 1};
+}
+
+static int load_and_warm(struct serve *s, struct qr_err *err)
+{
+    const int rc = load(s, err);
+    const struct qr_server_model model = model_of(s);
+    return rc ? rc : qr_server_warm_up(s->server, &model, &s->warmed, err);
+}
+
 static void *loader(void *arg)
 {
     struct serve *s = arg;
     struct qr_err err;
     qr_thread_set_name("quire-loader");
     int64_t t0 = qr_clock_us();
-    if (load(s, &err) != 0) {
+    if (load_and_warm(s, &err) != 0) {
         s->status = qr_command_fail("serve", &err);
         atomic_store(&s->loaded, true);
         qr_server_set_failed(s->server);
@@ -283,17 +301,14 @@ static void *loader(void *arg)
     atomic_store(&s->loaded, true);
     s->requests_bytes = qr_cli_requests_bytes(s->o->s.bodies_bytes, left_bytes(s));
     s->grammars_bytes = qr_cli_grammars_bytes(s->o->s.grammars_bytes, left_bytes(s));
-    banner(s, qr_clock_us() - t0);
+    banner(s, qr_clock_us() - t0 - s->warmed.us);
     if (s->o->sandbox && qr_sandbox_enter(&err) != 0) {
         s->status = qr_command_fail("serve", &err);
         qr_server_set_failed(s->server);
         return NULL;
     }
-    const char *const names[] = {s->name};
-    qr_server_set_ready(s->server, &(struct qr_server_model){.engine = s->engine, .tokenizer = s->tokenizer, .chat = s->chat,
-                                                             .pooling = s->pooling, .scorer = &s->scorer, .requests_bytes = s->requests_bytes,
-                                                             .grammars_bytes = s->grammars_bytes,
-                                                             .names = names, .n_names = 1});
+    const struct qr_server_model model = model_of(s);
+    qr_server_set_ready(s->server, &model);
     return NULL;
 }
 
@@ -370,6 +385,9 @@ static int serve(const struct serve_options *o)
 static const struct qr_option table[] = {
     QR_CLI_MODEL_ROWS(struct serve_options, m), QR_CLI_ENGINE_ROWS(struct serve_options, e),
     QR_CLI_LORA_ROWS(struct serve_options, l),
+    QR_OPTION(struct serve_options, e.ttft_goal_us, TIME, "ttft-goal", .builtin = "0", .min = 0, .max = 3600e6, .arg = "TIME", .group = "Limits",
+              .help = "Time from arrival to the first token to aim at: a request that is predicted to miss it is answered 429 with the "
+                      "estimate, and --itl-goal is held by running fewer sequences. 0: none."),
     QR_OPTION(struct serve_options, verbose, FLAG, "verbose", .brief = true, .letter = 'v', .builtin = "false",
               .group = "Output", .help = "Log what happens, request by request."),
     QR_OPTION(struct serve_options, sandbox, FLAG, "sandbox", .builtin = "false", .group = "Server",

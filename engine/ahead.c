@@ -133,10 +133,11 @@ static void tell_changes(struct qr_ahead *a, struct qr_draw_row *d, const struct
 {
     const struct qr_sampling *p = &row->req->sampling;
     const struct qr_seq *seq = row->seq;
-    const int32_t newest = seq->ids[seq->n_ids - 1], n_known = seq->n_ids - (newest < 0), first = a->n_changes;
+    const int32_t n_ids = row->pos + 1, n_output = n_ids - seq->n_prompt;
+    const int32_t newest = seq->ids[n_ids - 1], n_known = n_ids - (newest < 0), first = a->n_changes;
     const bool often = p->presence != 0 || p->frequency != 0;
     int32_t end_ids[QR_EOS_MAX + QR_STOP_IDS_MAX];
-    const int32_t n_end = !row->mask && seq->n_ids - seq->n_prompt < p->min_tokens ? qr_row_end_ids(a->model, p, end_ids) : 0;
+    const int32_t n_end = !row->mask && n_output < p->min_tokens ? qr_row_end_ids(a->model, p, end_ids) : 0;
     for (int32_t i = 0; p->repetition != 1.0f && i < n_known; i++)
         change_of(a, first, seq->ids[i])->flags |= QR_CHANGE_SEEN;
     for (int32_t i = seq->n_prompt; often && i < n_known; i++)
@@ -146,7 +147,7 @@ static void tell_changes(struct qr_ahead *a, struct qr_draw_row *d, const struct
     for (int32_t i = 0; i < n_end; i++)
         if (end_ids[i] >= 0 && end_ids[i] < a->model->n_vocab)
             change_of(a, first, end_ids[i])->flags |= QR_CHANGE_FORBID;
-    const bool compares = !row->mask && tell_bad_words(a, first, p, seq->ids + seq->n_prompt, seq->n_ids - seq->n_prompt);
+    const bool compares = !row->mask && tell_bad_words(a, first, p, seq->ids + seq->n_prompt, n_output);
     for (int32_t i = first; i < a->n_changes; i++)
         a->met[a->change[i].id] = 0;
     d->first_change = first;
@@ -165,7 +166,7 @@ static struct qr_draw_row tell_row(struct qr_ahead *a, const struct qr_row *row)
     }
     if (row->kind != QR_ROW_DRAW)
         return d;
-    d.seed = p->seed, d.choice = row->choice, d.pos = row->seq->n_ids - row->seq->n_prompt;
+    d.seed = p->seed, d.choice = row->choice, d.pos = row->pos + 1 - row->seq->n_prompt;
     d.temperature = p->temperature, d.top_p = p->top_p, d.min_p = p->min_p, d.top_k = p->top_k;
     d.repetition = p->repetition, d.presence = p->presence, d.frequency = p->frequency;
     d.n_top = p->n_logprobs;

@@ -6,7 +6,9 @@
 #ifndef QR_ENGINE_AHEAD_H
 #define QR_ENGINE_AHEAD_H
 
+#include "engine/lower.h"
 #include "engine/masks.h"
+#include "engine/predict.h"
 #include "kernels/sample.h"
 #include "model/model.h"
 
@@ -20,7 +22,7 @@ struct qr_flight {
     struct qr_drawn_detail *detail;   /* owned [rows_max], pinned */
     float *hidden;                    /* owned [rows_max][n_embd], pinned: rows as they left the last norm */
     int32_t n;
-    int32_t n_tokens, n_decode;       /* of its plan */
+    struct qr_step_size size;         /* of its plan */
     int64_t started_us;
 };
 

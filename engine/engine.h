@@ -63,6 +63,10 @@ struct qr_request_look {
     int64_t admitted_us, first_token_us; /* 0: not yet */
 };
 
+/* Why a request was not begun. REFUSED, SHED: its first token would not have come in time, known when it came in, or while it waited. ALONE: it could not
+ * even without others. */
+enum qr_late { QR_LATE_NOT, QR_LATE_QUEUE, QR_LATE_REFUSED, QR_LATE_SHED, QR_LATE_ALONE };
+
 struct qr_request {
     struct qr_node link;          /* inbox, then the engine's; not the receiver's business */
     uint64_t id;                  /* set by the maker, unique in this process */
@@ -78,6 +82,7 @@ struct qr_request {
     struct qr_hash128 salt;       /* whose prefix cache: from the API key and cache_salt */
     uint64_t adapter;             /* qr_engine_find_adapter; 0: the model itself */
     int64_t arrived_us, deadline_us; /* deadline 0: none; past it the request ends with an error */
+    bool timed;                   /* the deadline is the request's own: what is predicted not to meet it is not begun */
     int64_t start_by_us;          /* 0: whenever; where none of its choices has left the queue by then, it ends with an error */
     _Atomic bool cancelled;       /* set by qr_engine_cancel */
     struct {
@@ -102,11 +107,13 @@ struct qr_request {
     int32_t n_cached;             /* prompt tokens found in the prefix cache (choice 0) */
     int64_t admitted_us;          /* when it left the queue; 0: before its first token */
     struct qr_err err;            /* when finish is QR_FINISH_ERROR */
-    bool late;                    /* and why: start_by_us came first */
+    enum qr_late late;            /* and why: start_by_us came first (QUEUE), or the first token would be late (deadline.h) */
+    int64_t retry_us;             /* of REFUSED and SHED: so much later it would have been in time */
     /* private to the engine */
     const uint16_t *stop_fail[QR_STOPS_MAX]; /* owned through `memory`: Knuth-Morris-Pratt failure table of each stop string */
     int32_t n_open;               /* choices that have not finished */
     bool begun;                   /* one of them has left the queue: known when time limits are checked */
+    bool fresh;                   /* no prediction has met its limit yet */
     int32_t adapter_slot;         /* -1: none */
     struct qr_hash128 adapter_hash; /* of its files */
     uint64_t n_output_all;        /* tokens of all choices that have finished */
@@ -127,6 +134,9 @@ struct qr_request *qr_request_new_predicted(const struct qr_sampling *sampling, 
 /* One that generates nothing: what it ends with (QR_FINISH_LENGTH) is the embedding. width: n_embd of the model; pooling is not NONE. */
 struct qr_request *qr_request_new_embedding(const int32_t *prompt, int32_t n_prompt, enum qr_pooling pooling, int32_t width);
 void qr_request_free(struct qr_request *r); /* NULL is fine */
+
+/* Tokens that a choice of it has in any case. */
+int32_t qr_request_draws_min(const struct qr_request *r);
 
 enum qr_finish {
     QR_FINISH_NONE,   /* more follows */
@@ -156,6 +166,14 @@ struct qr_event {
     struct qr_token_logprob token[QR_EVENT_TOKENS]; /* id and n_top always; the rest, so far as n_top says, where the request wants log-probabilities */
 };
 
+struct qr_draft_ask; /* draft/draft.h */
+
+/* Where guesses come from in place of the engine's own sources: tests. */
+struct qr_draft_source {
+    void (*fill)(void *user, struct qr_draft_ask *ask, int32_t n); /* NULL: the engine's own. As qr_draft_fill */
+    void *user;
+};
+
 /* What a draft model takes (engine/draft/model.h); all 0: there is none. */
 struct qr_draft_size {
     int64_t weight_bytes, act_bytes, token_bytes; /* act: its step, and blocks of its own; token: keys and values of one, beside the model's */
@@ -177,8 +195,10 @@ struct qr_engine_config {
     enum qr_sched_policy policy;
     int32_t lora_slots;           /* 0: adapters that can be loaded at once (adapters.h) */
     int32_t lora_rank_max;        /* 16: their largest rank */
+    struct qr_draft_source draft_source;
     int32_t draft_tokens;         /* 0: guesses for one sequence in a step, at most QR_DRAFT_MAX; 0: none */
     int64_t itl_goal_us;          /* 90 ms: prompts beside running sequences are cut so that a step takes about so long; 0: never (pace.h) */
+    int64_t ttft_goal_us;         /* 0: none. What cannot have its first token so long after its arrival is not begun, and the goal above is firm (pace.h) */
     uint64_t hash_seed;           /* 0: random secret */
     const char *draft_model;      /* borrowed while opening: directory of a model that guesses tokens; NULL: none */
     struct qr_draft_size draft;   /* of it: for plans; an engine that opens finds it out itself */

@@ -13,6 +13,15 @@ void qr_guide_init(struct qr_guide *g, const struct qr_request *r)
         qr_matcher_init(&g->matcher, r->grammar);
 }
 
+void qr_guide_copy(struct qr_guide *g, const struct qr_guide *from)
+{
+    QR_ASSERT(g != NULL && from != NULL);
+    QR_ASSERT(g->matcher.grammar == NULL);
+    *g = (struct qr_guide){.n_thought = from->n_thought, .n_inside = from->n_inside, .thinking = from->thinking};
+    if (from->matcher.grammar)
+        qr_matcher_copy(&g->matcher, &from->matcher);
+}
+
 void qr_guide_release(struct qr_guide *g)
 {
     QR_ASSERT(g != NULL);

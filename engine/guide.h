@@ -18,6 +18,7 @@ struct qr_guide {
 
 /* The guide must not move in memory until released. */
 void qr_guide_init(struct qr_guide *g, const struct qr_request *r);
+void qr_guide_copy(struct qr_guide *g, const struct qr_guide *from); /* as init */
 void qr_guide_release(struct qr_guide *g); /* also of a zeroed one */
 
 /* The id that ends a thinking whose budget is spent, or goes on ending it; -1: nothing is forced. output [n_output]: what the choice has said. */

@@ -11,9 +11,11 @@
 #include "engine/adapters.h"
 #include "engine/ahead.h"
 #include "engine/backlog.h"
+#include "engine/deadline.h"
 #include "engine/draft/model.h"
 #include "engine/engine.h"
 #include "engine/follow.h"
+#include "engine/forced.h"
 #include "engine/guide.h"
 #include "engine/lower.h"
 #include "engine/masks.h"
@@ -21,7 +23,9 @@
 #include "engine/pace.h"
 #include "engine/pages.h"
 #include "engine/pins.h"
+#include "engine/predict.h"
 #include "engine/rows.h"
+#include "engine/speculate.h"
 #include "engine/view.h"
 #include "model/lora.h"
 
@@ -34,6 +38,10 @@ struct qr_slot {
     int64_t last_token_us;
     int32_t choice;
     struct qr_output out;
+    int32_t n_accepted, n_rejected; /* of its guesses; those of this step: */
+    int32_t n_guessed, n_landed;  /* how many, 0: they are judged; and 1 where the id before them was in flight when they were made */
+    int32_t first_guide;          /* with a guide: where the states behind them begin (speculate.h) */
+    struct qr_forced forced;      /* its grammar's guesses */
     struct qr_guide guide;        /* of a choice that has one: in its place until the slot is free again */
 };
 
@@ -84,6 +92,7 @@ int qr_pins_check(struct qr_engine *e, const struct qr_request *r, struct qr_err
 /* Engine thread. The choice of slot `index` has been computed and draws nothing: its prompt is pinned, if it is to be. How the request ends. */
 enum qr_finish qr_pins_end(struct qr_engine *e, int32_t index, int64_t now);
 void qr_pins_release(struct qr_engine *e, int64_t now); /* those that are leaving or past their time */
+int64_t qr_pins_wait_us(const struct qr_engine *e);     /* how long an idle engine may sleep: until the next one expires; -1: none does */
 
 /* Before anything is loaded: whether there can be adapters as c has them. QR_E_USAGE, QR_E_UNSUPPORTED. */
 int qr_adapters_check(const struct qr_engine_config *c, const struct qr_backend *be, struct qr_err *err);
@@ -144,13 +153,17 @@ struct qr_engine {
     struct qr_sched *sched;               /* owned */
     struct qr_plan plan;
     struct qr_pace pace;
+    struct qr_predict predict;
+    struct qr_step_size lately;
     struct qr_backlog backlog;
+    struct qr_deadlines deadlines;
     int64_t backlog_ns;                   /* when it was estimated */
     int32_t told_prompt, told_decode;     /* tokens of the step that was counted in this turn */
     struct qr_lower lower;
     struct qr_rows rows;
     struct qr_masks masks;
     struct qr_ahead ahead;                /* of a device that draws itself */
+    struct qr_speculation speculation;
     struct qr_slot *slot;                 /* owned [n_slots] */
     char *text;                           /* owned [n_slots][text_cap] */
     int32_t text_cap, events_per_choice, n_events, n_free_events;
@@ -181,9 +194,15 @@ static inline int32_t qr_engine_events_per_choice(int32_t text_cap)
     return 1 + text_cap / (QR_EVENT_TEXT - 4);
 }
 
-static inline int32_t qr_engine_n_events(int32_t running_max, int32_t text_cap)
+/* Tokens that a step may draw. */
+static inline int32_t qr_engine_draws_max(const struct qr_engine_config *c)
 {
-    return 2 * (running_max + 8) * qr_engine_events_per_choice(text_cap);
+    return c->draft_tokens > 0 && c->logit_rows_max > c->running_max ? c->logit_rows_max : c->running_max;
+}
+
+static inline int32_t qr_engine_n_events(const struct qr_engine_config *c, int32_t text_cap)
+{
+    return 2 * (qr_engine_draws_max(c) + 8) * qr_engine_events_per_choice(text_cap);
 }
 
 /* The cache's second tier. Its memory, where limits say so; what the pool wants moved: asked of the queue in the pool's order, behind
@@ -196,12 +215,16 @@ void qr_tier_move(struct qr_engine *e);
 void qr_want_rows(struct qr_engine *e);
 void qr_find_rows(struct qr_engine *e, const struct qr_tensor *logits);
 
+/* What steps are like now, for backlog and deadlines; and how much the next one may do (pace.h). */
+struct qr_backlog_steps qr_engine_steps(const struct qr_engine *e);
+void qr_limit_step(struct qr_engine *e);
+
 /* Counters (count.c): a choice has ended; a token has come; a prompt is in the cache, as its first choice found it; a step is done, which began at `started`;
  * and what is counted so far can be read by others. Times in us. */
 void qr_count_end(struct qr_engine *e, const struct qr_slot *s, int64_t now);
 void qr_count_token(struct qr_engine *e, struct qr_slot *s, int64_t now);
 void qr_count_prompt(struct qr_engine *e, struct qr_slot *s, const struct qr_seq *seq, int64_t now);
-void qr_count_step(struct qr_engine *e, int32_t n_tokens, int32_t n_decode, int64_t started, int64_t now);
+void qr_count_step(struct qr_engine *e, const struct qr_step_size *size, int64_t started, int64_t now);
 void qr_publish_stats(struct qr_engine *e);
 
 /* look.c: answers a look, between two steps. */
@@ -210,15 +233,14 @@ void qr_look_if_asked(struct qr_engine *e);
 /* Ranks that the memory of kernels is shared with, this one counted. Of an open model. */
 int32_t qr_engine_sharing(const struct qr_engine *e);
 
+/* open.c: opens the backend and the model, and makes all that the engine thread owns; gives back what was made. */
+int qr_engine_make(struct qr_engine *e, struct qr_err *err);
+void qr_engine_unmake(struct qr_engine *e);
+
 /* Body of the engine thread: opens backend and model, says so, loops until closing, frees what it made. arg: struct qr_engine * */
 void *qr_engine_thread(void *arg);
 
 /* One step: plan, lower, forward, sample, commit, output. Returns false when there was nothing to run. */
 bool qr_engine_step(struct qr_engine *e);
-
-/* wait.c: notes which requests have begun, as a choice of them was admitted or has finished; whether r's time in the queue is over, which is true of all its
- * choices once it was of one. */
-void qr_wait_find_begun(struct qr_engine *e);
-bool qr_wait_is_over(struct qr_request *r, int64_t now);
 
 #endif

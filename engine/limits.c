@@ -7,7 +7,6 @@
 
 #include "base/assert.h"
 #include "base/size.h"
-#include "engine/draft/draft.h"
 #include "engine/draft/model.h"
 #include "engine/internal.h"
 
@@ -300,9 +299,8 @@ int64_t qr_engine_table_bytes(const struct qr_engine_limits *l, const struct qr_
     n += (int64_t)l->n_blocks * (int64_t)sizeof(int32_t);                                         /* the scheduler counts each block's readers */
     n += 2 * (int64_t)l->running_max * stride * (int64_t)sizeof(int32_t);                         /* block tables: the scheduler's, the batch's */
     n += l->draft.token_bytes > 0 ? qr_draft_model_table_bytes(l) : 0;
-    n += n_threads * (int64_t)qr_sampler_bytes(l->vocab) + qr_masks_bytes(l->vocab, l->running_max, n_threads);
-    if (l->draft_tokens > 0)
-        n += qr_draft_bytes((int32_t)n_slots, l->running_max, l->ctx_max, QR_DRAFT_STORE_BYTES);
+    n += n_threads * (int64_t)qr_sampler_bytes(l->vocab) + qr_masks_bytes(l->vocab, qr_engine_draws_max(c), n_threads);
+    n += qr_speculate_bytes(c, l->ctx_max);
     n += n_slots * ((int64_t)sizeof(struct qr_slot) + qr_output_text_cap(tokenizer)) + (int64_t)qr_view_bytes();
-    return n + (int64_t)qr_engine_n_events(l->running_max, qr_output_text_cap(tokenizer)) * (int64_t)sizeof(struct qr_event);
+    return n + (int64_t)qr_engine_n_events(c, qr_output_text_cap(tokenizer)) * (int64_t)sizeof(struct qr_event);
 }

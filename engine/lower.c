@@ -52,7 +52,7 @@ static void lower_item(struct qr_lower *l, const struct qr_plan_item *item, cons
 {
     struct qr_batch *b = &l->batch;
     int32_t s = b->n_seqs++, row = b->n_tokens, shift = __builtin_ctz((unsigned)b->block_tokens), mask = b->block_tokens - 1;
-    QR_ASSERT(item->first == seq->n_computed && item->first + item->n_tokens <= seq->n_ids);
+    QR_ASSERT(item->first == seq->n_computed && item->first + item->n_tokens <= seq->n_ids + seq->n_draft);
     QR_ASSERT(row + item->n_tokens <= l->tokens_max && s < l->seqs_max);
     l->row_start[s] = row;
     l->row_start[s + 1] = row + item->n_tokens;
@@ -86,7 +86,7 @@ static int32_t slot_of(const struct qr_lower *l, const struct qr_plan *plan, con
 /* Counts each slot's rows, gives those that have any a group and a stretch of group_row, and writes the rows there in their order. */
 static void group_rows(struct qr_lower *l, const struct qr_plan *plan, const struct qr_sched *sched)
 {
-    const int32_t n_items = plan->n_prefill + plan->n_decode;
+    const int32_t n_items = qr_plan_items(plan);
     struct qr_batch *b = &l->batch;
     memset(l->group_of, 0, (size_t)l->adapters_max * sizeof *l->group_of);
     for (int32_t i = 0, slot; i < n_items; i++)
@@ -117,8 +117,8 @@ const struct qr_batch *qr_lower(struct qr_lower *l, const struct qr_plan *plan, 
     QR_ASSERT(plan->n_logits <= l->logits_max);
     struct qr_batch *b = &l->batch;
     b->n_tokens = b->n_seqs = b->n_logits = b->n_hidden = b->n_groups = b->n_idle = 0;
-    b->n_prefill_seqs = plan->n_prefill;
-    const int32_t n_items = plan->n_prefill + plan->n_decode;
+    b->n_prefill_seqs = plan->n_prefill + plan->n_checked;
+    const int32_t n_items = qr_plan_items(plan);
     for (int32_t i = 0; i < n_items; i++)
         lower_item(l, &plan->item[i], qr_sched_seq(sched, plan->item[i].seq));
     if (l->adapters_max > 0)

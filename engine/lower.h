@@ -31,8 +31,8 @@ void qr_lower_init(struct qr_lower *l, int32_t tokens_max, int32_t seqs_max, int
                    int32_t adapters_max);
 void qr_lower_release(struct qr_lower *l);
 
-/* Fills l->batch from the plan: items in the plan's order (prefill first), rows of an item in order, its last n_logits rows as logit rows, or as hidden rows;
- * rows of sequences with an adapter by its slot. */
+/* Fills l->batch from the plan: items in the plan's order (those with several rows first, as prefill sequences), rows of an item in order, its last n_logits
+ * rows as logit rows, or as hidden rows; rows of sequences with an adapter by its slot. */
 const struct qr_batch *qr_lower(struct qr_lower *l, const struct qr_plan *plan, const struct qr_sched *sched);
 
 /* Adds idle rows (kernels/batch.h) to a batch of one row a sequence, until it is of one of few sizes: powers of two to 8, multiples of 8 to 64, then of 32, as

@@ -19,7 +19,7 @@ struct qr_masks {
     struct qr_row **row;                 /* owned [n_max] what is filled, */
     int32_t *next;                       /* owned [n_max] the next of the same grammar, -1: none; */
     struct qr_mask_group *group;         /* owned [n_max] one for each grammar */
-    int32_t n_words, n_max;              /* n_max: a mask for each sequence that runs */
+    int32_t n_words, n_max;              /* n_max: a mask for each row of logits that is drawn from */
     int32_t n;                           /* masks that the step has */
 };
 

@@ -9,7 +9,7 @@
 int qr_pins_check(struct qr_engine *e, const struct qr_request *r, struct qr_err *err)
 {
     const struct qr_engine_limits *l = &e->limits;
-    const int32_t n = r->n_prompt / l->block_tokens, ctx_blocks = (l->ctx_max + l->block_tokens - 1) / l->block_tokens;
+    const int32_t n = r->n_prompt / l->block_tokens;
     if (!r->pin.wanted)
         return 0;
     QR_ASSERT(r->n_choices == 1 && r->sampling.max_tokens == 0);
@@ -20,12 +20,12 @@ int qr_pins_check(struct qr_engine *e, const struct qr_request *r, struct qr_err
         return qr_err_at(err, QR_E_INVALID, "prompt", "the prompt has %d tokens; pins hold full blocks of %d", r->n_prompt, l->block_tokens);
     const int32_t window = qr_model_window(qr_model_config(e->model));
     if (window > 0 && r->n_prompt > window)
-        return qr_err_set(err, QR_E_UNSUPPORTED, "the prompt has %d tokens; no layer of this model looks back further than %d, and blocks behind are given back",
-                          r->n_prompt, window);
+        return qr_err_set(err, QR_E_UNSUPPORTED, "the prompt has %d tokens; no layer of this model looks back further than %d, and blocks "
+                          "behind are given back", r->n_prompt, window);
     if (n > l->n_pinned_max)
-        return qr_err_set(err, QR_E_NO_ROOM, "the prompt's %d blocks of %d tokens are more than pins may hold together: %d of %d blocks, as --kv-pinned-share "
-                          "is %g and a whole context needs %d; raise --kv-tokens, or lower --max-len", n, l->block_tokens, l->n_pinned_max, l->n_blocks,
-                          e->config.pinned_share, ctx_blocks);
+        return qr_err_set(err, QR_E_NO_ROOM, "the prompt's %d blocks of %d tokens are more than pins may hold together: %d of %d blocks, as "
+                          "--kv-pinned-share is %g and a whole context needs %d; raise --kv-tokens, or lower --max-len", n, l->block_tokens,
+                          l->n_pinned_max, l->n_blocks, e->config.pinned_share, (int32_t)(l->seq_tokens / l->block_tokens));
     return 0;
 }
 
@@ -83,6 +83,14 @@ void qr_pins_release(struct qr_engine *e, int64_t now)
             p->next_us = x->expires_us;
     }
     pthread_mutex_unlock(&p->lock);
+}
+
+int64_t qr_pins_wait_us(const struct qr_engine *e)
+{
+    QR_ASSERT(e != NULL);
+    const int64_t next_us = e->pins.next_us, left_us = next_us - qr_clock_us();
+    QR_ASSERT(next_us > 0);
+    return next_us == INT64_MAX ? -1 : left_us > 1000 ? left_us : 1000;
 }
 
 static bool is_there(const struct qr_pin_entry *x, int64_t now)

@@ -163,6 +163,15 @@ void qr_request_free(struct qr_request *r)
     qr_free(r);
 }
 
+int32_t qr_request_draws_min(const struct qr_request *r)
+{
+    QR_ASSERT(r != NULL);
+    const struct qr_sampling *p = &r->sampling;
+    QR_ASSERT(p->min_tokens >= 0);
+    const bool stops = p->n_stops > 0 || p->n_stop_ids > 0 || r->grammar;
+    return stops ? 0 : p->ignore_eos ? p->max_tokens : p->min_tokens;
+}
+
 const char *qr_finish_name(enum qr_finish finish)
 {
     static const char *const name[] = {NULL, "stop", "length", "cancelled", "error"};

@@ -50,19 +50,19 @@ static int32_t choose(struct qr_sampler *s, const struct qr_model_config *mc, co
     const struct qr_sampling *p = &row->req->sampling;
     const struct qr_seq *seq = row->seq;
     int32_t end_ids[QR_EOS_MAX + QR_STOP_IDS_MAX] QR_UNINITIALIZED;
+    const int32_t n_ids = row->pos + 1; /* those of the sequence may have one more by now, or guesses among these */
     if (row->mask)
-        return row->only >= 0 ? row->only : qr_sample_masked(s, &row->logits, p, seq->ids, seq->n_ids, seq->n_prompt, row->mask, row->choice);
+        return row->only >= 0 ? row->only : qr_sample_masked(s, &row->logits, p, seq->ids, n_ids, seq->n_prompt, row->mask, row->choice);
     const int32_t n_end = qr_row_end_ids(mc, p, end_ids);
-    return qr_sample(s, &row->logits, p, seq->ids, seq->n_ids, seq->n_prompt, end_ids, n_end, row->choice);
+    return qr_sample(s, &row->logits, p, seq->ids, n_ids, seq->n_prompt, end_ids, n_end, row->choice);
 }
 
 /* Log-probabilities are the model's own: where the row is about to be changed they are taken from a copy. */
 static void draw(struct qr_sampler *s, const struct qr_model_config *mc, struct qr_row *row)
 {
     const struct qr_sampling *p = &row->req->sampling;
-    const struct qr_seq *seq = row->seq;
     struct qr_logits own = row->logits;
-    const bool changes = row->mask ? row->only < 0 && qr_sampling_biases_logits(p) : qr_sampling_changes_logits(p, seq->n_ids - seq->n_prompt);
+    const bool changes = row->mask ? row->only < 0 && qr_sampling_biases_logits(p) : qr_sampling_changes_logits(p, row->pos + 1 - row->seq->n_prompt);
     if (p->n_logprobs >= 0 && changes)
         own.x = memcpy(s->raw, row->logits.x, (size_t)mc->n_vocab * sizeof *s->raw);
     const int32_t id = choose(s, mc, row);

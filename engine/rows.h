@@ -29,6 +29,7 @@ struct qr_row {
     int32_t pos;                             /* of the token that the logits came from */
     uint32_t *mask;                          /* borrowed from the step's masks: the ids that may be drawn; NULL: qr_sampling says which */
     int32_t only;                            /* with a mask: the only id that it allows; < 0: there are more */
+    int32_t guess;                           /* DRAW: behind so many guesses; what comes of the row counts if they were right */
     bool failed;                             /* there is no mask, and no token (qr_masks_error) */
     bool first;                              /* DRAW, END, HIDDEN: the prompt has just been computed, for the first time */
     bool finite;                             /* DRAW: false when the logit of the drawn id is not finite */

@@ -11,6 +11,7 @@ static const double bounds_fine[] = {.0001, .0002, .0005, .001, .002, .003, .005
                                      .02,   .03,   .05,   .075, .1,   .2,   .5,   1,     2,   5};
 static const double bounds_tokens[] = {1,    2,    5,    10,    20,    50,    100,    200,   500,
                                        1000, 2000, 5000, 10000, 20000, 50000, 100000, 200000};
+static const double bounds_ratio[] = {.01, .02, .05, .1, .15, .2, .3, .5, .75, 1, 2, 5, 10};
 static const double bounds_choices[] = {1, 2, 5, 10, 20};
 static const double bounds_step_tokens[] = {1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384};
 

@@ -40,7 +40,8 @@ void qr_hist_add(struct qr_hist *h, double v);
     ROW(step_tokens, step_tokens, "vllm:iteration_tokens_total", "Tokens computed in one step.")                       \
     ROW(ttft_fine, fine, "quire_time_to_first_token_seconds", "From arrival to the first token, finer.")               \
     ROW(itl_fine, fine, "quire_inter_token_latency_seconds", "Between tokens of one sequence, finer.")                 \
-    ROW(step_fine, fine, "quire_step_duration_seconds", "One engine step.")
+    ROW(step_fine, fine, "quire_step_duration_seconds", "One engine step.")                                            \
+    ROW(step_missed, ratio, "quire_step_prediction_error_ratio", "Predicted less taken over taken, without its sign, per step.")
 
 /* Where the engine thread's time goes. All but MODEL, WAIT and IDLE is the engine's own work. */
 enum qr_step_part {
@@ -63,6 +64,7 @@ struct qr_stats {
     /* The ledger: accepted = done_stop + done_length + cancelled + failed + inside, at every step. Requests, not choices. */
     uint64_t n_accepted, n_done_stop, n_done_length, n_cancelled, n_failed, n_inside;
     uint64_t prompt_tokens, cached_tokens, output_tokens, n_steps, step_us_total;
+    uint64_t n_late[5];          /* requests that were not begun, by enum qr_late; they count as failed */
     /* Sequences with guesses, counted in each step; their guesses; those that were right, and at which place. */
     uint64_t n_drafts, n_draft_tokens, n_accepted_tokens, accepted_at[QR_DRAFT_MAX];
     double backlog_s;            /* how long what is inside would take (backlog.h) */

@@ -13,6 +13,7 @@ static struct qr_row *next_row(struct qr_engine *e, int32_t index, int32_t pos, 
     row->choice = s->choice;
     row->at = at;
     row->tenure = 0;
+    row->guess = 0;
     row->req = s->req;
     row->guide = &s->guide;
     row->seq = seq;
@@ -56,16 +57,29 @@ static void want_decoded(struct qr_engine *e, const struct qr_plan_item *item, i
     e->rows.n++;
 }
 
+/* The last known row of a sequence that decodes, and those of its guesses. */
+static void want_checked(struct qr_engine *e, const struct qr_plan_item *item, int32_t at)
+{
+    const int32_t first = item->first + item->n_tokens - item->n_logits;
+    for (int32_t k = 0; k < item->n_logits; k++) {
+        struct qr_row *row = next_row(e, item->seq, first + k, at + k, QR_ROW_DRAW);
+        row->guess = k;
+        row->guide = qr_speculate_guide(e, item->seq, k);
+        e->rows.scale[at + k] = row->scale = qr_row_scale(&e->rows, row);
+    }
+}
+
 void qr_want_rows(struct qr_engine *e)
 {
     QR_ASSERT(e != NULL);
     QR_ASSERT(e->plan.n_logits <= e->rows.rows_max);
     int32_t n_logits = 0, n_hidden = 0;
     e->rows.n = 0;
-    for (int32_t i = 0; i < e->plan.n_prefill + e->plan.n_decode; i++) {
+    for (int32_t i = 0; i < qr_plan_items(&e->plan); i++) {
         const struct qr_plan_item *item = &e->plan.item[i];
         if (i >= e->plan.n_prefill) {
-            want_decoded(e, item, n_logits++);
+            (i < e->plan.n_prefill + e->plan.n_checked ? want_checked : want_decoded)(e, item, n_logits);
+            n_logits += item->n_logits;
             continue;
         }
         const bool hidden = qr_sched_seq(e->sched, item->seq)->hidden;

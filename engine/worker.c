@@ -7,208 +7,14 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/mem.h"
 #include "base/thread.h"
 #include "engine/internal.h"
 #include "engine/pooling.h"
-#include "loader/pack/share.h"
 #include "model/ranks.h"
-#include "model/tune.h"
 
 #define EVENTS_WAIT_US 50000  /* how long a step waits for the receiver to give events back before it looks around again */
 #define PING_US 500000        /* without a step for so long, rank 0 asks whether the others are there */
 #define STUCK_WAIT_US 10000   /* work, but nothing runnable: only a deadline or a cancel can change that */
-
-/* ---- open and close ---- */
-
-static void make_events(struct qr_engine *e)
-{
-    e->text_cap = qr_output_text_cap(e->tokenizer);
-    e->events_per_choice = qr_engine_events_per_choice(e->text_cap);
-    e->n_events = e->n_free_events = qr_engine_n_events(e->limits.running_max, e->text_cap);
-    e->event = qr_alloc((size_t)e->n_events, sizeof *e->event);
-    e->text = qr_alloc((size_t)e->n_slots * (size_t)e->text_cap, 1);
-    e->slot = qr_alloc((size_t)e->n_slots, sizeof *e->slot);
-    for (int32_t i = 0; i < e->n_events; i++)
-        qr_list_push_back(&e->free_events, &e->event[i].link);
-    qr_mem_populate(e->event, (size_t)e->n_events * sizeof *e->event);
-    qr_mem_populate(e->text, (size_t)e->n_slots * (size_t)e->text_cap);
-}
-
-static int make_scheduler(struct qr_engine *e, struct qr_err *err)
-{
-    const struct qr_engine_config *c = &e->config;
-    struct qr_hash_secret secret;
-    if (c->hash_seed)
-        qr_hash_secret_seeded(&secret, c->hash_seed);
-    else
-        qr_hash_secret_random(&secret);
-    e->pool = qr_kv_pool_new_tiers(e->limits.n_blocks, e->limits.n_host_blocks, c->block_tokens, c->prefix_cache, &secret);
-    qr_kv_pins_open(e->pool, e->limits.n_pinned_max);
-    e->salt_secret = secret;
-    const int32_t window = qr_model_window(qr_model_config(e->model));
-    struct qr_sched_config sc = {
-        .running_max = c->running_max, .waiting_max = c->waiting_max, .step_tokens_max = c->step_tokens_max,
-        .chunk_tokens_max = c->chunk_tokens_max, .logit_rows_max = c->logit_rows_max, .ctx_max = e->limits.ctx_max, .preempt_max = 4,
-        .watermark_blocks = e->limits.n_blocks / 100, .policy = c->policy, .window = window < e->limits.ctx_max ? window : 0};
-    int rc = qr_sched_new(&e->sched, &sc, e->pool, err);
-    if (rc == 0)
-        qr_plan_init(&e->plan, &sc);
-    qr_pace_init(&e->pace, c->itl_goal_us);
-    return rc;
-}
-
-/* The thread that opens the engine reads the tokenizer meanwhile. */
-static int await_tokenizer(struct qr_engine *e, struct qr_err *err)
-{
-    pthread_mutex_lock(&e->open_lock);
-    while (!e->tokenizer_given)
-        pthread_cond_wait(&e->given, &e->open_lock);
-    pthread_mutex_unlock(&e->open_lock);
-    return e->tokenizer ? 0 : qr_err_set(err, QR_E_CLOSED, "there is no tokenizer");
-}
-
-/* The step's memory and the cache's size, as all ranks will have them. */
-static int plan_memory(struct qr_engine *e, size_t *act_bytes, struct qr_err *err)
-{
-    const struct qr_engine_config *c = &e->config;
-    struct qr_comm *comm = qr_model_comm(e->model);
-    struct qr_model_config mine = *qr_model_config(e->model);
-    mine.n_kv_heads = qr_model_share(e->model)->own.n_kv_heads;
-    int rc = comm ? qr_comm_barrier(comm, err) : 0; /* all weights are in */
-    if (rc != 0)
-        return rc;
-    *act_bytes = qr_model_act_bytes(e->model, c->step_tokens_max, c->logit_rows_max);
-    rc = qr_adapters_open(e, act_bytes, err);
-    if (rc != 0)
-        return rc;
-    rc = qr_engine_plan(&e->limits, c, &mine, qr_model_kv_dtype(e->model), qr_model_weight_bytes(e->model) + c->draft.weight_bytes, (int64_t)*act_bytes,
-                        qr_engine_available(c, e->be, qr_engine_sharing(e)), err);
-    if (rc != 0)
-        return rc;
-    struct qr_engine_agreed a = {.n_blocks = e->limits.n_blocks, .n_host_blocks = e->limits.n_host_blocks, .block_tokens = c->block_tokens,
-                                 .step_tokens = c->step_tokens_max, .logit_rows = c->logit_rows_max};
-    e->limits.lora_bytes = qr_engine_lora_bytes(c, &qr_model_share(e->model)->own, qr_model_share(e->model)->size, qr_model_weight_dtype(e->model));
-    e->limits.weight_dtype = qr_model_weight_dtype(e->model);
-    e->limits.on_host = e->be->mem->host;
-    e->limits.tuned_shapes = qr_tune_count(e->be->tune);
-    e->limits.n_ranks = qr_model_share(e->model)->size;
-    return qr_engine_agree(comm, &a, err);
-}
-
-/* What does not fit is refused before it is loaded. Of several ranks, some may have loaded their part by now: only this
- * one's is counted. */
-static int foresee(void *user, const struct qr_model_plan *plan, struct qr_err *err)
-{
-    const struct qr_engine *e = user;
-    struct qr_engine_limits limits;
-    const int rc = qr_engine_host_room(&e->config, qr_engine_local_ranks(e->model_options->comm), err);
-    struct qr_model_options options = *e->model_options;
-    options.ctx_max = e->config.ctx_max;
-    const struct qr_engine_opening of = {e->dir, e->be, &options};
-    return rc ? rc : qr_engine_foresee_opening(&limits, &e->config, plan, &of, qr_engine_available(&e->config, e->be, 1), err);
-}
-
-static int open_all(struct qr_engine *e, struct qr_err *err)
-{
-    const struct qr_engine_config *c = &e->config;
-    struct qr_backend_options options = *e->backend_options;
-    options.step_rows_max = c->step_tokens_max;
-    qr_comm_place(e->model_options->comm, &options.rank, &options.n_ranks);
-    qr_engine_config_fit(&e->config);
-    struct qr_model_options model_options = *e->model_options;
-    model_options.ctx_max = c->ctx_max;
-    model_options.admit = foresee;
-    model_options.admit_user = e;
-    model_options.plan_tokens = c->step_tokens_max;
-    model_options.plan_logits = c->logit_rows_max;
-    qr_pages_start(&e->pages); /* before the backend pins this thread */
-    int rc = qr_backend_open(&e->be, &options, err);
-    rc = rc ? rc : qr_adapters_check(c, e->be, err);
-    if (rc == 0 && c->draft_model)
-        rc = qr_draft_model_size(&e->config.draft, c, e->be, e->model_options, err);
-    if (rc == 0)
-        rc = qr_model_open(&e->model, e->dir, e->be, &model_options, err);
-    if (rc == 0)
-        rc = await_tokenizer(e, err);
-    if (rc == 0 && c->draft_model)
-        rc = qr_draft_model_open(&e->draft_model, c, e->be, e->model_options, e->tokenizer, err);
-    if (rc != 0)
-        return rc;
-    qr_model_default_eos(e->model, qr_tokenizer_eos(e->tokenizer));
-    if (options.tune == QR_TUNE_NOW)
-        qr_model_tune_and_save(e->model, e->be, c->step_tokens_max);
-    qr_model_prepare(e->model, e->be, c->step_tokens_max, c->logit_rows_max);
-    size_t act_bytes = 0;
-    rc = qr_engine_host_room(&e->config, qr_engine_local_ranks(qr_model_comm(e->model)), err); /* which weights have taken some of */
-    if (rc == 0)
-        rc = plan_memory(e, &act_bytes, err);
-    if (rc == 0)
-        rc = make_scheduler(e, err);
-    if (rc != 0)
-        return rc;
-    e->kv = qr_model_kv_view(e->model, NULL, e->limits.n_blocks, c->block_tokens);
-    const size_t kv_bytes = (size_t)e->limits.n_blocks * qr_kv_block_bytes(&e->kv);
-    e->kv.base = e->kv_mem = e->be->mem->alloc(kv_bytes);
-    e->act_mem = qr_model_act_alloc(e->model, e->be, act_bytes);
-    qr_backend_spread(e->be, e->kv_mem, kv_bytes);
-    qr_backend_populate(e->be);
-    if (e->be->mem->host)
-        qr_pages_watch(&e->pages, e->kv_mem, kv_bytes);
-    else if (!qr_ahead_can(e->be, qr_model_config(e->model))) {
-        e->logits = e->be->mem->host_alloc((size_t)c->logit_rows_max * (size_t)qr_model_config(e->model)->n_vocab * sizeof *e->logits);
-        e->hidden = e->be->mem->host_alloc((size_t)c->logit_rows_max * (size_t)qr_model_config(e->model)->n_embd * sizeof *e->hidden);
-    }
-    qr_arena_init_fixed(&e->act, e->act_mem, act_bytes);
-    qr_exec_init(&e->exec, e->model, e->be, &e->act, &e->kv);
-    e->exec.lora = e->adapters.lora;
-    e->exec.beat_us = &e->progress_us;
-    qr_tier_open(e);
-    if (e->draft_model)
-        qr_draft_model_begin(e->draft_model, &e->limits, e->n_slots);
-    qr_exec_join(&e->exec);
-    qr_lower_init(&e->lower, c->step_tokens_max, c->running_max, c->logit_rows_max, e->limits.ctx_max, c->block_tokens, c->lora_slots);
-    qr_rows_init(&e->rows, e->be, qr_model_config(e->model), c->logit_rows_max);
-    e->lower.batch.logit_scale = e->rows.scale;
-    qr_masks_init(&e->masks, e->be, qr_model_config(e->model), c->running_max);
-    if (qr_ahead_can(e->be, qr_model_config(e->model)))
-        qr_ahead_init(&e->ahead, e->be, qr_model_config(e->model), &e->masks, c->logit_rows_max);
-    e->limits.no_embeddings = qr_pool_why_not(e->model);
-    make_events(e);
-    e->limits.scratch_bytes = (int64_t)qr_backend_scratch_bytes(e->be);
-    e->limits.table_bytes = qr_engine_table_bytes(&e->limits, c, e->tokenizer, e->be->n_threads);
-    return 0;
-}
-
-static void close_all(struct qr_engine *e)
-{
-    qr_pages_stop(&e->pages);
-    qr_ahead_release(&e->ahead);
-    qr_masks_release(&e->masks);
-    qr_rows_release(&e->rows);
-    qr_lower_release(&e->lower);
-    qr_exec_release(&e->exec);
-    if (e->sched) {
-        qr_plan_release(&e->plan);
-        qr_sched_free(e->sched);
-    }
-    if (e->pool)
-        qr_kv_pool_free(e->pool);
-    if (e->logits)
-        e->be->mem->host_free(e->logits);
-    if (e->hidden)
-        e->be->mem->host_free(e->hidden);
-    qr_tier_close(e);
-    if (e->kv_mem)
-        e->be->mem->free(e->kv_mem);
-    qr_model_act_free(e->model, e->be, e->act_mem);
-    qr_draft_model_close(e->draft_model);
-    qr_free(e->slot);
-    qr_free(e->text);
-    qr_adapters_close(&e->adapters);
-    qr_model_close(e->model);
-    qr_backend_close(e->be);
-}
 
 /* ---- events ---- */
 
@@ -241,12 +47,15 @@ static void release_slot(struct qr_engine *e, int32_t index, struct qr_event *ev
 {
     struct qr_slot *s = &e->slot[index];
     struct qr_request *r = s->req;
+    qr_speculate_end(e, index, s->out.finish != QR_FINISH_ERROR);
     qr_sched_finish(e->sched, index);
     qr_ahead_drop(&e->ahead, index);
     qr_hist_add(&e->stats.output_len, s->out.n_output);
     r->n_output_all += (uint64_t)s->out.n_output;
     r->n_output_most = s->out.n_output > r->n_output_most ? s->out.n_output : r->n_output_most;
     r->n_reasoning[s->choice] = s->guide.n_thought;
+    r->n_accepted[s->choice] = s->n_accepted;
+    r->n_rejected[s->choice] = s->n_rejected;
     qr_guide_release(&s->guide);
     if (--r->n_open == 0) {
         qr_count_end(e, s, now);
@@ -318,7 +127,8 @@ static void admit_choice(struct qr_engine *e, struct qr_request *r, int32_t choi
     struct qr_sched_add add = {.id = r->id, .ids = r->ids[choice], .n_prompt = r->n_prompt, .new_max = r->sampling.max_tokens,
                                .priority = r->priority, .group = group, .leader = choice == 0,
                                .prompt_logits = all_rows, .now_us = now, .client = r->client, .salt = chain_start(e, r),
-                               .adapter = r->adapter_slot + 1, .hidden = r->pooling != QR_POOLING_NONE};
+                               .adapter = r->adapter_slot + 1, .hidden = r->pooling != QR_POOLING_NONE,
+                               .new_min = qr_request_draws_min(r)};
     struct qr_err err;
     int32_t index = qr_sched_add(e->sched, &add, &err);
     if (index < 0)
@@ -327,20 +137,13 @@ static void admit_choice(struct qr_engine *e, struct qr_request *r, int32_t choi
     QR_ASSERT(s->req == NULL);
     *s = (struct qr_slot){.req = r, .choice = choice};
     qr_guide_init(&s->guide, r);
+    qr_speculate_begin(e, index);
     qr_output_init(&s->out, e->text + (size_t)index * (size_t)e->text_cap, r, choice, e->tokenizer);
-}
-
-static void note_deadline(struct qr_engine *e, const struct qr_request *r)
-{
-    if (r->deadline_us != 0 && r->deadline_us < e->reap_us)
-        e->reap_us = r->deadline_us;
-    if (r->start_by_us != 0 && !r->begun && r->start_by_us < e->reap_us)
-        e->reap_us = r->start_by_us;
 }
 
 static void admit(struct qr_engine *e, struct qr_request *r, int64_t now)
 {
-    note_deadline(e, r);
+    qr_deadlines_note(e, r);
     if (atomic_load(&r->cancelled)) /* while it was in the inbox */
         atomic_store(&e->to_reap, true);
     int32_t group = r->n_choices > 1 ? e->next_group++ & INT32_MAX : -1;
@@ -351,6 +154,7 @@ static void admit(struct qr_engine *e, struct qr_request *r, int64_t now)
     qr_hist_add(&e->stats.asked_len, r->sampling.max_tokens);
     for (int32_t c = 0; c < r->n_choices; c++)
         admit_choice(e, r, c, group, now);
+    qr_deadlines_enter(e, r, now);
 }
 
 static void receive(struct qr_engine *e, int64_t wait_us)
@@ -375,7 +179,7 @@ static void reap(struct qr_engine *e, int64_t now)
         return;
     atomic_store(&e->to_reap, false);
     e->reap_us = INT64_MAX;
-    qr_wait_find_begun(e);
+    qr_deadlines_find_begun(e);
     for (; i < e->n_slots && e->n_free_events >= e->events_per_choice; i++) {
         struct qr_request *r = e->slot[i].req;
         if (!r)
@@ -391,10 +195,10 @@ static void reap(struct qr_engine *e, int64_t now)
                 qr_err_set(&r->err, QR_E_BUSY, "the request was not finished within its time limit of %.1f s",
                            (double)(r->deadline_us - r->arrived_us) * 1e-6);
             end_slot(e, i, QR_FINISH_ERROR, now);
-        } else if (qr_wait_is_over(r, now))
+        } else if (qr_deadlines_is_late(r, now))
             end_slot(e, i, QR_FINISH_ERROR, now);
         else
-            note_deadline(e, r);
+            qr_deadlines_note(e, r);
     }
     if (i < e->n_slots)
         atomic_store(&e->to_reap, true);
@@ -483,14 +287,37 @@ static void use_row(struct qr_engine *e, const struct qr_row *row, int64_t now)
         end_slot(e, row->index, qr_pins_end(e, row->index, now), now);
 }
 
-static void use_rows(struct qr_engine *e, int64_t now)
+/* Says what the choice must say next without logits: the same as a mask of one id would draw. */
+static void use_forced(struct qr_engine *e, int32_t index, int64_t now)
 {
-    for (int32_t i = 0; i < e->rows.n; i++) {
-        const struct qr_row *row = &e->rows.row[i];
-        if (row->kind == QR_ROW_DRAW && row->finite)
-            qr_sched_push(e->sched, row->index, row->token.id);
-        use_row(e, row, now);
+    const struct qr_slot *s = &e->slot[index];
+    struct qr_row row = {.index = index, .finite = true};
+    for (int32_t n = 0; n < QR_FORCED_MAX && s->req && e->n_free_events >= e->events_per_choice; n++) {
+        row.token.id = qr_forced_id(s->req, &e->slot[index].guide, s->req->ids[s->choice] + s->req->n_prompt, s->out.n_output);
+        if (row.token.id < 0)
+            return;
+        qr_sched_force(e->sched, index, row.token.id);
+        e->speculation.n_more++;
+        use_token(e, &row, now);
     }
+}
+
+/* A step whose ids are all known. What comes behind a guess that was wrong, or behind the end of a choice, was computed in vain. */
+static void use_rows(struct qr_engine *e, const struct qr_row *first, int32_t n, int64_t now)
+{
+    bool goes_on = false;
+    for (const struct qr_row *row = first; row < first + n; row++) {
+        if (row->kind == QR_ROW_DRAW && row->guess > 0 && !goes_on)
+            continue;
+        goes_on = row->kind == QR_ROW_DRAW && qr_speculate_push(e, row);
+        use_row(e, row, now);
+        goes_on = goes_on && e->slot[row->index].req;
+    }
+    for (int32_t i = 0; i < n && e->speculation.tokens_max > 0; i++)
+        if (first[i].kind == QR_ROW_DRAW && first[i].guess == 0)
+            use_forced(e, first[i].index, now);
+    qr_speculate_done(e); /* before a receiver may have its grammars again */
+    tell(e);
 }
 
 /* Time since the last mark, in ns, goes to `part`. */
@@ -517,7 +344,7 @@ static bool lose(struct qr_engine *e)
 /* Plans the next step; false: no sequence runs. */
 static bool plan_step(struct qr_engine *e, int64_t now)
 {
-    qr_sched_limit_mixed(e->sched, qr_pace_tokens(&e->pace, qr_sched_n_decode(e->sched), qr_sched_prompt_tokens(e->sched)));
+    qr_limit_step(e);
     const bool any = qr_sched_plan(e->sched, &e->plan, now);
     qr_tier_move(e);
     mark(e, QR_PART_PLAN);
@@ -543,8 +370,12 @@ static void fill_masks(struct qr_engine *e, struct qr_row *row, int32_t n, const
 static bool step_at_once(struct qr_engine *e)
 {
     const int64_t started = qr_clock_us();
-    if (!plan_step(e, started))
+    if (qr_speculate_ask(e))
+        qr_speculate_plan(e);
+    if (!plan_step(e, started)) {
+        qr_speculate_done(e);
         return false;
+    }
     const struct qr_batch *batch = qr_lower(&e->lower, &e->plan, e->sched);
     qr_want_rows(e);
     qr_masks_begin(&e->masks, e->rows.row, e->rows.n, false);
@@ -560,16 +391,17 @@ static bool step_at_once(struct qr_engine *e)
     mark(e, QR_PART_WAIT);
     if (lose(e)) {
         qr_sched_commit(e->sched, &e->plan);
+        qr_speculate_done(e);
         return true;
     }
     qr_find_rows(e, &logits);
     qr_rows_compute(&e->rows);
     mark(e, QR_PART_SAMPLE);
     qr_sched_commit(e->sched, &e->plan);
-    use_rows(e, qr_clock_us());
-    tell(e);
+    use_rows(e, e->rows.row, e->rows.n, qr_clock_us());
     mark(e, QR_PART_OUTPUT);
-    qr_count_step(e, e->plan.n_tokens, e->plan.n_decode, started, qr_clock_us());
+    const struct qr_step_size size = qr_step_size_of(&e->plan);
+    qr_count_step(e, &size, started, qr_clock_us());
     return true;
 }
 
@@ -588,12 +420,11 @@ static bool launch(struct qr_engine *e, int64_t now)
 {
     struct qr_flight *f = &e->ahead.flight[e->ahead.next];
     (void)qr_lower(&e->lower, &e->plan, e->sched);
-    if (e->plan.n_prefill == 0 && e->be->mem->record_begin)
+    if (e->plan.n_prefill + e->plan.n_checked == 0 && e->be->mem->record_begin)
         qr_lower_fill_up(&e->lower);
     qr_want_rows(e);
     swap_rows(e, f);
-    f->n_tokens = e->plan.n_tokens;
-    f->n_decode = e->plan.n_decode;
+    f->size = qr_step_size_of(&e->plan);
     f->started_us = now;
     const bool masked = qr_masks_begin(&e->masks, f->row, f->n, true) > 0;
     qr_ahead_tell(&e->ahead, &e->lower.batch.draws);
@@ -645,7 +476,7 @@ static void use_landed(struct qr_engine *e, const struct qr_flight *f)
         if (!f->dropped[i])
             use_row(e, &f->row[i], now);
     tell(e);
-    qr_count_step(e, f->n_tokens, f->n_decode, f->started_us > e->ahead.landed_us ? f->started_us : e->ahead.landed_us, now);
+    qr_count_step(e, &f->size, f->started_us > e->ahead.landed_us ? f->started_us : e->ahead.landed_us, now);
     e->ahead.landed_us = now;
     mark(e, QR_PART_OUTPUT);
 }
@@ -662,11 +493,57 @@ static void await(struct qr_engine *e, struct qr_flight *f, bool next_launched)
     e->ahead.awaited_ns = e->marked_ns;
 }
 
+/* The ids of the step in flight become known before another is planned. False: a rank is lost. */
+static bool land_first(struct qr_engine *e, struct qr_flight *last)
+{
+    await(e, last, false);
+    qr_adapters_landed(&e->adapters);
+    if (lose(e))
+        return false;
+    qr_ahead_land(&e->ahead, last);
+    mark(e, QR_PART_SAMPLE);
+    name_ids(last);
+    use_landed(e, last);
+    return true;
+}
+
+/* The planned step has guesses: which of its rows count is not known before its ids are, so it is waited for. Nothing else is in flight. */
+static void step_checked(struct qr_engine *e, struct qr_flight *f)
+{
+    const int64_t started = qr_clock_us();
+    if (!launch(e, started))
+        launch_draws(e, f);
+    await(e, f, false);
+    qr_adapters_landed(&e->adapters);
+    if (lose(e)) {
+        qr_sched_commit(e->sched, &e->plan);
+        qr_speculate_done(e);
+        return;
+    }
+    qr_ahead_land(&e->ahead, f);
+    mark(e, QR_PART_SAMPLE);
+    qr_sched_commit(e->sched, &e->plan);
+    e->ahead.landed_us = qr_clock_us();
+    use_rows(e, f->row, f->n, e->ahead.landed_us);
+    qr_count_step(e, &f->size, started, qr_clock_us());
+    mark(e, QR_PART_OUTPUT);
+}
+
 static bool step_ahead(struct qr_engine *e)
 {
     const int64_t now = qr_clock_us();
     struct qr_flight *next = &e->ahead.flight[e->ahead.next], *last = &e->ahead.flight[(e->ahead.next + 1) % QR_MARKS];
+    const bool guessed = qr_speculate_ask(e), first = guessed && last->launched;
+    if (first && !land_first(e, last))
+        return true;
+    if (guessed)
+        qr_speculate_plan(e);
     const bool any = plan_step(e, now), landing = last->launched;
+    if (e->plan.n_checked > 0 && !landing) {
+        step_checked(e, next);
+        return true;
+    }
+    qr_speculate_done(e); /* the plan had no room for guesses */
     const bool late = any && !launch(e, now);
     if (landing) {
         await(e, last, any);
@@ -688,7 +565,7 @@ static bool step_ahead(struct qr_engine *e)
         use_landed(e, last);
     if (late)
         launch_draws(e, next);
-    return any || landing;
+    return any || landing || first;
 }
 
 /* For onlookers: what this turn did, which began when `before` was all that had been done. */
@@ -724,6 +601,7 @@ static void look_around(struct qr_engine *e, int64_t wait_us)
         mark(e, QR_PART_IDLE);
     collect_recycled(e, 0);
     const int64_t now = qr_clock_us();
+    qr_deadlines_look(e, now);
     reap(e, now);
     qr_pins_release(e, now);
     tell(e);
@@ -740,11 +618,11 @@ static void run(struct qr_engine *e)
         qr_look_if_asked(e);
         wait_us = 0;
         const bool sent = qr_adapters_send(e);
-        if (e->n_free_events < (e->limits.running_max + 1) * e->events_per_choice) {
+        if (e->n_free_events < (qr_engine_draws_max(&e->config) + 1) * e->events_per_choice) {
             collect_recycled(e, EVENTS_WAIT_US);
             mark(e, QR_PART_IDLE);
         } else if (atomic_load(&e->lost) || !qr_engine_step(e)) {
-            wait_us = sent ? 0 : e->stats.n_inside > 0 ? STUCK_WAIT_US : e->exec.ranks ? PING_US : -1;
+            wait_us = sent ? 0 : e->stats.n_inside > 0 ? STUCK_WAIT_US : e->exec.ranks ? PING_US : qr_pins_wait_us(e);
             qr_exec_ping(&e->exec, PING_US);
             if (!atomic_load(&e->lost) && lose(e))
                 wait_us = 0;
@@ -782,7 +660,7 @@ void *qr_engine_thread(void *arg)
     qr_thread_set_name("quire-engine");
     qr_list_init(&e->free_events);
     qr_list_init(&e->said);
-    int rc = open_all(e, &e->open_err);
+    int rc = qr_engine_make(e, &e->open_err);
     if (rc != 0 && e->model_options->comm)
         qr_comm_abort(e->model_options->comm, e->open_err.msg);
     pthread_mutex_lock(&e->open_lock);
@@ -796,6 +674,6 @@ void *qr_engine_thread(void *arg)
         cancel_all(e);
         qr_publish_stats(e);
     }
-    close_all(e);
+    qr_engine_unmake(e);
     return NULL;
 }

@@ -1,6 +1,8 @@
 /* fair.c - the tree of counters: root, keys, users. Every call is O(clients in the table) and allocates nothing. */
 #include "scheduler/fair.h"
 
+#include <string.h>
+
 #include "base/assert.h"
 #include "base/mem.h"
 
@@ -25,6 +27,16 @@ void qr_fair_release(struct qr_fair *f)
     QR_ASSERT(f != NULL);
     qr_free(f->node);
     *f = (struct qr_fair){0};
+}
+
+void qr_fair_copy(struct qr_fair *to, const struct qr_fair *from)
+{
+    QR_ASSERT(to != NULL && from != NULL);
+    QR_ASSERT(to->n_max == from->n_max);
+    memcpy(to->node, from->node, (size_t)from->n * sizeof *to->node);
+    to->n = from->n;
+    to->turn = from->turn;
+    to->any_passed = from->any_passed;
 }
 
 /* ---- who is here ---- */

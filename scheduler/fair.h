@@ -49,6 +49,7 @@ struct qr_fair {
 /* For n_inside_max sequences at once, and n_idle_max clients besides that are remembered. */
 void qr_fair_init(struct qr_fair *f, int32_t n_inside_max, int32_t n_idle_max);
 void qr_fair_release(struct qr_fair *f);
+void qr_fair_copy(struct qr_fair *to, const struct qr_fair *from); /* for as many */
 
 /* A sequence comes: the node of its user, which stays while one of its sequences is inside. */
 int32_t qr_fair_join(struct qr_fair *f, const struct qr_client *client);

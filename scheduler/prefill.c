@@ -45,6 +45,7 @@ void qr_prefill_plan(struct qr_sched *s, int32_t seq, struct qr_plan *plan, stru
     int32_t n_logits = logits_of(x, first, n);
     plan->item[plan->n_prefill++] = (struct qr_plan_item){.seq = seq, .first = first, .n_tokens = n, .n_logits = n_logits};
     plan->n_tokens += n;
+    plan->n_prompt += n;
     plan->n_logits += n_logits;
     left->tokens -= n;
     left->prompt -= n;
@@ -93,6 +94,19 @@ static void start_from_cache(struct qr_sched *s, struct qr_sched_slot *x)
                                     &s->n_hashed);
     q->n_computed = q->n_blocks * s->block_tokens;
     qr_seq_leave_behind(s, x);
+}
+
+void qr_sched_find(struct qr_sched *s, int32_t seq)
+{
+    struct qr_sched_slot *x = qr_slot(s, seq);
+    QR_ASSERT(x->seq.state == QR_SEQ_WAITING && x->table < 0);
+    int32_t n_hashed = 0;
+    const int32_t n_ids = x->seq.prompt_logits ? 1 : x->seq.n_ids, n_max = (n_ids - 1) / s->block_tokens, most = n_max < s->blocks_max ? n_max : s->blocks_max;
+    s->hashed_serial = 0; /* no sequence's */
+    int32_t n = qr_kv_prefix_find(s->pool, s->count, most, x->seq.ids, most * s->block_tokens, x->seq.salt, s->hashes, &n_hashed);
+    x->seq.n_found = n * s->block_tokens;
+    while (n > 0)
+        qr_kv_unref(s->pool, s->count[--n]);
 }
 
 /* Shares the donor's blocks of the prompt. The block that holds the last prompt token is not shared: that row is computed
@@ -229,7 +243,8 @@ void qr_prefill_admit(struct qr_sched *s, struct qr_plan *plan, struct qr_sched_
     QR_ASSERT(left->n_behind == 0);
     int32_t user, donor;
     qr_fair_begin(&s->fair);
-    while (left->tokens > 0 && left->prompt > 0 && left->logits > 0 && s->n_free_tables > 0 && (user = qr_fair_next(&s->fair)) >= 0) {
+    while (left->tokens > 0 && left->prompt > 0 && left->logits > 0 && s->n_free_tables > 0 && qr_n_running(s) < s->running_limit &&
+           (user = qr_fair_next(&s->fair)) >= 0) {
         const int32_t seq = find_ready(s, user, &donor);
         if (seq < 0) {
             qr_fair_pass(&s->fair, user);

@@ -51,6 +51,8 @@ static void alloc_queues(struct qr_sched *s, int32_t running_max)
         s->free_tables[s->n_free_tables++] = running_max - 1 - i;
     s->decode_item = qr_alloc((size_t)running_max, sizeof *s->decode_item);
     qr_fair_init(&s->fair, s->n_slots, QR_FAIR_IDLE_MAX);
+    qr_fair_init(&s->ahead, s->n_slots, QR_FAIR_IDLE_MAX);
+    s->order = qr_alloc((size_t)s->n_slots, sizeof *s->order);
 }
 
 int32_t qr_sched_window_blocks(int32_t window, int32_t step_tokens, int32_t block_tokens)
@@ -72,7 +74,7 @@ int qr_sched_new(struct qr_sched **out, const struct qr_sched_config *config, st
         return rc;
     struct qr_sched *s = qr_alloc(1, sizeof *s);
     s->config = *config;
-    s->mixed_max = INT32_MAX;
+    s->mixed_max = s->running_limit = INT32_MAX;
     s->pool = pool;
     s->block_tokens = qr_kv_pool_block_tokens(pool);
     int32_t ctx_blocks = config->ctx_max / s->block_tokens + (config->ctx_max % s->block_tokens != 0);
@@ -104,6 +106,8 @@ void qr_sched_free(struct qr_sched *s)
     qr_free(s->free_tables);
     qr_free(s->decode_item);
     qr_fair_release(&s->fair);
+    qr_fair_release(&s->ahead);
+    qr_free(s->order);
     qr_free(s->hashes);
     qr_free(s->count);
     qr_free_aligned(s->slot);
@@ -143,6 +147,8 @@ int32_t qr_sched_add(struct qr_sched *s, const struct qr_sched_add *add, struct 
         .priority = add->priority,
         .arrived_us = add->now_us,
         .admitted_us = -1,
+        .n_found = -1,
+        .new_min = add->new_min,
         .salt = add->salt,
         .adapter = add->adapter,
         .hidden = add->hidden,
@@ -203,6 +209,13 @@ void qr_sched_limit_mixed(struct qr_sched *s, int32_t tokens)
     s->mixed_max = tokens;
 }
 
+void qr_sched_limit_running(struct qr_sched *s, int32_t n)
+{
+    QR_ASSERT(s != NULL);
+    QR_ASSERT(n >= 1); /* or nothing would begin again */
+    s->running_limit = n;
+}
+
 int32_t qr_sched_n_decode(const struct qr_sched *s)
 {
     QR_ASSERT(s != NULL);
@@ -246,7 +259,7 @@ bool qr_sched_plan(struct qr_sched *s, struct qr_plan *out, int64_t now_us)
 {
     QR_ASSERT(s != NULL && out != NULL && out->item != NULL);
     QR_ASSERT(s->n_planned == 0);
-    out->n_prefill = out->n_checked = out->n_decode = out->n_tokens = out->n_logits = out->n_copies = out->n_preempted = 0;
+    out->n_prefill = out->n_checked = out->n_decode = out->n_tokens = out->n_prompt = out->n_logits = out->n_copies = out->n_preempted = 0;
     s->plan_last++;
     int first = PART_DECODE | PART_PREFILL, second = 0;
     if (s->config.policy == QR_SCHED_PREFILL_FIRST || (s->config.policy == QR_SCHED_ALTERNATE && s->prefill_turn)) {
@@ -386,29 +399,4 @@ const int32_t *qr_sched_list(const struct qr_sched *s, enum qr_seq_state state, 
     const struct qr_sched_queue *q = state == QR_SEQ_WAITING ? &s->waiting : state == QR_SEQ_PREFILL ? &s->prefill : &s->decode;
     *n = q->n;
     return q->seq;
-}
-
-static int64_t output_left(const struct qr_seq *q, double answer_tokens)
-{
-    const int32_t made = q->n_ids - q->n_prompt, most = q->new_max < answer_tokens ? q->new_max : (int32_t)answer_tokens;
-    return most > made ? most - made : made < q->new_max;
-}
-
-void qr_sched_left(const struct qr_sched *s, double answer_tokens, struct qr_sched_left *out)
-{
-    QR_ASSERT(s != NULL && out != NULL);
-    QR_ASSERT(answer_tokens >= 0 && answer_tokens <= INT32_MAX);
-    *out = (struct qr_sched_left){0};
-    for (enum qr_seq_state state = QR_SEQ_WAITING; state <= QR_SEQ_DECODE; state++) {
-        int32_t n;
-        const int32_t *seq = qr_sched_list(s, state, &n);
-        for (int32_t i = 0; i < n; i++) {
-            const struct qr_seq *q = &s->slot[seq[i]].seq;
-            out->output_tokens += output_left(q, answer_tokens);
-            if (state == QR_SEQ_PREFILL)
-                out->begun_tokens += q->n_ids - q->n_computed;
-            else if (state == QR_SEQ_WAITING && (q->group < 0 || q->leader || q->n_preempted > 0))
-                out->waiting_tokens += q->n_ids;
-        }
-    }
 }

@@ -66,6 +66,8 @@ struct qr_seq {
     int32_t n_preempted;
     uint64_t id;               /* from here on beyond the line */
     int32_t n_cached;          /* rows found in the prefix cache at the first admission */
+    int32_t n_found;           /* rows that qr_sched_find saw there; -1: it was not asked */
+    int32_t new_min;           /* tokens that it draws in any case; for estimates */
     int32_t n_behind;          /* of its blocks the first, which are behind the window: given back, their numbers are of blocks that were full */
     int32_t priority;          /* smaller runs first, of its key */
     int32_t group;             /* sequences of one request (n > 1) share it; one is its leader */
@@ -89,6 +91,7 @@ struct qr_sched_add {
     struct qr_hash128 salt;
     int32_t adapter;           /* for engine/lower.c; nothing here depends on it */
     bool hidden;               /* rows that want logits want hidden states instead; the same holds of it */
+    int32_t new_min;           /* <= new_max: tokens that it draws in any case. For estimates (engine/backlog.h) */
 };
 
 struct qr_plan_item {
@@ -105,7 +108,7 @@ struct qr_plan_copy {
 struct qr_plan {
     int32_t n_prefill, n_checked, n_decode; /* items, in this order: of prompts; of sequences that decode with guesses or several known ids; of those with
                                              * one row, n_tokens 1 and n_logits 1 */
-    int32_t n_tokens, n_logits;
+    int32_t n_tokens, n_prompt, n_logits; /* rows, those of prompts, those that want logits */
     int32_t n_copies;
     struct qr_plan_item *item;   /* owned [running_max] */
     struct qr_plan_copy *copy;   /* owned [running_max] */
@@ -134,6 +137,12 @@ int32_t qr_sched_add(struct qr_sched *s, const struct qr_sched_add *add, struct 
 /* Prompt tokens that a step may carry beside decode rows from now on; INT32_MAX (the start): as many as fit. Steps without decode rows are not
  * limited, so PREFILL_FIRST and ALTERNATE do not see it. */
 void qr_sched_limit_mixed(struct qr_sched *s, int32_t tokens);
+
+/* Sequences that may run from now on: none is begun while so many do. INT32_MAX (the start): running_max. */
+void qr_sched_limit_running(struct qr_sched *s, int32_t n);
+
+/* Looks up how many rows of a sequence that waits the prefix cache has now: q->n_found. It may have fewer, or more, when the sequence begins. */
+void qr_sched_find(struct qr_sched *s, int32_t seq);
 
 int32_t qr_sched_n_decode(const struct qr_sched *s); /* sequences that have a row to decode in the next step */
 
@@ -175,12 +184,8 @@ void qr_sched_stats(const struct qr_sched *s, struct qr_sched_stats *out);
 /* Indexes of the sequences in this state (none in FREE), those that run in order of rank: [n], until the next call. */
 const int32_t *qr_sched_list(const struct qr_sched *s, enum qr_seq_state state, int32_t *n);
 
-/* Work that is left: prompt tokens of sequences that wait, but for siblings that will share a leader's prompt; those of prompts that have begun; and tokens
- * still to be drawn, where each sequence draws answer_tokens or its new_max, whichever is less, and at least one more. */
-struct qr_sched_left {
-    int64_t waiting_tokens, begun_tokens, output_tokens;
-};
-void qr_sched_left(const struct qr_sched *s, double answer_tokens, struct qr_sched_left *out);
+/* Those that wait, as they would be begun if nothing came and nothing else were served: [n], until the next call. Changes nothing. */
+const int32_t *qr_sched_order(struct qr_sched *s, int32_t *n);
 
 /* Checks every invariant of scheduler and pool, O(everything): NULL, or a sentence that says what is broken. */
 const char *qr_sched_check(const struct qr_sched *s);

@@ -46,7 +46,8 @@ struct qr_sched {
     struct qr_sched_slot *slot; /* owned [n_slots] */
     int32_t free_slot;
     struct qr_sched_queue waiting, prefill, decode;
-    struct qr_fair fair;
+    struct qr_fair fair, ahead; /* ahead: order.c's */
+    int32_t *order;       /* owned [n_slots]: order.c's */
     int64_t waiting_tokens; /* ids of those that wait, which stay as many until they run */
     int32_t *tables;      /* owned [running_max * blocks_max] */
     int32_t *free_tables; /* owned [running_max], a stack */
@@ -54,6 +55,7 @@ struct qr_sched {
     int32_t reserved;     /* sum of `reserve` */
     uint64_t serial_last, tenure_last, rank_last, plan_last;
     int32_t mixed_max;    /* prompt tokens beside decode rows, >= 1 */
+    int32_t running_limit; /* sequences that run while others begin, >= 1 */
     bool prefill_turn;    /* QR_SCHED_ALTERNATE */
     int32_t n_planned;    /* sequences in the plan that is not committed */
     int64_t n_preempted, n_recomputed;
@@ -61,7 +63,7 @@ struct qr_sched {
     struct qr_hash128 *hashes;        /* owned [blocks_max]: of the sequence `hashed_serial`, which waits for admission */
     int32_t n_hashed;
     uint64_t hashed_serial;
-    int32_t *count;                   /* owned [n_blocks]: qr_sched_check's */
+    int32_t *count;                   /* owned [n_blocks]: qr_sched_check's, and where qr_sched_find finds */
 };
 
 /* What is left of a step while it is planned. */

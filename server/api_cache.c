@@ -108,24 +108,17 @@ void qr_call_prepare_pin(struct qr_call *call)
     qr_ids_release(&ids);
 }
 
-bool qr_call_settle_pin(struct qr_call *call, const struct qr_keys *keys)
+/* Whose prompt it is. */
+static void settle(struct qr_call *call)
 {
-    QR_ASSERT(call != NULL && keys != NULL);
-    const struct qr_key *key = call->pin.key[0] ? qr_keys_named(keys, call->pin.key) : NULL;
-    if (!call->pin.key[0])
-        return true;
+    const struct qr_key *key = call->pin.key[0] ? qr_keys_named(call->server->keys, call->pin.key) : call->key;
+    QR_ASSERT(call->error.status == 0);
     if (key) {
         call->digest = key->digest;
-        return true;
+        return;
     }
     qr_api_error_set(&call->error, 404, "not_found", "No key has the name '%.64s'; GET /v1/usage lists them.", call->pin.key);
     snprintf(call->error.param, sizeof call->error.param, "key");
-    return false;
-}
-
-static void settle(struct qr_call *call)
-{
-    qr_call_settle_pin(call, call->server->keys);
 }
 
 static void collect(struct qr_call *call, struct qr_choice *choice, const struct qr_event *ev)

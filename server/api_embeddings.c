@@ -26,7 +26,7 @@ static int32_t n_embd(const struct qr_call *call)
 /* What a body may say; NULL: it does not. `name`: what it calls the input. */
 struct fields {
     const char *name;
-    const struct qr_json *model, *input, *dimensions, *format, *cut, *add_special;
+    const struct qr_json *model, *input, *dimensions, *format, *cut, *add_special, *timeout;
 };
 
 static int read_fields(struct qr_call *call, const struct fields *f, struct qr_err *err)
@@ -36,7 +36,9 @@ static int read_fields(struct qr_call *call, const struct fields *f, struct qr_e
     int64_t i = width;
     if (f->dimensions && qr_json_type(f->dimensions) == QR_JSON_T_NUMBER && !qr_json_is_integer_text(f->dimensions))
         return qr_wrong_type(err, "dimensions", "an integer", f->dimensions);
-    const int rc = f->dimensions ? qr_read_whole(&i, f->dimensions, "dimensions", 1, width, err) : 0;
+    int rc = f->dimensions ? qr_read_whole(&i, f->dimensions, "dimensions", 1, width, err) : 0;
+    if (rc == 0 && f->timeout)
+        rc = qr_read_timeout_us(&call->params.timeout_us, f->timeout, call->server->config.request_us, err);
     if (rc != 0)
         return rc;
     if (f->cut)
@@ -140,6 +142,7 @@ static void prepare_named(struct qr_call *call, const char *name, enum qr_json_t
         {"encoding_format", QR_JSON_T_STRING, "\"float\" or \"base64\"", .value = &f.format},
         {"truncate_prompt_tokens", QR_JSON_T_NULL, NULL, .value = &f.cut},
         {"add_special_tokens", QR_JSON_T_BOOL, "true or false", .value = &f.add_special},
+        {"timeout", QR_JSON_T_NULL, NULL, .value = &f.timeout},
     };
     struct qr_err err = {0};
     int32_t n = 0;

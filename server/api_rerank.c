@@ -144,6 +144,8 @@ static void prepare(struct qr_call *call, bool rerank)
         rc = qr_pairs_read(&p, rerank, call->body.data, call->body.len, &err);
         call->params.doc = p.doc;
     }
+    if (rc == 0 && p.timeout)
+        rc = qr_read_timeout_us(&call->params.timeout_us, p.timeout, call->server->config.request_us, &err);
     if (rc == 0 && p.instruction && call->server->model.scorer->kind != QR_SCORER_YES_NO)
         rc = qr_err_at(&err, QR_E_UNSUPPORTED, "instruction", "instruction belongs to Qwen3-Reranker's prompt; this model takes texts as they are");
     if (rc == 0) {

@@ -307,7 +307,8 @@ static void submit(struct qr_call *call)
         r->adapter = call->adapter;
         qr_call_form_request(call, r);
         r->arrived_us = call->arrived_us;
-        r->deadline_us = call->arrived_us + s->config.request_us;
+        r->timed = call->params.timeout_us > 0;
+        r->deadline_us = call->arrived_us + (r->timed ? call->params.timeout_us : s->config.request_us);
         r->start_by_us = s->config.queue_us > 0 && call->n_submitted == 0 ? call->arrived_us + s->config.queue_us : 0;
         r->continues = call->n_submitted > 0;
         if (submit_piece(call, r, &err) != 0) {
@@ -531,17 +532,15 @@ static void stream_event(struct qr_call *call, struct qr_choice *choice, const s
 
 static void fail_from_event(struct qr_call *call, const struct qr_event *ev)
 {
-    if (ev->finish == QR_FINISH_CANCEL) {
+    const struct qr_request *r = ev->req;
+    if (ev->finish == QR_FINISH_CANCEL)
         qr_api_error_set(&call->error, 503, "cancelled", "The request was cancelled because the server is stopping.");
-    } else {
-        take_error(call, &ev->req->err);
-        if (ev->req->late) {
-            qr_api_error_set(&call->error, 503, "queue_timeout", "The server is busy: %s (--queue-timeout).", ev->req->err.msg);
-            call->error.retry_after_s = qr_queue_wait_s(call->server, qr_queue_tokens(call->server));
-        } else if (ev->req->err.code == QR_E_BUSY) { /* it was accepted, then its time ran out */
-            qr_api_error_set(&call->error, 504, "timeout", "%s", ev->req->err.msg);
-        }
-    }
+    else if (r->late)
+        qr_queue_late(call->server, r, &call->error);
+    else if (r->err.code == QR_E_BUSY) /* it was accepted, then its time ran out */
+        qr_api_error_set(&call->error, 504, "timeout", "%s", r->err.msg);
+    else
+        take_error(call, &r->err);
     answer_error(call);
 }
 

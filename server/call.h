@@ -181,10 +181,8 @@ void qr_call_prepare_completions(struct qr_call *call);
 /* Appends the ids of a checked prompt of completions, and to `echo` (may be NULL) the text that echo gives back. */
 int qr_call_text_ids(struct qr_call *call, struct qr_ids *ids, struct qr_buf *echo, const struct qr_json *prompt, struct qr_err *err);
 
-/* `prepare` of what computes a prompt and draws nothing: a body of chat or completions with `key`, `ttl` and `pin`. And, where the keys are at hand, whose it is:
- * false, and call->error is set, where none has that name. */
+/* `prepare` of what computes a prompt and draws nothing: a body of chat or completions with `key`, `ttl` and `pin`. */
 void qr_call_prepare_pin(struct qr_call *call);
-bool qr_call_settle_pin(struct qr_call *call, const struct qr_keys *keys);
 
 /* Gives the answers their form (call_form.c): grammar and, in chat, parsers. Pieces have been made, their prompts are not set. False: call->error is set. */
 bool qr_call_form(struct qr_call *call, bool thinks);

@@ -92,7 +92,7 @@ bool qr_call_parse_as(struct qr_call *call, enum qr_api api)
     struct qr_door_in in = {.call = call, .ctx_max = qr_engine_limits(call->server->model.engine)->ctx_max};
     const struct qr_buf *body = call->kind->door ? &in.chat : &call->body;
     const struct qr_engine_limits *limits = qr_engine_limits(call->server->model.engine);
-    struct qr_params_context context = {.ctx_max = limits->ctx_max, .vocab = limits->vocab,
+    struct qr_params_context context = {.ctx_max = limits->ctx_max, .vocab = limits->vocab, .timeout_max_us = call->server->config.request_us,
                                         .tokenizer = call->server->model.tokenizer, .model = qr_engine_model(call->server->model.engine)};
     QR_ASSERT(limits->vocab > 0 && api != 0);
     int rc = call->kind->door ? translate(call, &in, &err) : 0;

@@ -5,7 +5,7 @@
 #include "server/door.h"
 
 #define QR_MESSAGES_THREAD "thread" /* a field whose error has details */
-#define QR_MESSAGES_FIELDS 19
+#define QR_MESSAGES_FIELDS 20
 #define QR_MESSAGES_PATHS 6
 extern const struct qr_door_field qr_messages_field[QR_MESSAGES_FIELDS];
 extern const struct qr_door_path qr_messages_path[QR_MESSAGES_PATHS];

@@ -457,7 +457,7 @@ const struct qr_door_field qr_messages_field[QR_MESSAGES_FIELDS] = {
     {"output_config", NULL, put_output_config}, {"stream", "stream", NULL}, {QR_MESSAGES_THREAD, NULL, refuse_thread},
     /* Not Anthropic's: what chat has beside. */
     {"seed", "seed", NULL}, {"min_p", "min_p", NULL}, {"cache_salt", "cache_salt", NULL}, {"priority", "priority", NULL},
-    {"chat_template_kwargs", "chat_template_kwargs", NULL},
+    {"chat_template_kwargs", "chat_template_kwargs", NULL}, {"timeout", "timeout", NULL},
 };
 
 const struct qr_door_path qr_messages_path[QR_MESSAGES_PATHS] = {

@@ -109,6 +109,8 @@ static void put_gauges(struct out *o, const struct qr_stats *t)
 static void put_counters(struct out *o, const struct qr_stats *t)
 {
     static const char success[] = "vllm:request_success_total", by_source[] = "vllm:prompt_tokens_by_source_total";
+    static const char *const why[] = {[QR_LATE_QUEUE] = "why=\"queue_timeout\"", [QR_LATE_REFUSED] = "why=\"refused\"", [QR_LATE_SHED] = "why=\"shed\"",
+                                      [QR_LATE_ALONE] = "why=\"alone\""};
     put_one(o, "vllm:prefix_cache_queries_total", "counter", "Prompt tokens looked up in the prefix cache.", (double)t->kv.query_tokens);
     put_one(o, "vllm:prefix_cache_hits_total", "counter", "Prompt tokens found in the prefix cache.", (double)t->kv.hit_tokens);
     put_one(o, "vllm:num_preemptions_total", "counter", "Sequences that gave their blocks back.", (double)t->sched.n_preempted);
@@ -124,6 +126,9 @@ static void put_counters(struct out *o, const struct qr_stats *t)
     put_sample(o, success, "", "finished_reason=\"length\"", (double)t->n_done_length);
     put_sample(o, success, "", "finished_reason=\"abort\"", (double)t->n_cancelled);
     put_sample(o, success, "", "finished_reason=\"error\"", (double)t->n_failed);
+    put_meta(o, "quire_requests_late_total", "counter", "Of those with an error: requests that were not begun, by why.");
+    for (int i = QR_LATE_QUEUE; i < QR_COUNT(why); i++)
+        put_sample(o, "quire_requests_late_total", "", why[i], (double)t->n_late[i]);
     put_one(o, "quire_requests_accepted_total", "counter", "Requests the engine took; equals ended plus inside.", (double)t->n_accepted);
     put_one(o, "quire_kv_evicted_blocks_total", "counter", "Cached blocks whose content was given up.", (double)t->kv.n_evicted);
     put_one(o, "quire_recomputed_tokens_total", "counter", "Tokens computed again after preemption.", (double)t->sched.n_recomputed);

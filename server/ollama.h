@@ -4,8 +4,8 @@
 
 #include "server/door.h"
 
-#define QR_OLLAMA_CHAT_FIELDS 11
-#define QR_OLLAMA_GENERATE_FIELDS 15
+#define QR_OLLAMA_CHAT_FIELDS 12
+#define QR_OLLAMA_GENERATE_FIELDS 16
 #define QR_OLLAMA_PATHS 13
 extern const struct qr_door_field qr_ollama_chat_field[QR_OLLAMA_CHAT_FIELDS], qr_ollama_generate_field[QR_OLLAMA_GENERATE_FIELDS];
 extern const struct qr_door qr_door_ollama_chat, qr_door_ollama_generate;

@@ -187,7 +187,7 @@ static int refuse_suffix(struct qr_door_in *in, const struct qr_json *v, struct 
 #define BOTH                                                                                                                                                  \
     {"model", "model", NULL}, {"stream", "stream", NULL}, {"options", NULL, put_options}, {"format", NULL, put_format}, {"think", NULL, put_think},       \
         {"logprobs", "logprobs", NULL}, {"top_logprobs", "top_logprobs", NULL}, /* and chat's: */                                                            \
-        {"cache_salt", "cache_salt", NULL}, {"priority", "priority", NULL}
+        {"cache_salt", "cache_salt", NULL}, {"priority", "priority", NULL}, {"timeout", "timeout", NULL}
 
 const struct qr_door_field qr_ollama_chat_field[QR_OLLAMA_CHAT_FIELDS] = {BOTH, {"messages", NULL, put_messages}, {"tools", "tools", NULL}};
 

@@ -67,6 +67,7 @@ struct qr_params {
     struct qr_ids allowed, bad;         /* owned: what sampling's point to */
     struct qr_ids prediction;           /* owned: what the client expects, as many ids as the context has at most */
     int32_t max_tokens;                 /* -1: not given */
+    int64_t timeout_us;                 /* the longest time that it may take; 0: not given */
     int32_t n, priority;
     int32_t top_logprobs;               /* chat */
     bool logprobs, prompt_logprobs;     /* prompt_logprobs: in the answer; echo with logprobs needs them without */
@@ -77,6 +78,7 @@ struct qr_params {
 /* What the parser must know of the model. */
 struct qr_params_context {
     int32_t ctx_max, vocab;
+    int64_t timeout_max_us;              /* 0: any */
     const struct qr_tokenizer *tokenizer; /* borrowed: of bad_words and prediction; NULL: they are checked only */
     const struct qr_model_config *model; /* borrowed: defaults from generation_config.json; NULL: none */
 };
@@ -109,7 +111,8 @@ const struct qr_field *qr_fields(int32_t *n);
 typedef int qr_field_reader(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err);
 qr_field_reader qr_read_messages, qr_read_prompt, qr_read_stop, qr_read_stop_token_ids, qr_read_logit_bias,
     qr_read_stream_options, qr_read_seed, qr_read_logprobs_completions, qr_read_cache_salt, qr_read_template_kwargs,
-    qr_read_modalities, qr_read_best_of, qr_read_allowed_token_ids, qr_read_bad_words, qr_read_prediction, qr_read_user;
+    qr_read_modalities, qr_read_best_of, qr_read_allowed_token_ids, qr_read_bad_words, qr_read_prediction, qr_read_user,
+    qr_read_timeout;
 
 /* What the answer must be (openai_demand.c): one of them in a request. */
 qr_field_reader qr_read_response_format, qr_read_structured_outputs, qr_read_demand;
@@ -127,6 +130,9 @@ int qr_wrong_type(struct qr_err *err, const char *path, const char *expected, co
 
 /* An integer, 64 bits of it. */
 int qr_read_whole(int64_t *out, const struct qr_json *v, const char *name, int64_t min, int64_t max, struct qr_err *err);
+
+/* The field "timeout" of any request, in seconds: from 0.1 to max_us, that of --request-timeout. */
+int qr_read_timeout_us(int64_t *out_us, const struct qr_json *v, int64_t max_us, struct qr_err *err);
 
 /* A request's body, an object, of its members in `wanted` (ended by NULL). body NULL: it is empty. *doc is to be
  * freed, also after an error. */

@@ -245,6 +245,26 @@ int qr_read_logprobs_completions(struct qr_params *p, const struct qr_json *v, c
 
 /* ---- how to answer ---- */
 
+int qr_read_timeout_us(int64_t *out_us, const struct qr_json *v, int64_t max_us, struct qr_err *err)
+{
+    char excerpt[72];
+    QR_ASSERT(out_us != NULL && v != NULL);
+    QR_ASSERT(max_us > 0 && err != NULL);
+    if (qr_json_type(v) != QR_JSON_T_NUMBER)
+        return qr_wrong_type(err, "timeout", "a number of seconds", v);
+    const double s = qr_json_f64(v);
+    if (!(s >= 0.1 && s * 1e6 <= (double)max_us))
+        return qr_err_at(err, QR_E_INVALID, "timeout", "timeout must be between 0.1 and %g seconds (--request-timeout), found %s", (double)max_us * 1e-6,
+                         qr_json_excerpt(excerpt, v));
+    *out_us = (int64_t)(s * 1e6);
+    return 0;
+}
+
+int qr_read_timeout(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err)
+{
+    return qr_read_timeout_us(&p->timeout_us, v, context->timeout_max_us ? context->timeout_max_us : INT64_MAX / 2, err);
+}
+
 int qr_read_stream_options(struct qr_params *p, const struct qr_json *v, const struct qr_params_context *context, struct qr_err *err)
 {
     struct {

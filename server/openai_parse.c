@@ -56,6 +56,7 @@ static const struct qr_field fields[] = {
     {"prompt_logprobs", BOTH, QR_FIELD_INT, .offset = AT(sampling.n_prompt_logprobs), .min = 0,
      .max = QR_TOP_LOGPROBS_MAX},
     {"priority", BOTH, QR_FIELD_INT, .offset = AT(priority), .min = -INT_TOP - 1, .max = INT_TOP},
+    {"timeout", BOTH, QR_FIELD_OTHER, .read = qr_read_timeout},
     {"stream", BOTH, QR_FIELD_BOOL, .offset = AT(stream)},
     {"stream_options", BOTH, QR_FIELD_OTHER, OBJECT, .read = qr_read_stream_options},
     {"timings", BOTH, QR_FIELD_BOOL, .offset = AT(timings)},
@@ -106,7 +107,8 @@ static const struct qr_field fields[] = {
     {"logits_processors", BOTH, QR_FIELD_REFUSED, .why = "code is not taken from requests; leave it out"},
     IGNORED("metadata", BOTH), IGNORED("store", BOTH),
     IGNORED("service_tier", BOTH), IGNORED("guided_decoding_backend", BOTH),
-    IGNORED("prompt_cache_key", BOTH), IGNORED("prompt_cache_retention", BOTH), IGNORED("safety_identifier", BOTH),
+    IGNORED("prompt_cache_key", BOTH), IGNORED("prompt_cache_retention", BOTH), IGNORED("cache_control", BOTH),
+    IGNORED("safety_identifier", BOTH),
     IGNORED("verbosity", QR_API_CHAT), IGNORED("stream_reasoning", QR_API_CHAT),
     IGNORED("spaces_between_special_tokens", BOTH), IGNORED("request_id", BOTH),
 };
@@ -300,6 +302,17 @@ static int check_together(struct qr_params *p, enum qr_api api, struct qr_err *e
     return 0;
 }
 
+/* Where a client wants its prompt kept is no part of what a template shows: of messages, their parts, tools and their functions. */
+static void forget_wishes(const struct qr_json *doc)
+{
+    static const struct {
+        const char *field;
+        int32_t depth;
+    } of[] = {{"messages", 3}, {"tools", 2}};
+    for (int i = 0; i < QR_COUNT(of); i++)
+        qr_json_forget((struct qr_json *)(uintptr_t)qr_json_find(doc, of[i].field), "cache_control", of[i].depth); /* the document is the parser's own */
+}
+
 int qr_params_parse(struct qr_params *p, enum qr_api api, const char *body, size_t len, const struct qr_params_context *context,
                     struct qr_err *err)
 {
@@ -311,6 +324,8 @@ int qr_params_parse(struct qr_params *p, enum qr_api api, const char *body, size
         if ((fields[i].apis & api) && fields[i].type != QR_FIELD_IGNORED)
             wanted[n++] = fields[i].name;
     int rc = qr_body_parse(&p->doc, body, len, wanted, err);
+    if (rc == 0)
+        forget_wishes(p->doc);
     for (int i = 0; i < QR_COUNT(fields) && rc == 0; i++) {
         const struct qr_json *v = (fields[i].apis & api) ? qr_json_find(p->doc, fields[i].name) : NULL;
         if (v && !qr_json_is_null(v))

@@ -11,6 +11,7 @@
 struct qr_pairs {
     struct qr_json *doc;                       /* owned, also after an error: what the others are borrowed from */
     const struct qr_json *model, *instruction; /* borrowed from doc: strings; NULL: absent */
+    const struct qr_json *timeout;             /* as it was sent; NULL: absent */
     const struct qr_json *text[2];             /* a text, or an array of texts */
     const char *name[2];                       /* static: of the fields that they came in */
     int32_t n_first, n;                        /* first texts: 1, which is paired with each second one, or n */

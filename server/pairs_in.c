@@ -17,7 +17,7 @@ static const struct side {
              {"text_2", SCORE, 1}, {"documents", RERANK | SCORE, 1}, {"items", SCORE, 1},   {"data_2", SCORE, 1}};
 
 struct fields {
-    const struct qr_json *model, *instruction, *top_n, *shows, *activation, *cut, *side[QR_COUNT(sides)];
+    const struct qr_json *model, *instruction, *timeout, *top_n, *shows, *activation, *cut, *side[QR_COUNT(sides)];
 };
 
 const char *qr_pairs_text(const struct qr_json *v, size_t *n)
@@ -117,21 +117,23 @@ static int read_fields(struct qr_pairs *out, const struct fields *f, struct qr_e
     out->raw = f->activation && !qr_json_bool(f->activation);
     out->model = f->model;
     out->instruction = f->instruction;
+    out->timeout = f->timeout;
     return 0;
 }
 
 int qr_pairs_read(struct qr_pairs *out, bool rerank, const char *body, size_t len, struct qr_err *err)
 {
     struct fields f = {0};
-    struct qr_member members[6 + QR_COUNT(sides)] = {
+    struct qr_member members[7 + QR_COUNT(sides)] = {
         {"model", QR_JSON_T_STRING, "a string", .value = &f.model},
         {"instruction", QR_JSON_T_STRING, "a string", .value = &f.instruction},
         {"use_activation", QR_JSON_T_BOOL, "true or false", .value = &f.activation},
         {"truncate_prompt_tokens", QR_JSON_T_NULL, NULL, .value = &f.cut},
+        {"timeout", QR_JSON_T_NULL, NULL, .value = &f.timeout},
         {"top_n", QR_JSON_T_NULL, "an integer", .value = &f.top_n},
         {"return_documents", QR_JSON_T_BOOL, "true or false", .value = &f.shows},
     };
-    int32_t n = rerank ? 6 : 4; /* the last two are rerank's */
+    int32_t n = rerank ? 7 : 5; /* the last two are rerank's */
     QR_ASSERT(out != NULL && err != NULL);
     QR_ASSERT(body != NULL || len == 0);
     *out = (struct qr_pairs){0};

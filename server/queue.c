@@ -1,6 +1,7 @@
 #include "server/queue.h"
 
 #include <math.h>
+#include <stdio.h>
 
 #include "base/assert.h"
 #include "server/state.h"
@@ -55,4 +56,26 @@ bool qr_queue_admits(struct qr_server *s, int64_t n_tokens, struct qr_api_error 
                      "Please try again in %ds.", (long long)waiting, (long long)n_tokens, (long long)most, wait_s);
     e->retry_after_s = wait_s;
     return false;
+}
+
+void qr_queue_late(struct qr_server *s, const struct qr_request *r, struct qr_api_error *e)
+{
+    static const struct {
+        int32_t status;
+        const char *code, *text;
+    } as[] = {
+        [QR_LATE_QUEUE] = {503, "queue_timeout", "The server is busy"},
+        [QR_LATE_REFUSED] = {429, "too_late", "The server is busy"},
+        [QR_LATE_SHED] = {503, "too_late", "The server is busy"},
+        [QR_LATE_ALONE] = {400, "too_large", "This cannot be finished in time"},
+    };
+    char tail[64];
+    QR_ASSERT(s != NULL && r != NULL && e != NULL);
+    QR_ASSERT(r->late > QR_LATE_NOT && r->late < QR_COUNT(as));
+    const bool queue = r->late == QR_LATE_QUEUE, again = r->late != QR_LATE_ALONE;
+    const int32_t wait_s = queue ? qr_queue_wait_s(s, qr_queue_tokens(s)) : whole_seconds((double)r->retry_us * 1e-6);
+    snprintf(tail, sizeof tail, queue ? " (--queue-timeout)." : ". Please try again in %ds.", wait_s);
+    qr_api_error_set(e, as[r->late].status, as[r->late].code, "%s: %s%s", as[r->late].text, r->err.msg,
+                     again ? tail : r->timed ? " (timeout)." : " (--request-timeout).");
+    e->retry_after_s = again ? wait_s : 0;
 }

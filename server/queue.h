@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct qr_request;
 struct qr_server;
 struct qr_api_error;
 
@@ -19,5 +20,8 @@ int32_t qr_queue_place_s(struct qr_server *s);
 
 /* Prompt tokens that wait. */
 int64_t qr_queue_tokens(struct qr_server *s);
+
+/* What the client of a request hears that was not begun (enum qr_late). */
+void qr_queue_late(struct qr_server *s, const struct qr_request *r, struct qr_api_error *e);
 
 #endif

@@ -5,7 +5,7 @@
 #include "server/door.h"
 #include "server/responses_store.h"
 
-#define QR_RESPONSES_FIELDS 30
+#define QR_RESPONSES_FIELDS 31
 #define QR_RESPONSES_PATHS 9
 extern const struct qr_door_field qr_responses_field[QR_RESPONSES_FIELDS];
 extern const struct qr_door_path qr_responses_path[QR_RESPONSES_PATHS];

@@ -289,7 +289,7 @@ const struct qr_door_field qr_responses_field[QR_RESPONSES_FIELDS] = {
     {"conversation", NULL, refuse_conversation}, {"prompt", NULL, refuse_prompt}, {"prompt_cache_key", NULL, ignore}, {"user", "user", NULL},
     /* Not of this API: what chat has beside. */
     {"seed", "seed", NULL}, {"top_k", "top_k", NULL}, {"min_p", "min_p", NULL}, {"cache_salt", "cache_salt", NULL}, {"priority", "priority", NULL},
-    {"chat_template_kwargs", "chat_template_kwargs", NULL},
+    {"chat_template_kwargs", "chat_template_kwargs", NULL}, {"timeout", "timeout", NULL},
 };
 
 const struct qr_door_path qr_responses_path[QR_RESPONSES_PATHS] = {

@@ -23,6 +23,7 @@
 #include "server/console.h"
 #include "server/route.h"
 #include "server/state.h"
+#include "server/warm.h"
 
 #define FRESH_US 1000000      /* of a drain: a client that has just connected has so long to ask, and be told */
 #define ECHO_US 100000        /* the same signal within so long is the first one again */
@@ -279,12 +280,22 @@ static char *as_text(const char *name)
     return text;
 }
 
-static struct qr_forms *forms_of(const struct qr_server *s, const struct qr_server_model *model)
+struct qr_forms *qr_server_forms(const struct qr_server_config *config, const struct qr_server_model *model)
 {
-    const int64_t asked = s->config.grammars_bytes, least = model->grammars_bytes;
+    QR_ASSERT(config != NULL);
+    QR_ASSERT(model != NULL);
+    const int64_t asked = config->grammars_bytes, least = model->grammars_bytes;
     return qr_forms_new(&(struct qr_forms_config){
         .tokenizer = model->tokenizer, .chat = model->chat, .model = qr_engine_model(model->engine), .vocab = qr_engine_limits(model->engine)->vocab,
-        .tool_format = s->config.tool_format, .bytes_max = least > 0 && least < asked ? least : asked});
+        .tool_format = config->tool_format, .bytes_max = least > 0 && least < asked ? least : asked});
+}
+
+int qr_server_warm_up(struct qr_server *s, const struct qr_server_model *model, struct qr_warmed *out, struct qr_err *err)
+{
+    QR_ASSERT(s != NULL && model != NULL);
+    QR_ASSERT(out != NULL && err != NULL);
+    *out = (struct qr_warmed){0};
+    return s->warm ? qr_warm_run(s->warm, &s->config, model, out, err) : 0;
 }
 
 void qr_server_set_ready(struct qr_server *s, const struct qr_server_model *model)
@@ -298,7 +309,7 @@ void qr_server_set_ready(struct qr_server *s, const struct qr_server_model *mode
     const char **names = qr_alloc((size_t)n, sizeof *names);
     for (int32_t i = 0; i < n; i++)
         names[i] = as_text(from[i]);
-    struct qr_forms *forms = forms_of(s, model);
+    struct qr_forms *forms = qr_server_forms(&s->config, model);
     pthread_mutex_lock(&s->lock);
     QR_ASSERT(s->pending.phase == QR_PHASE_LOADING);
     s->pending.model = *model;
@@ -405,12 +416,14 @@ static int open_tls(struct qr_tls **out, const struct qr_server_config *c, struc
 }
 
 /* What the configuration names in files, but for the model, and what else may be wrong with it. The caller frees what came, whatever is returned. */
-static int read_settings(struct qr_keys **keys, struct qr_tls **tls, struct qr_networks *trusted, const struct qr_server_config *c, struct qr_err *err)
+static int read_settings(struct qr_keys **keys, struct qr_tls **tls, struct qr_warm **warm, struct qr_networks *trusted, const struct qr_server_config *c,
+                         struct qr_err *err)
 {
     int rc = check_names(&c->served_names, err);
     rc = rc ? rc : qr_forms_check_name(c->tool_format, err);
     rc = rc ? rc : qr_networks_parse(trusted, &c->trusted_proxies, "--trusted-proxy", err);
     rc = rc ? rc : qr_reload_keys(keys, c, QR_FILE_ANY, err);
+    rc = rc || !c->warm_up ? rc : qr_warm_open(warm, c->warm_up, *keys, err);
     return rc ? rc : open_tls(tls, c, err);
 }
 
@@ -420,8 +433,10 @@ int qr_server_check(const struct qr_server_config *config, struct qr_err *err)
     QR_ASSERT(err != NULL);
     struct qr_keys *keys = NULL;
     struct qr_tls *tls = NULL;
+    struct qr_warm *warm = NULL;
     struct qr_networks trusted = {0};
-    const int rc = read_settings(&keys, &tls, &trusted, config, err);
+    const int rc = read_settings(&keys, &tls, &warm, &trusted, config, err);
+    qr_warm_free(warm);
     qr_keys_free(keys);
     qr_tls_close(tls);
     qr_networks_release(&trusted);
@@ -451,7 +466,7 @@ int qr_server_open(struct qr_server **out, const struct qr_server_config *config
     pthread_mutex_init(&s->lock, NULL);
     qr_list_init(&s->calls);
     qr_notify_init(&s->notify);
-    int rc = read_settings(&s->keys, &s->tls, &s->trusted, config, err);
+    int rc = read_settings(&s->keys, &s->tls, &s->warm, &s->trusted, config, err);
     rc = rc ? rc : open_access_log(s, err);
     if (rc == 0) {
         struct qr_http_config http = http_config(s);
@@ -483,6 +498,7 @@ void qr_server_close(struct qr_server *s)
     qr_http_job_free(s->trim);
     qr_reload_close(s);
     qr_tls_close(s->tls);
+    qr_warm_free(s->warm);
     qr_calls_release(s);
     free_names(s->names, s->n_names);
     free_names(s->pending.names, s->pending.n_names); /* ready came after the loop had ended */

@@ -29,6 +29,7 @@ struct qr_server_config {
     struct qr_str_list served_names;        /* empty: the model's names given at set_ready */
     struct qr_str_list api_keys, admin_keys, metrics_keys;
     const char *api_key_file, *admin_key_file, *metrics_key_file;
+    const char *warm_up;                    /* prompts to compute before the server is ready; NULL: none */
     const char *lora_dir;                   /* adapters below it may be loaded at run time; NULL: none */
     struct qr_str_list cors_origins, allowed_hosts, trusted_proxies;
     const char *access_log;                 /* "-": stdout; NULL: none */
@@ -79,6 +80,9 @@ struct qr_server_config {
     QR_OPTION(T, s.lora_dir, STR, "lora-dir", .arg = "DIR", .group = "Adapters",                                      \
               .help = "Adapters below this directory may be loaded while the server runs (POST "                      \
                       "/v1/load_lora_adapter, admin key); links that lead out of it are refused."),                   \
+    QR_OPTION(T, s.warm_up, STR, "warm-up", .arg = "FILE", .group = "Cache",                                          \
+              .help = "Compute the prompts of this file before the server is ready: a JSON line each, as a body of "  \
+                      "chat or completions; with \"pin\": true they stay in the cache."),                             \
     QR_OPTION(T, s.pooling, ENUM, "pooling", .builtin = "auto", .choices = QR_POOLING_CHOICES,                        \
               .group = "Embeddings",                                                                                  \
               .help = "Which of the model's last rows make an embedding (POST /v1/embeddings): the last one, the "    \
@@ -198,6 +202,16 @@ struct qr_server_model {
     const char *const *names;               /* copied: what clients call the model, when the configuration names none */
     int32_t n_names;
 };
+
+/* What came of --warm-up: prompts, those of them that are pinned, tokens that the cache did not have, and the time. */
+struct qr_warmed {
+    int32_t n_prompts, n_pinned;
+    int64_t n_tokens, us;
+};
+
+/* Before qr_server_set_ready, from the same thread: computes the prompts of --warm-up; without it *out is all 0. Nothing else may take the engine's events.
+ * Errors: QR_E_INVALID and others with file and line; then the model is not to be served. */
+int qr_server_warm_up(struct qr_server *s, const struct qr_server_model *model, struct qr_warmed *out, struct qr_err *err);
 
 /* From another thread: the model is in, or will never be; the caller has said why. */
 void qr_server_set_ready(struct qr_server *s, const struct qr_server_model *model);

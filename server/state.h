@@ -42,6 +42,7 @@ struct qr_server {
     struct qr_page page;
     struct qr_responses *responses;       /* owned */
     struct qr_console *console;           /* owned */
+    struct qr_warm *warm;                 /* owned: of --warm-up; NULL: there is none. Once the loop runs it is the thread's that opens the model */
     pthread_mutex_t lock;                 /* guards pending */
     struct {
         enum qr_phase phase;
@@ -78,6 +79,9 @@ struct qr_server {
     struct qr_buf scratch;                /* owned: one stream chunk at a time */
     struct qr_account scratch_account;    /* while one is put there */
 };
+
+/* Those that a model's answers have. */
+struct qr_forms *qr_server_forms(const struct qr_server_config *config, const struct qr_server_model *model);
 
 /* A number for ids: unique in this process, not guessable from another. */
 uint64_t qr_server_next_id(struct qr_server *s);

@@ -372,7 +372,11 @@ static int64_t visit(struct qr_engine *e, struct qr_node *list, int64_t now_us, 
         struct qr_request *r = v->req;
         after = at->next;
         if (!r->late && r->err.code == QR_OK && r->start_by_us != 0 && !r->begun && now_us > r->start_by_us)
-            r->late = true; /* once, before any choice says so: its receiver reads it */
+            r->late = QR_LATE_QUEUE; /* once, before any choice says so: its receiver reads it */
+        if (r->late == QR_LATE_NOT && r->sampling.seed >= MOCK_SEED_LATE && r->sampling.seed < MOCK_SEED_LATE + 3 && r->err.code == QR_OK) {
+            r->late = (enum qr_late)(QR_LATE_REFUSED + (int)(r->sampling.seed - MOCK_SEED_LATE));
+            r->retry_us = 6500000;
+        }
         bool cancelled = atomic_load(&r->cancelled), late = r->late || (r->deadline_us != 0 && now_us > r->deadline_us);
         bool broken = r->sampling.seed == MOCK_SEED_ERROR_AT_ONCE;
         if (!cancelled && !late && !broken && (!may_speak || v->due_us > now_us)) {
@@ -385,7 +389,9 @@ static int64_t visit(struct qr_engine *e, struct qr_node *list, int64_t now_us, 
             return now_us; /* the receiver is behind: later, more at once */
         *ev = (struct qr_event){.req = r, .choice = v->choice, .stop_index = -1, .stop_id = -1, .n_output = v->n_done};
         if (!cancelled && late)
-            say_why(r, QR_E_BUSY, r->late ? "the request waited and was not begun" : "the request was not finished within its time limit");
+            say_why(r, QR_E_BUSY, r->late > QR_LATE_QUEUE ? "the mock was asked to be late"
+                                  : r->late               ? "the request waited and was not begun"
+                                                          : "the request was not finished within its time limit");
         else if (!cancelled && broken)
             say_why(r, QR_E_INTERNAL, "the mock was asked to fail at once");
         if (cancelled || late || broken) {
@@ -538,7 +544,8 @@ int mock_engine_open(struct qr_engine **out, const struct mock_options *options,
     e->view = qr_view_new();
     e->tokenizer = tokenizer;
     e->limits = (struct qr_engine_limits){.ctx_max = options->ctx_max, .vocab = qr_tokenizer_vocab_size(tokenizer), .n_blocks = options->n_blocks,
-                                          .block_tokens = 16, .n_pinned_max = options->n_blocks / 4, .kv_token_bytes = 8, .running_max = options->running_max, .waiting_max = options->waiting_max};
+                                          .block_tokens = 16, .n_pinned_max = options->n_blocks / 4, .kv_token_bytes = 8,
+                                          .running_max = options->running_max, .waiting_max = options->waiting_max};
     e->model = (struct qr_model_config){.n_eos = 1, .eos_ids = {qr_tokenizer_eos(tokenizer)}, .n_embd = MOCK_EMBD,
                                          .n_vocab = e->limits.vocab, .ctx_max = options->ctx_max};
     qr_stats_init(&e->stats);

@@ -16,6 +16,7 @@
 #define MOCK_SEED_ERROR_AT_ONCE 667
 #define MOCK_SEED_FREEZE 668
 #define MOCK_SEED_SHORTEST 669
+#define MOCK_SEED_LATE 670 /* to 672: not begun, for each of the reasons from QR_LATE_REFUSED on; to be tried again after 6.5 s */
 #define MOCK_SEED_END 1000
 #define MOCK_SEED_SAY 500000
 #define MOCK_EMBD 8 /* numbers of an embedding */

@@ -127,6 +127,12 @@ static void *load_main(void *arg)
     struct qr_server_model model = {.engine = l->engine, .tokenizer = l->tokenizer, .chat = l->chat, .pooling = {.pooling = QR_POOLING_LAST, .normalize = true},
                                     .scorer = &l->scorer,
                                     .names = names, .n_names = 2};
+    struct qr_warmed warmed;
+    if (qr_server_warm_up(l->server, &model, &warmed, &err) != 0) {
+        fprintf(stderr, "mock_server: %s\n", err.msg);
+        qr_server_set_failed(l->server);
+        return NULL;
+    }
     qr_server_set_ready(l->server, &model);
     return NULL;
 }

@@ -303,6 +303,13 @@ void qr_draft_fill(struct qr_draft *d, struct qr_draft_ask *ask, int32_t n)
     (void)qr_store_index(&d->store, d->budget);
 }
 
+void qr_draft_forgo(struct qr_draft *d, int32_t index)
+{
+    QR_ASSERT(d != NULL);
+    QR_ASSERT(index >= 0 && index < d->n_slots);
+    d->slot[index].n_filled = 0;
+}
+
 /* Guesses of all sequences, those that are likeliest to be used first: pick, chance. Returns how many. */
 static int32_t order(struct qr_draft *d, const struct qr_draft_ask *ask, int32_t n, int32_t n_max)
 {
@@ -356,4 +363,11 @@ void qr_draft_step(struct qr_draft *d, int32_t n_rows, double us)
 {
     QR_ASSERT(d != NULL);
     qr_worth_note(&d->worth, n_rows, us);
+}
+
+double qr_draft_us(const struct qr_draft *d, int32_t n_rows)
+{
+    QR_ASSERT(d != NULL);
+    QR_ASSERT(n_rows >= 1);
+    return d->worth.n_steps > 0 ? qr_worth_us(&d->worth, n_rows) : 0;
 }

@@ -17,12 +17,6 @@ struct qr_draft_ask {
     float p[QR_DRAFT_MAX];      /* how likely guess i is right, given that those before it are */
 };
 
-/* Where guesses come from in place of the engine's own sources: tests. */
-struct qr_draft_source {
-    void (*fill)(void *user, struct qr_draft_ask *ask, int32_t n); /* NULL: the engine's own */
-    void *user;
-};
-
 struct qr_draft; /* opaque */
 
 #define QR_DRAFT_STORE_BYTES (8 << 20)
@@ -39,6 +33,9 @@ void qr_draft_end(struct qr_draft *d, int32_t index, const struct qr_seq *seq, b
 /* Guesses for those of ask[0..n) that have room and none yet. Once a step, of all that decode in it. */
 void qr_draft_fill(struct qr_draft *d, struct qr_draft_ask *ask, int32_t n);
 
+/* Its guesses for this sequence have given way to others: they are not judged. */
+void qr_draft_forgo(struct qr_draft *d, int32_t index);
+
 /* Cuts ask[i].n to what the next step is worth: rows are added while the tokens expected of them pay for the time that they are measured to take. n_base: rows
  * of the step without guesses; n_spare: rows that it may have more. */
 void qr_draft_cut(struct qr_draft *d, struct qr_draft_ask *ask, int32_t n, int32_t n_base, int32_t n_spare);
@@ -48,5 +45,6 @@ void qr_draft_judge(struct qr_draft *d, int32_t index, int32_t n_drafted, int32_
 
 /* A step without prompt tokens, of n_rows rows, took us. */
 void qr_draft_step(struct qr_draft *d, int32_t n_rows, double us);
+double qr_draft_us(const struct qr_draft *d, int32_t n_rows); /* what such a step is expected to take; 0: none was measured */
 
 #endif

@@ -36,8 +36,8 @@ static int blame(struct qr_err *err, const struct qr_engine_config *c)
 static int check_use(const struct qr_engine_config *c, const struct qr_backend *be, struct qr_err *err)
 {
     if (!be->mem->host)
-        return qr_err_set(err, QR_E_UNSUPPORTED, "--draft-model: on the device %s a step is launched before the tokens of the last one are known, so there is "
-                          "nothing to guess from; take --device cpu, or no draft model", be->name);
+        return qr_err_set(err, QR_E_UNSUPPORTED, "--draft-model: draft models are computed on the processor only; on the device \"%s\" leave it out, or take "
+                          "--device cpu", be->name);
     if (c->kv_host_bytes > 0)
         return qr_err_set(err, QR_E_USAGE, "--kv-host-gib and --draft-model: the second tier keeps the model's keys and values only; leave one of them out");
     return 0;
@@ -171,6 +171,7 @@ void qr_draft_model_begin(struct qr_draft_model *m, const struct qr_engine_limit
     m->kv.base = m->kv_mem = m->be->mem->alloc(kv_bytes);
     qr_backend_spread(m->be, m->kv_mem, kv_bytes);
     m->act_mem = m->be->mem->alloc(act_bytes);
+    qr_mem_populate(m->act_mem, act_bytes);
     qr_arena_init_fixed(&m->act, m->act_mem, act_bytes);
     qr_exec_init(&m->exec, m->model, m->be, &m->act, &m->kv);
     make_arrays(m);
@@ -224,7 +225,7 @@ void qr_draft_model_follow(struct qr_draft_model *m, const struct qr_plan *plan,
         qr_model_kv_copy(&m->exec, plan->copy[i].src, plan->copy[i].dst);
         m->have[plan->copy[i].dst] = m->have[plan->copy[i].src];
     }
-    for (int32_t i = 0; i < plan->n_prefill + plan->n_decode; i++) {
+    for (int32_t i = 0; i < qr_plan_items(plan); i++) {
         const struct qr_seq *seq = qr_sched_seq(sched, plan->item[i].seq);
         struct qr_draft_track *t = &m->track[plan->item[i].seq];
         QR_ASSERT(plan->item[i].seq < m->n_slots);

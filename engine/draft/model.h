@@ -42,10 +42,11 @@ struct qr_draft_price {
     int32_t n_seqs; /* sequences that get a token of it, >= 1 */
 };
 
-/* Guesses for those of ask[0..n) that have room and none yet, as many as are worth their time. Sequences are as they will be planned next. */
-void qr_draft_model_fill(struct qr_draft_model *m, struct qr_draft_ask *ask, int32_t n, const struct qr_draft_price *price);
+/* Guesses for those of ask[0..n) that have room, as many as are worth their time: where there are none yet, and in place of d's where the first is less likely
+ * than those of the draft model are. d NULL: nothing is to be told. Sequences are as they will be planned next. */
+void qr_draft_model_fill(struct qr_draft_model *m, struct qr_draft *d, struct qr_draft_ask *ask, int32_t n, const struct qr_draft_price *price);
 
-/* For tests and onlookers: rows of its own that it has computed, in how many forwards; guesses whose positions have got tokens since, and how many were right. */
+/* For tests and onlookers: rows of its own that it has computed, in how many forwards; guesses of which is known what came, and how many were right. */
 struct qr_draft_model_stats {
     int64_t n_rows, n_forwards, n_judged, n_right;
 };

@@ -13,6 +13,7 @@
 
 #define LEARN (1.0 / 32)   /* of what is known, what a guess replaces whose position has got its token */
 #define FORGET (1.0 / 512) /* of what was learnt, what a call without guesses forgets */
+#define FIRST_ROWS 32      /* of a forward before one was measured */
 #define SAVES 0.25         /* of a step's time, what guesses may save a sequence for each of its tokens to come: for which missing rows are computed */
 
 /* ---- what is known ---- */
@@ -80,6 +81,22 @@ static bool is_worth(const struct qr_draft_model *m, const struct qr_draft_price
     return chance * price->step_us / price->n_seqs > expected_us(m, n_seqs) / n_seqs + price->row_us;
 }
 
+/* Rows that are missing of sequences, to be computed in one call: as many as take no longer than the step does, so that gaps between tokens stay in bounds. */
+static int32_t rows_at_once(const struct qr_draft_model *m, const struct qr_draft_price *price)
+{
+    int32_t n = m->stats.n_forwards > 0 || m->rows_max < FIRST_ROWS ? m->rows_max : FIRST_ROWS;
+    if (price->step_us == 0)
+        return m->rows_max;
+    while (n > 2 && expected_us(m, n) > price->step_us)
+        n /= 2;
+    return n;
+}
+
+static bool is_wanted(const struct qr_draft_model *m, const struct qr_draft_ask *ask)
+{
+    return ask->room > 0 && (ask->n == 0 || ask->p[0] < m->right);
+}
+
 /* ---- one forward ---- */
 
 static struct qr_tensor forward(struct qr_draft_model *m, int32_t n_prefill, int32_t n_logits)
@@ -144,8 +161,8 @@ static void fill_table(struct qr_draft_model *m, int32_t entry, const struct qr_
         table[seq->n_blocks + i] = m->n_blocks + entry * m->n_tail + i;
 }
 
-/* Its missing rows join the batch, as far as that has room; several of one sequence, or one. */
-static void join(struct qr_draft_model *m, struct qr_draft_ask *ask, const struct qr_draft_price *price, bool several)
+/* Its missing rows join the batch while that has less than rows_max; several of one sequence, or one. */
+static void join(struct qr_draft_model *m, struct qr_draft_ask *ask, const struct qr_draft_price *price, bool several, int32_t rows_max)
 {
     const struct qr_seq *seq = ask->seq;
     struct qr_draft_track *t = &m->track[ask->index];
@@ -155,7 +172,7 @@ static void join(struct qr_draft_model *m, struct qr_draft_ask *ask, const struc
     if (t->n_done < seq->n_behind * size) /* rows are missing whose blocks are others' by now */
         return;
     find_done(m, t, seq);
-    const int32_t missing = seq->n_ids - t->n_done, n = missing < m->rows_max - m->n_rows ? missing : m->rows_max - m->n_rows;
+    const int32_t missing = seq->n_ids - t->n_done, n = missing < rows_max - m->n_rows ? missing : rows_max - m->n_rows;
     if ((missing > 1) != several || n <= 0)
         return;
     if (missing > size && price->step_us > 0 && missing * expected_us(m, m->rows_max) / m->rows_max > SAVES * left * price->step_us / price->n_seqs)
@@ -179,8 +196,8 @@ static int32_t gather(struct qr_draft_model *m, struct qr_draft_ask *ask, int32_
     m->row_start[0] = 0;
     for (int32_t several = 1; several >= 0; several--) {
         for (int32_t i = 0; i < n; i++)
-            if (ask[i].room > 0 && ask[i].n == 0)
-                join(m, &ask[i], price, several);
+            if (is_wanted(m, &ask[i]))
+                join(m, &ask[i], price, several, several ? rows_at_once(m, price) : m->rows_max);
         n_several = several ? m->n_entries : n_several;
     }
     return n_several;
@@ -235,12 +252,28 @@ static void put_guesses(struct qr_draft_model *m)
     }
 }
 
-void qr_draft_model_fill(struct qr_draft_model *m, struct qr_draft_ask *ask, int32_t n, const struct qr_draft_price *price)
+/* Entries whose guesses come now. Others keep those that they have. Returns how many there are. */
+static int32_t want_logits(struct qr_draft_model *m, struct qr_draft *d)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < m->n_entries; i++) {
+        struct qr_draft_ask *ask = m->entry[i].ask;
+        if (!m->entry[i].guesses)
+            continue;
+        m->logit_row[n++] = m->row_start[i + 1] - 1;
+        if (ask->n > 0 && d)
+            qr_draft_forgo(d, ask->index);
+        ask->n = 0;
+    }
+    return n;
+}
+
+void qr_draft_model_fill(struct qr_draft_model *m, struct qr_draft *d, struct qr_draft_ask *ask, int32_t n, const struct qr_draft_price *price)
 {
     QR_ASSERT(m != NULL && m->kv_mem != NULL);
     QR_ASSERT(ask != NULL && n >= 0);
     QR_ASSERT(price != NULL && price->n_seqs >= 1);
-    int32_t n_wanted = 0, n_logits = 0;
+    int32_t n_wanted = 0;
     for (int32_t i = 0; i < n; i++) {
         struct qr_draft_track *t = &m->track[ask[i].index];
         QR_ASSERT(ask[i].index < m->n_slots);
@@ -248,7 +281,7 @@ void qr_draft_model_fill(struct qr_draft_model *m, struct qr_draft_ask *ask, int
             look_back(m, t, ask[i].seq);
         t->n_rows = 0;
         t->joined = false;
-        n_wanted += ask[i].room > 0 && ask[i].n == 0;
+        n_wanted += is_wanted(m, &ask[i]);
     }
     if (n_wanted == 0)
         return;
@@ -257,11 +290,9 @@ void qr_draft_model_fill(struct qr_draft_model *m, struct qr_draft_ask *ask, int
         return;
     }
     const int32_t n_several = gather(m, ask, n, price);
-    for (int32_t i = 0; i < m->n_entries; i++)
-        if (m->entry[i].guesses)
-            m->logit_row[n_logits++] = m->row_start[i + 1] - 1;
     if (m->n_entries == 0)
         return;
+    const int32_t n_logits = want_logits(m, d);
     for (struct qr_tensor logits = forward(m, n_several, n_logits);; logits = forward(m, 0, m->n_entries)) {
         take(m, &logits, price);
         if (m->n_entries == 0)

@@ -4,8 +4,8 @@
 
 #define ROW_SHARE 0.02    /* of a one-row step, what a row more is taken to cost where nothing is known */
 #define MARGIN 1.02       /* guesses have to promise so much more than none */
-#define FADE_AFTER 128    /* steps until a measurement fades, */
-#define FADE (1.0 / 256)  /* by so much of what it is above the guess, each step */
+#define FADE_AFTER 8      /* steps until the first measurement fades, by a part of what it is above the guess each step; */
+#define TRUST_MAX 5       /* with each further one, twice as many, up to 128 */
 #define EXACT 32
 
 static int32_t node_of(int32_t n_rows)
@@ -25,16 +25,39 @@ static double shape(int32_t n_rows)
     return 1 + ROW_SHARE * (n_rows - 1);
 }
 
+/* One of the first two measurements may have made something ready, or been interrupted: then it takes longer than more rows do. */
 static void blend(struct qr_worth *w, int32_t at, double us)
 {
     double *mean = &w->node[at].us;
-    if (w->node[at].n < 2) { /* one of the first two may have made something ready */
-        *mean = *mean == 0 || us < *mean ? us : *mean;
-        w->node[at].n++;
+    w->node[at].n += w->node[at].n < TRUST_MAX;
+    if (w->node[at].n > 2) {
+        const double least = *mean * 0.5, most = *mean * 2;
+        *mean += ((us < least ? least : us > most ? most : us) - *mean) * 0.25;
         return;
     }
-    const double least = *mean * 0.5, most = *mean * 2;
-    *mean += ((us < least ? least : us > most ? most : us) - *mean) * 0.25;
+    for (int32_t i = at; i < QR_WORTH_NODES; i++)
+        us = w->node[i].us > 0 && w->node[i].us < us ? w->node[i].us : us;
+    *mean = us;
+}
+
+/* Others that contradict the new measurement follow it. Those of more rows fade, the later the more of them there are. */
+static void correct(struct qr_worth *w, int32_t at)
+{
+    const double us = w->node[at].us;
+    for (int32_t i = 0; i < at; i++)
+        w->node[i].us = w->node[i].us > us ? us : w->node[i].us;
+    for (int32_t i = QR_WORTH_NODES - 1, n = 0; i > at; i--) {
+        double *other = &w->node[i].us;
+        if (*other == 0)
+            continue;
+        n = n + w->node[i].n < TRUST_MAX ? n + w->node[i].n : TRUST_MAX;
+        const double least = us * shape(w->node[i].rows) / shape(w->node[at].rows);
+        const int32_t trusted = FADE_AFTER << (n - 1);
+        if (*other < us)
+            *other = us;
+        else if (*other > least && w->n_steps - w->node[i].step > trusted)
+            *other -= (*other - least) / (2 * trusted);
+    }
 }
 
 void qr_worth_note(struct qr_worth *w, int32_t n_rows, double us)
@@ -47,17 +70,7 @@ void qr_worth_note(struct qr_worth *w, int32_t n_rows, double us)
     blend(w, at, us);
     w->node[at].rows = n_rows;
     w->node[at].step = ++w->n_steps;
-    const double mean = w->node[at].us;
-    for (int32_t i = 0; i < QR_WORTH_NODES; i++) {
-        double *other = &w->node[i].us;
-        if (*other == 0)
-            continue;
-        if (i < at ? *other > mean : *other < mean)
-            *other = mean;
-        const double least = mean * shape(w->node[i].rows) / shape(n_rows);
-        if (i > at && *other > least && w->n_steps - w->node[i].step > FADE_AFTER)
-            *other -= (*other - least) * FADE;
-    }
+    correct(w, at);
 }
 
 double qr_worth_us(const struct qr_worth *w, int32_t n_rows)

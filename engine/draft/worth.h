@@ -2,7 +2,7 @@
  *
  * Times are kept by rows, and more rows never take less: a new measurement corrects the older ones that contradict it. Between two measurements a time is on
  * the line between them; beyond them rows are taken to cost little, so they are tried. What was measured long ago and stopped the guesses fades towards
- * that: one slow step, or a load that is gone, does not stop them for ever. Engine thread.
+ * that, the sooner the fewer measurements say so: one slow step, or a load that is gone, does not stop them for long. Engine thread.
  */
 #ifndef QR_ENGINE_DRAFT_WORTH_H
 #define QR_ENGINE_DRAFT_WORTH_H
@@ -14,7 +14,7 @@
 struct qr_worth {
     struct {
         double us;            /* 0: not measured */
-        int32_t rows, n;      /* of the latest measurement; how many there were, at most 3 */
+        int32_t rows, n;      /* of the latest measurement; how many there were, at most 5 */
         int64_t step;         /* and when */
     } node[QR_WORTH_NODES];
     int64_t n_steps;

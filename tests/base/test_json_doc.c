@@ -278,6 +278,24 @@ Test(json, members_that_are_not_retained_leave_the_others)
     }
 }
 
+Test(json, a_forgotten_name_is_gone_down_to_its_depth)
+{
+    static const char text[] = "[{\"a\":1,\"b\":{\"a\":[2],\"c\":[{\"a\":3,\"d\":4}]}},\"a\"]";
+    static const char *const left[] = {text, "[{\"b\":{\"a\":[2],\"c\":[{\"a\":3,\"d\":4}]}},\"a\"]", "[{\"b\":{\"c\":[{\"a\":3,\"d\":4}]}},\"a\"]",
+                                       "[{\"b\":{\"c\":[{\"a\":3,\"d\":4}]}},\"a\"]", "[{\"b\":{\"c\":[{\"d\":4}]}},\"a\"]"};
+    for (int32_t depth = 0; depth < QR_COUNT(left); depth++) {
+        struct qr_json *root = parse(text);
+        struct qr_buf b = {0};
+        qr_json_forget(root, "a", depth);
+        qr_json_print(&b, root);
+        cr_expect_str_eq(b.data, left[depth], "depth %d: %s", depth, b.data);
+        cr_expect_eq(qr_json_count(qr_json_first(root)), depth > 0 ? 1 : 2);
+        qr_buf_release(&b);
+        qr_json_free(root);
+    }
+    qr_json_forget(NULL, "a", 1);
+}
+
 Test(json, members_that_are_not_wanted_are_checked_but_not_kept)
 {
     struct qr_err err = {0};

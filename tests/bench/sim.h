@@ -4,16 +4,21 @@
  * visible when the virtual time passes them; what the full queue refuses comes again at the next step, in order. Every sequence
  * generates exactly the trace's number of tokens. With n_keys the entries are those of so many keys in turn, and what each of them is served is
  * measured against the bound of scheduler/fair.h.
+ *
+ * With goals the engine's own pace, predictor and backlog decide beside it, from the virtual times, as engine/deadline.c does: what is refused or shed is lost,
+ * and so is what the full queue refuses.
  */
 #ifndef QR_TESTS_BENCH_SIM_H
 #define QR_TESTS_BENCH_SIM_H
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
 #include "base/mem.h"
 #include "bench/trace.h"
+#include "engine/deadline.h"
 #include "kvcache/kv_pool.h"
 #include "scheduler/sched.h"
 
@@ -32,6 +37,9 @@ struct qr_sim_config {
     int32_t n_keys;               /* 0: one, and nothing is measured */
     int32_t weight[SIM_KEYS_MAX];
     bool one_client;              /* the scheduler is not told of keys: what they are served in order of arrival */
+    bool paced;                   /* the rest counts: */
+    int64_t itl_goal_us, ttft_goal_us; /* as of the server; 0: none */
+    double good_ttft_us, good_tpot_us; /* an answer within both is good */
 };
 
 struct qr_sim_quantiles {
@@ -51,6 +59,8 @@ struct qr_sim_result {
     struct qr_sim_quantiles wait_ms, ttft_ms, tpot_ms; /* queue; first token from arrival; per further token */
     double served[SIM_KEYS_MAX];            /* each key, of weight 1: prompt tokens not found in the cache, and tokens drawn twice */
     double unfair_most, unfair_bound;       /* by weight: how far the services of two keys went apart while both had sequences waiting; what is promised */
+    int32_t n_good, n_refused, n_shed; /* paced: refused at arrival, by the full queue, too; shed while they waited */
+    double missed;                          /* paced: mean of |predicted - taken| / taken of steps */
     double plan_us_mean;                    /* real microseconds of one qr_sched_plan + qr_sched_commit; 0 without a clock */
     const char *broken;                     /* a failed check, or NULL */
 };
@@ -118,6 +128,7 @@ struct inside {
     int32_t *ids;  /* owned */
     int64_t first_token_us;
     bool begun;    /* its prompt is served */
+    bool fresh;    /* it came in this turn */
 };
 
 struct sim {
@@ -136,6 +147,15 @@ struct sim {
     int32_t n_wait, n_tpot;
     double apart_least[SIM_KEYS_MAX][SIM_KEYS_MAX], apart_most[SIM_KEYS_MAX][SIM_KEYS_MAX]; /* services of two keys, since both wait */
     bool together[SIM_KEYS_MAX][SIM_KEYS_MAX];
+    struct qr_predict predict;
+    struct qr_backlog backlog;
+    struct qr_pace pace;
+    struct qr_step_size lately;
+    double missed_sum;
+    double *limit_us; /* owned [n_slots] */
+    bool *late;       /* owned [n_slots] */
+    bool arrived;
+    double looked_us;
 };
 
 static int sim_begin(struct sim *m, struct qr_err *err)
@@ -158,6 +178,11 @@ static int sim_begin(struct sim *m, struct qr_err *err)
     m->wait_ms = qr_alloc(n, sizeof *m->wait_ms);
     m->ttft_ms = qr_alloc(n, sizeof *m->ttft_ms);
     m->tpot_ms = qr_alloc(n, sizeof *m->tpot_ms);
+    m->limit_us = qr_alloc((size_t)m->n_slots, sizeof *m->limit_us);
+    m->late = qr_alloc((size_t)m->n_slots, sizeof *m->late);
+    m->pace = (struct qr_pace){.goal_us = (double)c->itl_goal_us, .firm = c->ttft_goal_us > 0};
+    qr_predict_init(&m->predict);
+    qr_backlog_init(&m->backlog, m->n_slots);
     return 0;
 }
 
@@ -169,6 +194,9 @@ static void sim_end(struct sim *m)
     qr_free(m->wait_ms);
     qr_free(m->ttft_ms);
     qr_free(m->tpot_ms);
+    qr_free(m->limit_us);
+    qr_free(m->late);
+    qr_backlog_release(&m->backlog);
     qr_plan_release(&m->plan);
     qr_sched_free(m->sched);
     qr_kv_pool_free(m->pool);
@@ -187,29 +215,92 @@ static int32_t key_of(const struct sim *m, int32_t entry)
 
 static void arrive(struct sim *m)
 {
-    for (; m->cursor < m->trace->n && m->n_inside < m->n_slots; m->cursor++) {
+    for (; m->cursor < m->trace->n && (m->config->paced || m->n_inside < m->n_slots); m->cursor++) {
         const struct qr_trace_entry *e = &m->trace->entry[m->cursor];
         if ((double)e->arrival_us > m->now_us)
             return;
+        if (m->n_inside == m->n_slots) {
+            m->out->n_refused++;
+            continue;
+        }
         int32_t seq = QR_E_NO_ROOM;
         if (fits_context(m, e)) {
             int32_t *ids = qr_alloc((size_t)(e->n_prompt + e->n_new), sizeof *ids);
             qr_trace_prompt(m->trace, m->cursor, ids, VOCAB);
             struct qr_sched_add add = {.id = (uint64_t)m->cursor, .ids = ids, .n_prompt = e->n_prompt, .new_max = e->n_new,
-                                       .group = -1, .now_us = e->arrival_us};
+                                       .group = -1, .now_us = e->arrival_us, .new_min = e->n_new};
             if (m->config->n_keys > 0 && !m->config->one_client)
                 add.client = (struct qr_client){.key = (uint64_t)key_of(m, m->cursor), .weight = m->config->weight[key_of(m, m->cursor)]};
             struct qr_err refused;
             seq = qr_sched_add(m->sched, &add, &refused);
             QR_ASSERT(seq != QR_E_BUSY);
             if (seq >= 0)
-                m->inside[seq] = (struct inside){.entry = m->cursor, .ids = ids};
+                m->inside[seq] = (struct inside){.entry = m->cursor, .ids = ids, .fresh = true};
             else
                 qr_free(ids);
         }
         m->n_inside += seq >= 0;
+        m->arrived |= seq >= 0;
         m->out->n_skipped += seq < 0;
     }
+}
+
+static struct qr_backlog_steps steps_of(const struct sim *m)
+{
+    const struct qr_sim_config *c = m->config;
+    return (struct qr_backlog_steps){.predict = &m->predict, .pace = &m->pace, .lately = m->lately, .running_max = c->sched.running_max,
+                                     .tokens_max = c->sched.step_tokens_max, .kv_tokens = (int64_t)c->n_blocks * c->block_tokens};
+}
+
+static void drop(struct sim *m, int32_t seq)
+{
+    struct inside *x = &m->inside[seq];
+    *(x->fresh ? &m->out->n_refused : &m->out->n_shed) += 1;
+    qr_sched_finish(m->sched, seq);
+    qr_free(x->ids);
+    *x = (struct inside){.entry = -1};
+    m->n_inside--;
+}
+
+/* As engine/deadline.c: when one has come, and ten times a second. */
+static void look(struct sim *m)
+{
+    const struct qr_backlog_steps steps = steps_of(m);
+    if (m->config->ttft_goal_us == 0 || (!m->arrived && m->now_us - m->looked_us < 1e5))
+        return;
+    m->arrived = false;
+    m->looked_us = m->now_us;
+    for (int32_t i = 0; i < m->n_slots; i++) {
+        const struct inside *x = &m->inside[i];
+        const struct qr_seq *q = x->entry < 0 ? NULL : qr_sched_seq(m->sched, i);
+        m->late[i] = false;
+        m->limit_us[i] = INFINITY;
+        if (q && q->state == QR_SEQ_WAITING && q->admitted_us < 0)
+            m->limit_us[i] = qr_deadline_limit_us(&steps, q, (double)m->config->ttft_goal_us, m->now_us - (double)q->arrived_us, x->fresh);
+    }
+    (void)qr_backlog_late(&m->backlog, m->sched, &steps, m->limit_us, m->late);
+    for (int32_t i = 0; i < m->n_slots; i++) {
+        if (m->late[i])
+            drop(m, i);
+        m->inside[i].fresh = false;
+    }
+}
+
+static void pace(struct sim *m)
+{
+    const int32_t n_decode = qr_sched_n_decode(m->sched);
+    if (!m->config->paced)
+        return;
+    qr_sched_limit_mixed(m->sched, qr_pace_tokens(&m->pace, &m->predict, &m->lately, n_decode, qr_sched_prompt_tokens(m->sched)));
+    qr_sched_limit_running(m->sched, qr_pace_running(&m->pace, &m->predict, &m->lately, m->config->sched.running_max));
+}
+
+static void learn(struct sim *m, double us)
+{
+    const struct qr_step_size size = qr_step_size_of(&m->plan);
+    const double predicted = qr_predict_note(&m->predict, &size, us);
+    m->missed_sum += predicted > us ? (predicted - us) / us : predicted > 0 ? (us - predicted) / us : 0;
+    qr_step_size_note(&m->lately, &size);
 }
 
 static double step_cost(const struct sim *m)
@@ -227,6 +318,10 @@ static void finish(struct sim *m, int32_t seq)
     struct inside *x = &m->inside[seq];
     m->wait_ms[m->n_wait] = (double)(q->admitted_us - q->arrived_us) / 1e3;
     m->ttft_ms[m->n_wait++] = (double)(x->first_token_us - q->arrived_us) / 1e3;
+    const double ttft_us = (double)(x->first_token_us - q->arrived_us);
+    const double tpot_us = q->new_max > 1 ? (m->now_us - (double)x->first_token_us) / (q->new_max - 1) : 0;
+    m->out->n_good += ttft_us <= m->config->good_ttft_us && tpot_us <= m->config->good_tpot_us;
+    qr_backlog_answer(&m->backlog, q->new_max);
     if (q->new_max > 1)
         m->tpot_ms[m->n_tpot++] = (m->now_us - (double)x->first_token_us) / 1e3 / (q->new_max - 1);
     if (q->n_preempted > m->out->preempted_most)
@@ -317,6 +412,7 @@ static void measure_fairness(struct sim *m)
 static bool step(struct sim *m, int64_t (*clock_ns)(void))
 {
     int64_t began = clock_ns ? clock_ns() : 0;
+    pace(m);
     bool any = qr_sched_plan(m->sched, &m->plan, (int64_t)m->now_us);
     m->plan_ns += clock_ns ? clock_ns() - began : 0;
     if (!any)
@@ -328,6 +424,7 @@ static bool step(struct sim *m, int64_t (*clock_ns)(void))
     m->out->busy_s += dt_us / 1e6;
     began = clock_ns ? clock_ns() : 0;
     qr_sched_commit(m->sched, &m->plan);
+    learn(m, dt_us);
     m->plan_ns += clock_ns ? clock_ns() - began : 0;
     measure_waste(m, dt_us);
     measure_queues(m);
@@ -387,6 +484,7 @@ static void summarise(struct sim *m)
     out->wait_ms = quantiles(m->wait_ms, m->n_wait);
     out->ttft_ms = quantiles(m->ttft_ms, m->n_wait);
     out->tpot_ms = quantiles(m->tpot_ms, m->n_tpot);
+    out->missed = out->n_steps > 0 ? m->missed_sum / (double)out->n_steps : 0;
     out->plan_us_mean = out->n_steps > 0 ? (double)m->plan_ns / 1e3 / (double)out->n_steps : 0;
 }
 
@@ -403,6 +501,7 @@ static int qr_sim_run(struct qr_sim_result *out, const struct qr_trace *trace, c
         return rc;
     while (out->broken == NULL && (m.cursor < trace->n || m.n_inside > 0)) {
         arrive(&m);
+        look(&m);
         if (step(&m, clock_ns))
             continue;
         if (m.n_inside > 0)

@@ -82,6 +82,30 @@ Test(cuda_engine, a_step_is_one_graph_waits_once_for_the_step_before_it_and_allo
     small_model_remove(&model);
 }
 
+Test(cuda_engine, guesses_change_no_answer, .timeout = 240)
+{
+    static struct flight f;
+    struct setup setup;
+    struct temp_model model;
+    struct world w;
+    struct qr_stats st;
+    int32_t prompt[N_PROMPT];
+    struct qr_sampling s = sampling_of(1);
+    const struct guided g = guided_of(1);
+    setup_make(&setup, &model);
+    setup.config.kv_tokens = 512;
+    setup.config.step_tokens_max = setup.config.running_max = 16;
+    setup.guesses = true;
+    world_open(&w, &setup);
+    prompt_of(1, prompt);
+    s.max_tokens = 5;
+    ask_guided(&w, &f, &s, prompt, N_PROMPT, 1, &g);
+    world_settle(&w, &st);
+    cr_assert(f.answer[0].n == 5 && st.n_accepted_tokens > 0);
+    world_close(&w);
+    small_model_remove(&model);
+}
+
 Test(cuda_engine, a_prompt_comes_back_from_pinned_memory, .timeout = 240)
 {
     struct setup setup;

@@ -175,17 +175,24 @@ static void answers_of(struct setup *s, struct flight out[N_BESIDE], bool togeth
     cr_expect_eq(processes_end(&p), 0);
 }
 
-Test(cuda_ranks, what_two_devices_draw_depends_on_nobody_who_runs_beside, .timeout = 240)
+Test(cuda_ranks, what_two_devices_draw_depends_on_nobody_who_runs_beside_and_on_no_guesses, .timeout = 240)
 {
     static struct flight together[N_BESIDE], alone[N_BESIDE];
+    struct guesser guesser = {0};
+    int32_t prompt[N_BESIDE][N_PROMPT];
     struct setup s;
     if (!data_path("models/stories260K"))
         cr_skip_test("no conformance data (QUIRE_DATA)");
     use_emulated();
     const struct temp_model t = small_model(2);
     setup_small(&s, &t);
-    answers_of(&s, together, true);
     answers_of(&s, alone, false);
+    for (int i = 0; i < N_BESIDE; i++) {
+        prompt_of(i, prompt[i]);
+        guesser_learn(&guesser, prompt[i], N_PROMPT, &alone[i].answer[0]);
+    }
+    guesser_set(&guesser, GUESS_RIGHT, &s.config);
+    answers_of(&s, together, true);
     for (int i = 0; i < N_BESIDE; i++) {
         cr_expect_eq(together[i].answer[0].n, 3 + i);
         cr_expect(answers_equal(&together[i].answer[0], &alone[i].answer[0]), "request %d", i);

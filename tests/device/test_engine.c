@@ -5,7 +5,7 @@
 #include "base/rng.h"
 #include "engine/view.h"
 #include "tests/device/device.h"
-#include "tests/engine/cases.h"
+#include "tests/engine/forced_cases.h"
 
 enum { N_FEW = 6, SEED = 11 };
 
@@ -216,12 +216,15 @@ Test(engine, answers_on_a_device_that_draws_do_not_depend_on_what_else_runs, .ti
         int32_t chunk, step, running, kv_tokens;
         bool prefix_cache;
         enum qr_sched_policy policy;
-    } ways[] = {{"few blocks, preemption", 64, 128, 16, 560, true, QR_SCHED_MIXED},
-                {"chunks of 7", 7, 64, 16, 0, false, QR_SCHED_MIXED},
-                {"alternate", 33, 64, 32, 0, true, QR_SCHED_ALTERNATE}};
+        enum guess_kind guesses;
+    } ways[] = {{"few blocks, preemption", 64, 128, 16, 560, true, QR_SCHED_MIXED, GUESS_NONE},
+                {"some guesses", 64, 128, 16, 560, true, QR_SCHED_MIXED, GUESS_ANY},
+                {"chunks of 7", 7, 64, 16, 0, false, QR_SCHED_MIXED, GUESS_OWN},
+                {"alternate", 33, 64, 32, 0, true, QR_SCHED_ALTERNATE, GUESS_RIGHT}};
     struct kase *k = qr_alloc(N_CASES, sizeof *k);
     struct flight *want = qr_alloc(N_CASES, sizeof *want), *got = qr_alloc(N_CASES, sizeof *got);
-    const int n_ways = test_scale() < 1 ? 1 : QR_COUNT(ways);
+    const int n_ways = test_scale() < 1 ? 2 : QR_COUNT(ways);
+    struct guesser guesser = {.rng = {.seed = 23}};
     struct setup s;
     int64_t n_preempted = 0;
     const char *levels[8], *best = levels[qr_cpu_levels(levels) - 1];
@@ -230,6 +233,7 @@ Test(engine, answers_on_a_device_that_draws_do_not_depend_on_what_else_runs, .ti
     setup_init(&s, "models/stories260K");
     s.isa = best;
     run_alone(want, k, &s);
+    guesser_learn_all(&guesser, want, k);
     s.isa = NULL;
     s.device = "cuda";
     for (int i = 0; i < n_ways; i++) {
@@ -242,6 +246,7 @@ Test(engine, answers_on_a_device_that_draws_do_not_depend_on_what_else_runs, .ti
         s.config.policy = ways[i].policy;
         s.config.ctx_max = ways[i].kv_tokens ? 256 : 0;
         s.config.kv_host_bytes = ways[i].kv_tokens ? 1 << 18 : 0;
+        guesser_set(&guesser, ways[i].guesses, &s.config);
         run_crowded(got, k, &s, 7 + (uint64_t)i, ways[i].kv_tokens > 0, &st);
         for (int c = 0; c < N_CASES; c++)
             for (int32_t n = 0; n < k[c].n_choices; n++)
@@ -311,6 +316,20 @@ Test(engine, embeddings_on_a_device_are_those_of_the_processor_whatever_runs_bes
     embed_with(&s, got, true);
     for (int i = 0; i < N_FEW; i++)
         cr_assert_eq(memcmp(want[i], got[i], sizeof want[i]), 0, "input %d", i);
+}
+
+Test(engine, what_a_grammar_forces_or_tells_is_the_same_on_a_device_that_draws_ahead)
+{
+    if (!data_path("models/stories260K"))
+        cr_skip_test("no conformance data (QUIRE_DATA)");
+    const char *levels[8], *best = levels[qr_cpu_levels(levels) - 1];
+    struct setup s;
+    struct qr_stats off, on;
+    use_discrete(best, NULL);
+    setup_init(&s, "models/stories260K");
+    s.device = "cuda";
+    expect_forced_same(&s, true, &off, &on);
+    cr_expect_gt(on.n_accepted_tokens, 0);
 }
 
 Test(engine, slots_for_adapters_are_refused_on_a_device_that_computes_none)

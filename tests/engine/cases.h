@@ -92,7 +92,33 @@ static inline void run_alone(struct flight *want, const struct kase *k, const st
     world_close(&w);
 }
 
-/* All cases together: they arrive at random moments, beside noise that is cancelled at random moments. */
+/* What `want` says is known to the guesser. */
+static inline void guesser_learn_all(struct guesser *g, const struct flight *want, const struct kase *k)
+{
+    for (int c = 0; c < N_CASES; c++)
+        for (int32_t i = 0; i < k[c].n_choices; i++)
+            guesser_learn(g, k[c].prompt, k[c].n_prompt, &want[c].answer[i]);
+}
+
+/* Afterwards a block can be pinned, and let go. */
+static inline void check_pin(struct world *w, const struct kase *k, const struct setup *setup)
+{
+    const int32_t n = setup->config.block_tokens;
+    struct flight f;
+    struct qr_stats st;
+    struct qr_err err = {0};
+    while (k->n_prompt < n)
+        k++;
+    const int rc = flight_pin(w, &f, k->prompt, n, 0, &err);
+    cr_assert_eq(rc, setup->config.prefix_cache ? 0 : QR_E_UNSUPPORTED, "%s", err.msg);
+    if (rc != 0)
+        return;
+    flight_finish(w, &f);
+    cr_assert(f.answer[0].finish == QR_FINISH_LENGTH && world_unpin(w, true) == 1, "%s", f.err.msg);
+    world_settle(w, &st);
+}
+
+/* All cases together: they arrive at random moments, beside noise that is cancelled, and prompts that are pinned and unpinned, at random moments. */
 static inline void run_together(struct flight *got, const struct kase *k, const struct setup *setup, uint64_t seed, struct qr_stats *st)
 {
     struct world w;
@@ -112,9 +138,13 @@ static inline void run_together(struct flight *got, const struct kase *k, const 
         const struct kase *any = &k[qr_rng_below(&rng, N_CASES)];
         if (f->req)
             qr_engine_cancel(w.engine, f->req);
+        else if (qr_rng_below(&rng, 3) == 0)
+            flight_pin(&w, f, any->prompt, any->n_prompt, qr_rng_below(&rng, 2) ? 20000 : 0, &err);
         else
             flight_start_guided(&w, f, &any->s, any->prompt, any->n_prompt, 1, 0, &any->guided, &err);
         world_pump(&w, qr_rng_below(&rng, 2000));
+        if (qr_rng_below(&rng, 4) == 0)
+            world_unpin(&w, false);
         n_done = 0;
         for (int c = 0; c < next; c++)
             n_done += got[c].done;
@@ -122,7 +152,12 @@ static inline void run_together(struct flight *got, const struct kase *k, const 
     for (int i = 0; i < NOISE; i++)
         if (noise[i].req)
             qr_engine_cancel(w.engine, noise[i].req);
+    for (int i = 0; i < NOISE; i++)
+        if (noise[i].req)
+            flight_finish(&w, &noise[i]);
+    world_unpin(&w, true);
     world_settle(&w, st);
+    check_pin(&w, k, setup);
     world_close(&w);
     qr_free(noise);
 }

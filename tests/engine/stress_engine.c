@@ -119,6 +119,7 @@ int main(void)
     setup.config.waiting_max = 16;
     setup.config.kv_tokens = 512;
     setup.config.ctx_max = 128;
+    setup.config.draft_tokens = 7;
     pthread_mutex_init(&sh.lock, NULL);
     world_open(&sh.w, &setup);
     pthread_t thread[N_THREADS];

@@ -129,13 +129,18 @@ static void run_alone(struct flight *want, const struct kase *k, const struct pl
 }
 
 /* All at once, twice over, so that the second half finds the first in the cache. */
-static void check_together(const struct flight *want, const struct kase *k, const struct setup *s, const struct place *p, const char *what)
+static void check_together(const struct flight *want, const struct kase *k, struct setup *s, enum guess_kind guesses, const struct place *p, const char *what)
 {
     struct world w;
+    struct guesser guesser = {.rng = {.seed = SEED}};
     struct qr_err err = {0};
     struct qr_stats st;
     uint64_t id[N_ADAPTERS + 1];
     struct flight *got = qr_alloc(2 * N_CASES, sizeof *got);
+    guesser_set(&guesser, guesses, &s->config);
+    for (int c = 0; c < N_CASES; c++)
+        for (int i = 0; i < k[c].n_choices; i++)
+            guesser_learn(&guesser, k[c].prompt, k[c].n_prompt, &want[c].answer[i]);
     world_open(&w, s);
     load_all(&w, p, id);
     for (int c = 0; c < 2 * N_CASES; c++) {
@@ -150,8 +155,9 @@ static void check_together(const struct flight *want, const struct kase *k, cons
             cr_expect(answers_equal(&want[c % N_CASES].answer[i], &got[c].answer[i]), "%s: case %d, choice %d", what, c, i);
     }
     world_settle(&w, &st);
-    printf("%s: %d preempted, %llu of %llu prompt tokens cached\n", what, (int)st.sched.n_preempted, (unsigned long long)st.cached_tokens,
-           (unsigned long long)st.prompt_tokens);
+    printf("%s: %d preempted, %llu of %llu prompt tokens cached, %llu of %llu guesses right\n", what, (int)st.sched.n_preempted,
+           (unsigned long long)st.cached_tokens, (unsigned long long)st.prompt_tokens, (unsigned long long)st.n_accepted_tokens,
+           (unsigned long long)st.n_draft_tokens);
     cr_expect(!s->config.prefix_cache || st.cached_tokens > 0);
     world_close(&w);
     qr_free(got);
@@ -168,18 +174,18 @@ Test(adapters, answers_depend_on_the_adapter_and_on_nothing_else_in_the_batch, .
     make_cases(k);
     run_alone(want, k, &p, 1);
     struct setup s = setup_of(N_ADAPTERS);
-    check_together(want, k, &s, &p, "together");
+    check_together(want, k, &s, GUESS_RIGHT, &p, "together");
     s = setup_of(N_ADAPTERS + 2);
     s.config.chunk_tokens_max = 7;
     s.config.step_tokens_max = 24;
     s.config.running_max = 6;
     s.config.kv_tokens = 240;
     s.n_threads = 1;
-    check_together(want, k, &s, &p, "small chunks and few blocks");
+    check_together(want, k, &s, GUESS_ANY, &p, "small chunks and few blocks");
     s = setup_of(N_ADAPTERS);
     s.config.prefix_cache = false;
     s.config.policy = QR_SCHED_PREFILL_FIRST;
-    check_together(want, k, &s, &p, "nothing cached");
+    check_together(want, k, &s, GUESS_NONE, &p, "nothing cached");
     place_remove(&p);
     qr_free(want), qr_free(k);
 }
@@ -201,7 +207,7 @@ Test(adapters, answers_of_two_ranks_depend_on_the_adapter_and_on_nothing_else_in
     s.config.kv_tokens = 240;
     s.n_threads = 1;
     s.n_ranks = 2;
-    check_together(want, k, &s, &p, "two ranks, small chunks and few blocks");
+    check_together(want, k, &s, GUESS_ANY, &p, "two ranks, small chunks and few blocks");
     place_remove(&p);
     qr_free(want), qr_free(k);
 }

@@ -18,6 +18,7 @@ static void open_world(struct world *w)
 {
     struct setup s;
     setup_init(&s, MODEL);
+    s.guesses = true;
     world_open(w, &s);
 }
 
@@ -50,7 +51,7 @@ Test(constrained, every_answer_is_of_its_grammar_and_what_is_complete_ends_with_
     struct flight *f = qr_alloc(1, sizeof *f);
     int32_t n_stop[GRAMMAR_KINDS] = {0};
     open_world(&w);
-    for (int kind = GRAMMAR_WORDS; kind < GRAMMAR_KINDS; kind++)
+    for (int kind = GRAMMAR_WORDS; kind < GRAMMAR_FIELDS; kind++)
         for (int c = 0; c < 12; c++) {
             struct qr_sampling s;
             const struct guided g = with((enum grammar_kind)kind);

@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "base/rng.h"
-#include "engine/draft/model.h"
+#include "engine/draft/model_internal.h"
 #include "kvcache/kv_prefix.h"
 #include "model/alone.h"
 #include "tests/engine/cases.h"
@@ -101,6 +101,7 @@ static void check(struct bench *b, const struct qr_draft_ask *ask)
         const int32_t id = says(b, ids, i == 0 ? 0 : n - 1, n, &p);
         cr_assert_eq(ask->ids[i], id, "guess %d behind %d ids: %d, expected %d", i, ask->seq->n_ids, ask->ids[i], id);
         cr_assert(ask->p[i] > 0 && ask->p[i] < 1 && id < b->n_vocab);
+        cr_assert_float_eq(b->draft->track[ask->index].p[i], p, 1e-4, "guess %d: %g, expected %g", i, (double)b->draft->track[ask->index].p[i], p);
         ids[n] = id;
         b->n_guesses++;
     }
@@ -119,9 +120,11 @@ static void guess(struct bench *b, double step_us)
         if (seq->n_computed < seq->n_ids && qr_rng_below(&b->rng, 3) == 0)
             ask[n++] = (struct qr_draft_ask){.index = list[i], .seq = seq, .room = room < ROOM ? room : ROOM};
     }
-    qr_draft_model_fill(b->draft, ask, n, &price);
-    for (int32_t i = 0; i < n; i++)
+    qr_draft_model_fill(b->draft, NULL, ask, n, &price);
+    for (int32_t i = 0; i < n; i++) {
         check(b, &ask[i]);
+        qr_sched_draft(b->sched, ask[i].index, ask[i].ids, (int32_t)qr_rng_below(&b->rng, (uint32_t)ask[i].n + 1));
+    }
 }
 
 /* The next id of a sequence: mostly what the model says, so that guesses are right and wrong. */
@@ -134,19 +137,17 @@ static int32_t next_id(struct bench *b, const struct qr_seq *seq, uint32_t stray
 /* Computes one step of all, but for the model: what it would say is what the draft model would. */
 static void step(struct bench *b, uint32_t strays)
 {
-    int64_t now = 0;
     guess(b, 0);
-    if (!qr_sched_plan(b->sched, &b->plan, now))
+    if (!qr_sched_plan(b->sched, &b->plan, 0))
         return;
     qr_draft_model_follow(b->draft, &b->plan, b->sched);
     qr_sched_commit(b->sched, &b->plan);
-    for (int32_t i = 0; i < b->plan.n_prefill + b->plan.n_decode; i++) {
+    for (int32_t i = 0; i < qr_plan_items(&b->plan); i++) {
         const struct qr_plan_item *item = &b->plan.item[i];
         const struct qr_seq *seq = qr_sched_seq(b->sched, item->seq);
-        if (item->first + item->n_tokens < seq->n_ids)
-            continue;
-        if (seq->n_ids < seq->n_prompt + seq->new_max)
-            qr_sched_push(b->sched, item->seq, next_id(b, seq, strays));
+        bool more = seq->n_computed == seq->n_ids;
+        while (more && seq->n_ids < seq->n_prompt + seq->new_max)
+            more = qr_sched_push(b->sched, item->seq, next_id(b, seq, strays));
         if (seq->n_ids == seq->n_prompt + seq->new_max)
             qr_sched_finish(b->sched, item->seq);
     }
@@ -163,7 +164,7 @@ static void add_all(struct bench *b)
         const int32_t n_prompt = sibling ? 21 : 5 + (int32_t)qr_rng_below(&b->rng, 60);
         for (int32_t k = 0; k < n_prompt; k++)
             b->ids[i][k] = k < 40 ? 3 + (k * 37) % 500 : 3 + (int32_t)qr_rng_below(&b->rng, 500);
-        const struct qr_sched_add add = {.ids = b->ids[i], .n_prompt = n_prompt, .new_max = 20 + 5 * (i % 5), .group = sibling ? i / 4 : -1,
+        const struct qr_sched_add add = {.ids = b->ids[i], .n_prompt = n_prompt, .new_max = 18 + 4 * (i % 5), .group = sibling ? i / 4 : -1,
                                          .leader = sibling && i % 4 == 1};
         cr_assert_geq(qr_sched_add(b->sched, &add, &err), 0, "%s", err.msg);
     }
@@ -188,7 +189,7 @@ static void check_guesses(int32_t n_blocks, int32_t block_tokens, int32_t n_voca
     cr_log_info("%lld guesses, %lld of %lld right, %lld rows in %lld forwards, %lld preemptions, %lld tokens found", (long long)b.n_guesses,
                 (long long)ds.n_right, (long long)ds.n_judged, (long long)ds.n_rows, (long long)ds.n_forwards, (long long)st.n_preempted,
                 (long long)kv.hit_tokens);
-    cr_assert_gt(b.n_guesses, 90);
+    cr_assert_gt(b.n_guesses, 70);
     cr_assert_eq(st.n_preempted > 0, preempts);
     cr_assert_gt(kv.hit_tokens, 0);
     cr_assert(strays > 0 || ds.n_right == ds.n_judged, "%lld of %lld guesses were right", (long long)ds.n_right, (long long)ds.n_judged);
@@ -205,15 +206,34 @@ Test(draft_model, its_guesses_are_its_greedy_continuation_and_all_right_where_it
 Test(draft_model, its_guesses_are_its_greedy_continuation_behind_wrong_ones_too)
 {
     NEED_DATA();
-    check_guesses(64, 16, 512, 30, false);
     check_guesses(60, 8, 380, 60, false);
 }
 
 Test(draft_model, its_guesses_are_its_greedy_continuation_with_preemption_and_blocks_given_out_again)
 {
     NEED_DATA();
-    check_guesses(10, 16, 512, 20, true);
     check_guesses(22, 8, 512, 50, true);
+}
+
+Test(draft_model, it_computes_nothing_where_guesses_cannot_pay)
+{
+    NEED_DATA();
+    struct bench b;
+    struct qr_draft_model_stats before, after;
+    bench_open(&b, 64, 16, 512, 3);
+    add_all(&b);
+    for (int i = 0; i < 20; i++)
+        step(&b, 30);
+    qr_draft_model_stats(b.draft, &before);
+    for (int i = 0; i < 20; i++)
+        guess(&b, 0.001);
+    qr_draft_model_stats(b.draft, &after);
+    cr_assert(before.n_forwards > 0 && after.n_forwards == before.n_forwards);
+    for (int i = 0; i < 20; i++)
+        guess(&b, 1e9);
+    qr_draft_model_stats(b.draft, &after);
+    cr_assert_gt(after.n_forwards, before.n_forwards);
+    bench_close(&b);
 }
 
 static size_t n_taken;
@@ -245,6 +265,24 @@ Test(draft_model, it_takes_the_memory_that_was_planned)
     b.be->mem = own;
     cr_assert_eq((int64_t)n_taken, 10 * 16 * size.token_bytes + size.act_bytes);
     qr_draft_model_close(more);
+    bench_close(&b);
+}
+
+Test(draft_model, a_device_is_refused)
+{
+    NEED_DATA();
+    struct bench b;
+    struct qr_err err = {0};
+    const struct qr_model_options mo = {0};
+    struct qr_draft_size size;
+    bench_open(&b, 10, 16, 512, 1);
+    struct qr_mem_ops far = *b.be->mem;
+    const struct qr_mem_ops *const own = b.be->mem;
+    far.host = false;
+    b.be->mem = &far;
+    cr_assert_eq(qr_draft_model_size(&size, &b.config, b.be, &mo, &err), QR_E_UNSUPPORTED);
+    cr_assert_str_eq(err.msg, "--draft-model: draft models are computed on the processor only; on the device \"cpu\" leave it out, or take --device cpu");
+    b.be->mem = own;
     bench_close(&b);
 }
 
@@ -290,6 +328,11 @@ Test(draft_model, an_engine_is_not_opened_with_one_that_is_not_there_or_beside_a
     qr_tokenizer_close(t);
 }
 
+/* No other guesses, and no time that they could be worth or not: the draft model always guesses. */
+static void nothing(void *user __attribute__((unused)), struct qr_draft_ask *ask __attribute__((unused)), int32_t n __attribute__((unused)))
+{
+}
+
 /* How an engine with a draft model may be set up. */
 struct way {
     const char *draft;
@@ -302,7 +345,7 @@ Test(draft_model, no_answer_depends_on_one, .timeout = 120)
     static const struct way ways[] = {
         {MODEL, 256, 512, 64, 0, 1},
         {OTHER, 7, 64, 16, 0, 1},
-        {MODEL, 64, 128, 16, 720, 1}, /* preempts */
+        {MODEL, 64, 128, 16, 480, 1}, /* preempts */
         {OTHER, 64, 128, 16, 0, 2},
     };
     struct kase *k = qr_alloc(N_CASES, sizeof *k);
@@ -311,7 +354,11 @@ Test(draft_model, no_answer_depends_on_one, .timeout = 120)
     int64_t n_preempted = 0;
     make_cases(k);
     setup_init(&s, MODEL);
-    const struct qr_engine_config plain = s.config;
+    s.n_threads = 1;
+    s.config.draft_tokens = 6;
+    s.config.draft_source.fill = nothing;
+    struct qr_engine_config plain = s.config;
+    plain.draft_tokens = 0;
     for (int i = 0; i < QR_COUNT(ways); i++) {
         char dir[1024];
         struct qr_stats st;
@@ -324,15 +371,49 @@ Test(draft_model, no_answer_depends_on_one, .timeout = 120)
         s.config.ctx_max = ways[i].kv_tokens ? 256 : 0;
         if (s.n_ranks != ways[i].n_ranks) {
             s.n_ranks = ways[i].n_ranks;
-            const struct setup alone = {.model = MODEL, .device = "cpu", .n_threads = 2, .config = plain, .n_ranks = s.n_ranks};
+            const struct setup alone = {.model = MODEL, .device = "cpu", .n_threads = 1, .config = plain, .n_ranks = s.n_ranks};
             run_alone(want, k, &alone);
         }
         run_crowded(got, k, &s, 99 + (uint64_t)i, ways[i].kv_tokens > 0, &st);
         compare(want, got, k, ways[i].draft);
+        cr_log_info("%s: %llu of %llu guesses right, %lld preemptions", ways[i].draft, (unsigned long long)st.n_accepted_tokens,
+                    (unsigned long long)st.n_draft_tokens, (long long)st.sched.n_preempted);
+        cr_assert_gt(st.n_draft_tokens, 100);
+        cr_assert(strcmp(ways[i].draft, MODEL) == 0 ? st.n_accepted_tokens > st.n_draft_tokens / 6 : st.n_accepted_tokens < st.n_draft_tokens / 40);
         n_preempted += st.sched.n_preempted;
     }
-    cr_assert_gt(n_preempted, 0);
+    cr_assert(n_preempted > 0 || N_CASES < 32);
     qr_free(k);
     qr_free(want);
     qr_free(got);
+}
+
+Test(draft_model, all_guesses_of_greedy_answers_are_right_where_it_is_the_model)
+{
+    NEED_DATA();
+    struct setup s;
+    struct world w;
+    struct qr_sampling greedy;
+    struct qr_stats st;
+    char dir[1024];
+    const int32_t prompt[] = {1, 403, 407, 261, 378};
+    static struct flight f[2];
+    qr_sampling_init(&greedy);
+    greedy.temperature = 0;
+    greedy.max_tokens = 200;
+    setup_init(&s, MODEL);
+    snprintf(dir, sizeof dir, "%s", data_path(MODEL));
+    s.config.draft_model = dir;
+    s.config.draft_tokens = QR_DRAFT_MAX;
+    s.config.draft_source.fill = nothing;
+    world_open(&w, &s);
+    ask(&w, &f[0], &greedy, prompt, QR_COUNT(prompt), 1);
+    ask(&w, &f[1], &greedy, prompt, QR_COUNT(prompt), 2); /* its blocks are found */
+    world_settle(&w, &st);
+    world_close(&w);
+    cr_assert_eq(f[0].answer[0].n, 200);
+    cr_assert(answers_equal(&f[0].answer[0], &f[1].answer[0]) && answers_equal(&f[0].answer[0], &f[1].answer[1]));
+    cr_assert_gt(st.n_draft_tokens, 500);
+    cr_assert_eq(st.n_accepted_tokens, st.n_draft_tokens);
+    cr_assert_leq(st.n_steps, 30, "%llu steps for 600 tokens", (unsigned long long)st.n_steps);
 }

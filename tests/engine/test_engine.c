@@ -22,20 +22,21 @@ struct way {
     bool prefix_cache;
     enum qr_sched_policy policy;
     int64_t itl_goal_us; /* 0: none. Below what a step takes: chunks follow the clock, and differ from run to run */
+    enum guess_kind guesses;
 };
 
 static const struct way ways[] = {
-    {"default", 2, 256, 512, 64, 0, true, QR_SCHED_MIXED, 0},
-    {"one thread", 1, 256, 512, 64, 0, true, QR_SCHED_MIXED, 0},
-    {"three threads", 3, 256, 512, 64, 0, true, QR_SCHED_MIXED, 0},
-    {"chunks of 1", 2, 1, 64, 64, 0, true, QR_SCHED_MIXED, 0},
-    {"chunks of 7", 2, 7, 64, 16, 0, false, QR_SCHED_MIXED, 0},
-    {"chunks of 16, no cache", 2, 16, 64, 64, 0, false, QR_SCHED_PREFILL_FIRST, 0},
-    {"alternate", 2, 33, 64, 32, 0, true, QR_SCHED_ALTERNATE, 0},
-    {"few blocks, preemption", 2, 64, 128, 16, 720, true, QR_SCHED_MIXED, 0},
-    {"few blocks, no cache", 2, 64, 128, 16, 640, false, QR_SCHED_MIXED, 0},
-    {"an ITL goal of 300 us", 2, 256, 512, 64, 0, true, QR_SCHED_MIXED, 300},
-    {"an ITL goal nobody meets", 2, 256, 512, 32, 720, true, QR_SCHED_MIXED, 1},
+    {"default", 2, 256, 512, 64, 0, true, QR_SCHED_MIXED, 0, GUESS_ANY},
+    {"one thread", 1, 256, 512, 64, 0, true, QR_SCHED_MIXED, 0, GUESS_NONE},
+    {"three threads", 3, 256, 512, 64, 0, true, QR_SCHED_MIXED, 0, GUESS_OWN},
+    {"chunks of 1", 2, 1, 64, 64, 0, true, QR_SCHED_MIXED, 0, GUESS_WRONG},
+    {"chunks of 7", 2, 7, 64, 16, 0, false, QR_SCHED_MIXED, 0, GUESS_RIGHT},
+    {"chunks of 16, no cache", 2, 16, 64, 64, 0, false, QR_SCHED_PREFILL_FIRST, 0, GUESS_ANY},
+    {"alternate", 2, 33, 64, 32, 0, true, QR_SCHED_ALTERNATE, 0, GUESS_OWN},
+    {"few blocks, preemption", 2, 64, 128, 16, 720, true, QR_SCHED_MIXED, 0, GUESS_ANY},
+    {"few blocks, no cache", 2, 64, 128, 16, 640, false, QR_SCHED_MIXED, 0, GUESS_NONE},
+    {"an ITL goal of 300 us", 2, 256, 512, 64, 0, true, QR_SCHED_MIXED, 300, GUESS_RIGHT},
+    {"an ITL goal nobody meets", 2, 256, 512, 32, 720, true, QR_SCHED_MIXED, 1, GUESS_WRONG},
 };
 
 static void check_ways_of(const struct setup *kind, const struct way *list, size_t n_ways)
@@ -43,11 +44,13 @@ static void check_ways_of(const struct setup *kind, const struct way *list, size
     struct kase *k = qr_alloc(N_CASES, sizeof *k);
     struct flight *want = qr_alloc(N_CASES, sizeof *want), *got = qr_alloc(N_CASES, sizeof *got);
     struct setup setup;
+    struct guesser guesser = {.rng = {.seed = 17}};
     int64_t n_preempted = 0, n_hits = 0;
     make_cases(k);
     setup = *kind;
     setup.n_threads = 1;
     run_alone(want, k, &setup);
+    guesser_learn_all(&guesser, want, k);
     for (size_t i = 0; i < n_ways; i++) {
         const struct way *way = &list[i];
         struct qr_stats st;
@@ -61,6 +64,7 @@ static void check_ways_of(const struct setup *kind, const struct way *list, size
         setup.config.itl_goal_us = way->itl_goal_us;
         setup.config.ctx_max = way->kv_tokens ? 256 : 0;
         setup.config.kv_host_bytes = way->kv_tokens && way->prefix_cache && (kind->n_ranks > 1 || i % 2) ? 1 << 18 : 0;
+        guesser_set(&guesser, way->guesses, &setup.config);
         run_crowded(got, k, &setup, 99 + i, way->kv_tokens > 0 && n_preempted == 0, &st);
         compare(want, got, k, way->name);
         n_preempted += st.sched.n_preempted;
@@ -185,9 +189,9 @@ Test(engine, answers_of_a_model_with_a_window_do_not_depend_on_batch_chunks_cach
 {
     NEED_DATA();
     static const struct way windowed[] = {
-        {"default", 2, 256, 512, 64, 0, true, QR_SCHED_MIXED, 0},
-        {"chunks of 7", 2, 7, 16, 16, 0, true, QR_SCHED_MIXED, 0},
-        {"few blocks, preemption", 2, 16, 16, 16, 208, true, QR_SCHED_MIXED, 0},
+        {"default", 2, 256, 512, 64, 0, true, QR_SCHED_MIXED, 0, GUESS_ANY},
+        {"chunks of 7", 2, 7, 16, 16, 0, true, QR_SCHED_MIXED, 0, GUESS_RIGHT},
+        {"few blocks, preemption", 2, 16, 16, 16, 208, true, QR_SCHED_MIXED, 0, GUESS_ANY},
     };
     struct setup s;
     char dir[64];
@@ -227,9 +231,9 @@ Test(engine, answers_of_2_and_4_ranks_do_not_depend_on_batch_chunks_cache_or_pre
 {
     NEED_DATA();
     static const struct way some[] = {
-        {"default", 1, 256, 512, 64, 0, true, QR_SCHED_MIXED, 0},
-        {"chunks of 7", 1, 7, 64, 16, 0, false, QR_SCHED_MIXED, 0},
-        {"few blocks, preemption", 1, 64, 128, 16, 560, true, QR_SCHED_MIXED, 0},
+        {"default", 1, 256, 512, 64, 0, true, QR_SCHED_MIXED, 0, GUESS_ANY},
+        {"chunks of 7", 1, 7, 64, 16, 0, false, QR_SCHED_MIXED, 0, GUESS_RIGHT},
+        {"few blocks, preemption", 1, 64, 128, 16, 560, true, QR_SCHED_MIXED, 0, GUESS_ANY},
     };
     for (int32_t n = 2; n <= (test_scale() < 1 ? 2 : 4); n += 2) {
         struct setup s;
@@ -338,6 +342,45 @@ Test(engine, greedy_ids_equal_the_golden_of_every_prompt_on_one_rank_and_on_two)
     NEED_DATA();
     check_greedy(1);
     check_greedy(2);
+}
+
+/* The prompt's step gives one token, each other step one more than guesses were right. */
+Test(engine, guesses_are_counted_by_place_and_told_with_the_answer)
+{
+    NEED_DATA();
+    struct world w;
+    struct setup setup;
+    struct qr_sampling s;
+    struct qr_stats st;
+    struct guesser g = {.rng = {.seed = 3}};
+    struct flight *f = qr_alloc(3, sizeof *f);
+    const int32_t prompt[3] = {1, 300, 301};
+    uint64_t at_place = 0;
+    setup_init(&setup, MODEL);
+    guesser_set(&g, GUESS_RIGHT, &setup.config);
+    world_open(&w, &setup);
+    qr_sampling_init(&s);
+    s.max_tokens = 60;
+    s.ignore_eos = true;
+    g.kind = GUESS_NONE;
+    ask(&w, &f[0], &s, prompt, 3, 1);
+    guesser_learn(&g, prompt, 3, &f[0].answer[0]);
+    g.kind = GUESS_RIGHT;
+    ask(&w, &f[1], &s, prompt, 3, 1);
+    world_settle(&w, &st);
+    cr_assert(answers_equal(&f[0].answer[0], &f[1].answer[0]));
+    cr_assert(st.n_drafts == 8 && st.n_draft_tokens == 51 && st.n_accepted_tokens == 51, "59 tokens: 7 times 1 + 7, and 1 + 2");
+    cr_assert(f[1].answer[0].n_accepted == 51 && f[1].answer[0].n_rejected == 0 && f[0].answer[0].n_accepted == 0);
+    cr_assert(st.accepted_at[0] == 8 && st.accepted_at[1] == 8 && st.accepted_at[6] == 7 && st.accepted_at[7] == 0);
+    g.kind = GUESS_WRONG;
+    ask(&w, &f[2], &s, prompt, 3, 1);
+    world_settle(&w, &st);
+    for (int i = 0; i < QR_DRAFT_MAX; i++)
+        at_place += st.accepted_at[i];
+    cr_assert(answers_equal(&f[0].answer[0], &f[2].answer[0]));
+    cr_assert(f[2].answer[0].n_accepted == 0 && f[2].answer[0].n_rejected == (int32_t)st.n_draft_tokens - 51 && at_place == 51);
+    world_close(&w);
+    qr_free(f);
 }
 
 Test(engine, prompt_log_probabilities_equal_those_of_generation)

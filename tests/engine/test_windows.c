@@ -82,6 +82,7 @@ Test(windows, a_long_sequence_needs_the_blocks_of_a_window_and_a_step_and_says_t
     answer_alone(ids, dir);
     setup_init(&s, MODEL);
     s.dir = dir;
+    s.guesses = true;
     s.config.step_tokens_max = s.config.chunk_tokens_max = s.config.running_max = CHUNK;
     s.config.ctx_max = N_PROMPT + N_NEW;
     s.config.kv_tokens = qr_sched_window_blocks(WINDOW, CHUNK, P) * P;
@@ -122,6 +123,7 @@ Test(windows, a_prefix_is_found_while_all_of_it_is_cached_and_holds_the_last_win
     make_model(dir);
     setup_init(&s, MODEL);
     s.dir = dir;
+    s.guesses = true;
     qr_sampling_init(&greedy);
     greedy.temperature = 0;
     greedy.max_tokens = 20;

@@ -400,7 +400,8 @@ static inline void world_check_item(struct world *w, const struct qr_plan_item *
         world_fail(w, "a guess has no block, or can never be drawn, or what comes before it is not computed");
     if (q->n_draft > 0 && w->plan.n_preempted > 0)
         world_fail(w, "a guess is computed in a step that takes blocks from a sequence");
-    if (w->config.window > 0 && q->n_blocks - q->n_behind > qr_sched_window_blocks(w->config.window, w->guesses ? w->config.step_tokens_max : item->n_tokens, w->block_tokens))
+    const int32_t n_ahead = w->guesses ? w->config.step_tokens_max : item->n_tokens; /* guesses that were wrong have left blocks */
+    if (w->config.window > 0 && q->n_blocks - q->n_behind > qr_sched_window_blocks(w->config.window, n_ahead, w->block_tokens))
         world_fail(w, "a sequence holds more blocks than its window and its step need");
     w->total.behind += q->n_behind;
     if (end == q->n_ids && item->n_logits < 1)
@@ -458,7 +459,7 @@ static inline void world_check_plan(struct world *w, bool any)
         n_tokens += p->item[k].n_tokens;
         n_logits += p->item[k].n_logits;
     }
-    if (n_tokens != p->n_tokens || n_tokens > w->config.step_tokens_max)
+    if (n_tokens != p->n_tokens || n_prompt != p->n_prompt || n_tokens > w->config.step_tokens_max)
         world_fail(w, "the plan's tokens do not add up or pass the budget");
     if (n_logits != p->n_logits || n_logits > w->config.logit_rows_max)
         world_fail(w, "the plan's rows of logits do not add up or pass the budget");
@@ -579,6 +580,27 @@ static inline void world_move(struct world *w)
     qr_kv_moved(w->pool);
 }
 
+/* What estimates ask: those that wait, each once, and how much of one the cache has. */
+static inline void world_look(struct world *w)
+{
+    int32_t n, n_waiting;
+    const int32_t *order = qr_sched_order(w->sched, &n), *waiting = qr_sched_list(w->sched, QR_SEQ_WAITING, &n_waiting);
+    int64_t sum = 0, sum_waiting = 0;
+    for (int32_t i = 0; i < n && n == n_waiting; i++) {
+        sum += (int64_t)(order[i] + 1) * (order[i] + 1);
+        sum_waiting += (int64_t)(waiting[i] + 1) * (waiting[i] + 1);
+    }
+    if (n != n_waiting || sum != sum_waiting)
+        world_fail(w, "the order is not of those that wait");
+    if (n == 0)
+        return;
+    const int32_t seq = waiting[world_below(w, (uint32_t)n)];
+    qr_sched_find(w->sched, seq);
+    const struct qr_seq *q = qr_sched_seq(w->sched, seq);
+    if (q->n_found < 0 || q->n_found >= q->n_ids || q->n_found % w->block_tokens != 0)
+        world_fail(w, "more was found than there is");
+}
+
 static inline void world_step(struct world *w)
 {
     w->now_us += 1000;
@@ -586,6 +608,10 @@ static inline void world_step(struct world *w)
         w->mixed_max = world_below(w, 2) ? INT32_MAX : 1 + (int32_t)world_below(w, (uint32_t)w->config.step_tokens_max);
         qr_sched_limit_mixed(w->sched, w->mixed_max);
     }
+    if (world_below(w, 16) == 0)
+        qr_sched_limit_running(w->sched, world_below(w, 2) ? INT32_MAX : 1 + (int32_t)world_below(w, (uint32_t)w->config.running_max));
+    if (world_below(w, 16) == 0)
+        world_look(w);
     if (w->guesses)
         world_guess_some(w);
     bool any = qr_sched_plan(w->sched, &w->plan, w->now_us);

@@ -766,3 +766,32 @@ Test(sched, plans_64_running_and_256_waiting_sooner_than_their_ids_are_read)
     end(s);
 }
 #endif
+
+static int32_t add_of(struct scene *s, uint64_t key, uint64_t user, int32_t weight, int32_t n_prompt)
+{
+    struct qr_sched_add a = request(s, n_prompt, 1, s->n_added * 300);
+    a.client = (struct qr_client){.key = key, .user = user, .weight = weight};
+    const int32_t seq = qr_sched_add(s->sched, &a, &s->err);
+    cr_assert_geq(seq, 0, "%s", s->err.msg);
+    return seq;
+}
+
+Test(sched, the_order_that_is_foretold_is_that_in_which_turns_are_taken)
+{
+    struct qr_sched_config c = usual();
+    struct scene *s = begin(256, true, &c);
+    int32_t n, foretold[12];
+    for (int32_t i = 0; i < 12; i++)
+        add_of(s, (uint64_t)(i % 3), (uint64_t)(i % 2), 1 + i % 3, 5 + 7 * i % 11);
+    const int32_t *order = qr_sched_order(s->sched, &n);
+    cr_assert_eq(n, 12);
+    memcpy(foretold, order, sizeof foretold);
+    qr_sched_limit_running(s->sched, 1);
+    for (int32_t i = 0; i < 12; i++) {
+        cr_assert(plan(s));
+        cr_assert(s->plan.n_prefill == 1 && s->plan.item[0].seq == foretold[i], "turn %d: %d, not %d", i, s->plan.item[0].seq, foretold[i]);
+        qr_sched_commit(s->sched, &s->plan);
+        qr_sched_finish(s->sched, foretold[i]);
+    }
+    end(s);
+}

@@ -1,7 +1,7 @@
-/* pairs.h - decode over a bf16 cache at level avx2: register blocks that read keys and values as they lie. Included by vectors.h only.
+/* pairs.h - decode over a cache of bf16 or int8 at level avx2: register blocks that read keys and values as they lie. Included by vectors.h only.
  *
- * Eight positions' keys, eight numbers of each, become four registers of pairs (32 bits of all positions in each), and these meet the
- * queries at once: nothing is stored in between. A lane adds one position's products in the order of K, as where keys are staged, so
+ * Eight positions' keys, 16 bytes of each, become four registers of pairs (32 bits of all positions in each: two numbers of bf16, four of int8), and
+ * these meet the queries at once: nothing is stored in between. A lane adds one position's products in the order of K, as where keys are staged, so
  * the bits are the same. A product takes its number of the query from memory, eight times side by side, which is an operation less
  * than a broadcast for each. 16 or 32 positions at a time keep sums enough in flight for two multipliers.
  *
@@ -10,6 +10,7 @@
 #ifndef QR_KERNELS_CPU_ISA_ATTENTION_PAIRS_H
 #define QR_KERNELS_CPU_ISA_ATTENTION_PAIRS_H
 
+#include "kernels/cpu/isa/attention/int8.h"
 #include "kernels/cpu/isa/attention/tile.h"
 
 #define FEW 12         /* queries of a tile, at most: two blocks widen its values twice */
@@ -55,7 +56,8 @@ static int32_t pair_block(const struct tile *t, int32_t b)
 /* Whether a tile goes this way: one row, so that all its queries see the same. */
 static bool takes_pairs(const struct tile *t)
 {
-    return t->a->kv->dtype == QR_BF16 && t->a->kv->block_tokens >= VF_LEN && t->n_rows == 1 && t->n_queries <= FEW;
+    const bool fits = t->a->kv->dtype == QR_BF16 || (is_int8(t) && t->k % 16 == 0);
+    return fits && t->a->kv->block_tokens >= VF_LEN && t->n_rows == 1 && t->n_queries <= FEW;
 }
 
 static void begin_pairs(const struct tile *t)
@@ -66,7 +68,7 @@ static void begin_pairs(const struct tile *t)
             const float *q = query(t, place_of(t, first + i));
             float *wide = wide_queries(t, first) + i * VF_LEN, number[VF_LEN] QR_UNINITIALIZED;
             for (int32_t k = 0; k < t->k; k += VF_LEN) {
-                vf_store(number, vf_round_bf16(vf_load(q + k)));
+                vf_store(number, is_int8(t) ? vf_load(q + k) : vf_round_bf16(vf_load(q + k)));
                 for (int32_t j = 0; j < VF_LEN; j++, wide += mr * VF_LEN)
                     vf_store(wide, vf_set1(number[j]));
             }
@@ -83,7 +85,7 @@ struct pair_scores {
     const char *row[PAIR_GROUPS]; /* each group's first of 8 */
     const char *later[PAIR_GROUPS / 2]; /* what is prefetched with each two groups: as many bytes as they have */
     size_t row_bytes;
-    int32_t n;                    /* 8 numbers of a row at a time */
+    int32_t n;                    /* 16 bytes of a row at a time */
 };
 typedef void pair_scores_fn(const struct pair_scores *a);
 
@@ -111,7 +113,13 @@ VF_FN void turn_units(vf unit[4], const char *row, const struct strides *s)
     unit[3] = _mm256_castpd_ps(_mm256_unpackhi_pd(high0, high1));
 }
 
-VF_FN void pair_scores_of(const struct pair_scores *a, const int mr, const int groups)
+/* Number i of the in_unit numbers that a unit of 32 bits has. */
+VF_FN vf number_of(vpairs unit, const int i, const int in_unit)
+{
+    return in_unit == 4 ? vf_quads_at(unit, i) : i == 0 ? vf_pairs_first(unit) : vf_pairs_second(unit);
+}
+
+VF_FN void pair_scores_of(const struct pair_scores *a, const int mr, const int groups, const int in_unit)
 {
     struct strides s = {a->row_bytes, 3 * a->row_bytes, 5 * a->row_bytes, 7 * a->row_bytes};
     const float *q = a->q;
@@ -125,7 +133,7 @@ VF_FN void pair_scores_of(const struct pair_scores *a, const int mr, const int g
         row[g] = a->row[g];
         later[g / 2] = a->later[g / 2];
     }
-    for (int32_t n = a->n; n > 0; n--, q += 8 * mr * VF_LEN) {
+    for (int32_t n = a->n; n > 0; n--, q += 4 * in_unit * mr * VF_LEN) {
 #pragma GCC unroll 4
         for (int g = 0; g < groups; g++) {
             vf unit[4] QR_UNINITIALIZED;
@@ -136,13 +144,13 @@ VF_FN void pair_scores_of(const struct pair_scores *a, const int mr, const int g
             row[g] += 16;
 #pragma GCC unroll 4
             for (int u = 0; u < 4; u++) {
-                const vf first = vf_pairs_first(vf_as_pairs(unit[u])), second = vf_pairs_second(vf_as_pairs(unit[u]));
 #pragma GCC unroll 4
-                for (int r = 0; r < mr; r++)
-                    add_product_of(&acc[r * groups + g], q + (2 * u * mr + r) * VF_LEN, first);
+                for (int i = 0; i < in_unit; i++) {
+                    const vf number = number_of(vf_as_pairs(unit[u]), i, in_unit);
 #pragma GCC unroll 4
-                for (int r = 0; r < mr; r++)
-                    add_product_of(&acc[r * groups + g], q + ((2 * u + 1) * mr + r) * VF_LEN, second);
+                    for (int r = 0; r < mr; r++)
+                        add_product_of(&acc[r * groups + g], q + ((in_unit * u + i) * mr + r) * VF_LEN, number);
+                }
             }
         }
 #pragma GCC unroll 4
@@ -158,11 +166,15 @@ VF_FN void pair_scores_of(const struct pair_scores *a, const int mr, const int g
 #define PAIR_SCORES(mr, groups)                                                                                                        \
     static void pair_scores_##mr##_##groups(const struct pair_scores *a)                                                               \
     {                                                                                                                                  \
-        pair_scores_of(a, mr, groups);                                                                                                 \
+        pair_scores_of(a, mr, groups, 2);                                                                                              \
+    }                                                                                                                                  \
+    static void quad_scores_##mr##_##groups(const struct pair_scores *a)                                                               \
+    {                                                                                                                                  \
+        pair_scores_of(a, mr, groups, 4);                                                                                              \
     }
-#define PAIR_SCORES_ROW(mr, groups) [mr][groups] = pair_scores_##mr##_##groups,
+#define PAIR_SCORES_ROW(mr, groups) [mr][groups] = {pair_scores_##mr##_##groups, quad_scores_##mr##_##groups},
 FOR_PAIR_SCORES(PAIR_SCORES)
-static pair_scores_fn *const pair_scores[PAIR_ROWS + 1][PAIR_GROUPS + 1] = {FOR_PAIR_SCORES(PAIR_SCORES_ROW)};
+static pair_scores_fn *const pair_scores[PAIR_ROWS + 1][PAIR_GROUPS + 1][2] = {FOR_PAIR_SCORES(PAIR_SCORES_ROW)}; /* over bf16, over int8 */
 
 /* Scores for the groups of 8 positions [from, end) of the piece. */
 static void score_pairs(const struct tile *t, int32_t from, int32_t end, int32_t shift)
@@ -172,7 +184,7 @@ static void score_pairs(const struct tile *t, int32_t from, int32_t end, int32_t
     static const uint8_t widest[PAIR_ROWS + 1] = {0, 4, 4, 2, 2};
     for (int32_t b = 0; b < pair_blocks(t); b++) {
         const int32_t first = pair_block(t, b), mr = pair_block(t, b + 1) - first;
-        struct pair_scores a = {.q = wide_queries(t, first), .row_bytes = t->row_bytes, .n = t->k / VF_LEN};
+        struct pair_scores a = {.q = wide_queries(t, first), .row_bytes = t->row_bytes, .n = (int32_t)t->row_bytes / 16};
         for (int32_t at = from, n = widest[mr]; at < end; at += n * VF_LEN) {
             while (at + n * VF_LEN > end)
                 n /= 2;
@@ -185,7 +197,7 @@ static void score_pairs(const struct tile *t, int32_t from, int32_t end, int32_t
                 if (g % 2 == 0)
                     a.later[g / 2] = later ? later + in : a.row[g];
             }
-            pair_scores[mr][n](&a);
+            pair_scores[mr][n][is_int8(t)](&a);
         }
     }
 }
@@ -220,19 +232,28 @@ VF_FN void split_values(vf *even, vf *odd, const char *w)
     __asm__ volatile("vandps %1, %0, %0" : "+x"(*odd) : "m"(seconds)); /* a mask in a register would push a sum out */
 }
 
-/* One row of w onto mr rows of nv vectors: the even ones of 16 columns and the odd ones side by side; a lone vector is 8 columns in their order. Weights of
- * two rows stay in registers, of more there is no room for them. */
-VF_FN void add_value(vf *acc, const float *x, const char *w, ptrdiff_t later, const int mr, const int nv)
+/* 8 integers as numbers, their columns in order. */
+VF_FN vf wide_integers(const char *w)
+{
+    vf v;
+    __asm__ volatile("vpmovsxbd %1, %0" : "=x"(v) : "m"(*(const char (*)[8])(const void *)w));
+    __asm__ volatile("vcvtdq2ps %0, %0" : "+x"(v));
+    return v;
+}
+
+/* One row of w onto mr rows of nv vectors. Of bf16 the even ones of 16 columns and the odd ones stand side by side; int8, and a lone vector, are columns in
+ * their order. Weights of two rows stay in registers, of more there is no room for them. */
+VF_FN void add_value(vf *acc, const float *x, const char *w, ptrdiff_t later, const int mr, const int nv, const bool int8)
 {
     vf kept[2] QR_UNINITIALIZED, even, odd;
     _mm_prefetch(w + later, _MM_HINT_T1);
-    if (nv == 8)
+    if (nv == 8 && !int8)
         _mm_prefetch(w + later + 64, _MM_HINT_T1);
 #pragma GCC unroll 2
     for (int r = 0; mr <= 2 && r < mr; r++)
         kept[r] = weight_of(x + r * QR_X_ROW);
     if (nv == 1) {
-        even = vf_load_bf16((const uint16_t *)(const void *)w);
+        even = int8 ? wide_integers(w) : vf_load_bf16((const uint16_t *)(const void *)w);
 #pragma GCC unroll 6
         for (int r = 0; r < mr; r++)
             add_product(&acc[r], mr <= 2 ? kept[r] : weight_of(x + r * QR_X_ROW), even);
@@ -240,7 +261,12 @@ VF_FN void add_value(vf *acc, const float *x, const char *w, ptrdiff_t later, co
     }
 #pragma GCC unroll 4
     for (int j = 0; j + 1 < nv; j += 2) {
-        split_values(&even, &odd, w + j * 16);
+        if (int8) {
+            even = wide_integers(w + j * 8);
+            odd = wide_integers(w + j * 8 + 8);
+        } else {
+            split_values(&even, &odd, w + j * 16);
+        }
 #pragma GCC unroll 6
         for (int r = 0; r < mr; r++) {
             const vf weight = mr <= 2 ? kept[r] : weight_of(x + r * QR_X_ROW);
@@ -251,19 +277,17 @@ VF_FN void add_value(vf *acc, const float *x, const char *w, ptrdiff_t later, co
 }
 
 /* nv vectors of sums in the order of add_value, as columns in their order. */
-VF_FN void store_sums(float *c, const vf *acc, const int nv)
+VF_FN void store_sums(float *c, const vf *acc, const int nv, const bool int8)
 {
-    if (nv == 1)
-        vf_store(c, acc[0]);
-#pragma GCC unroll 4
-    for (int j = 0; j + 1 < nv; j += 2) {
-        const vf low = _mm256_unpacklo_ps(acc[j], acc[j + 1]), high = _mm256_unpackhi_ps(acc[j], acc[j + 1]);
-        vf_store(c + j * VF_LEN, _mm256_permute2f128_ps(low, high, 0x20));
-        vf_store(c + (j + 1) * VF_LEN, _mm256_permute2f128_ps(low, high, 0x31));
+#pragma GCC unroll 8
+    for (int j = 0; j < nv; j++) {
+        const vf low = _mm256_unpacklo_ps(acc[j & ~1], acc[j | 1]), high = _mm256_unpackhi_ps(acc[j & ~1], acc[j | 1]);
+        const vf ordered = j & 1 ? _mm256_permute2f128_ps(low, high, 0x31) : _mm256_permute2f128_ps(low, high, 0x20);
+        vf_store(c + j * VF_LEN, int8 || nv == 1 ? acc[j] : ordered);
     }
 }
 
-VF_FN void pair_values_of(const struct pair_values *a, const int mr, const int nv)
+VF_FN void pair_values_of(const struct pair_values *a, const int mr, const int nv, const bool int8)
 {
     const size_t row_bytes = a->row_bytes;
     const int32_t mask = (int32_t)((1u << a->shift) - 1), end = a->end;
@@ -281,15 +305,15 @@ VF_FN void pair_values_of(const struct pair_values *a, const int mr, const int n
         int32_t n = rest < end - at ? rest : end - at;
         at += n;
         for (; n >= 2; n -= 2, w += 2 * row_bytes, x += 2) {
-            add_value(acc, x, w, later, mr, nv);
-            add_value(acc, x + 1, w + row_bytes, later, mr, nv);
+            add_value(acc, x, w, later, mr, nv, int8);
+            add_value(acc, x + 1, w + row_bytes, later, mr, nv, int8);
         }
         if (n > 0)
-            add_value(acc, x, w, later, mr, nv);
+            add_value(acc, x, w, later, mr, nv, int8);
     }
 #pragma GCC unroll 6
     for (int r = 0; r < mr; r++)
-        store_sums(c + r * c_stride, acc + r * nv, nv);
+        store_sums(c + r * c_stride, acc + r * nv, nv, int8);
 }
 
 #define FOR_PAIR_VALUES(DO)                                                                                                            \
@@ -298,22 +322,26 @@ VF_FN void pair_values_of(const struct pair_values *a, const int mr, const int n
 #define PAIR_VALUES(mr, nv)                                                                                                            \
     static void pair_values_##mr##_##nv(const struct pair_values *a)                                                                   \
     {                                                                                                                                  \
-        pair_values_of(a, mr, nv);                                                                                                     \
+        pair_values_of(a, mr, nv, false);                                                                                              \
+    }                                                                                                                                  \
+    static void quad_values_##mr##_##nv(const struct pair_values *a)                                                                   \
+    {                                                                                                                                  \
+        pair_values_of(a, mr, nv, true);                                                                                               \
     }
-#define PAIR_VALUES_ROW(mr, nv) [mr][nv] = pair_values_##mr##_##nv,
+#define PAIR_VALUES_ROW(mr, nv) [mr][nv] = {pair_values_##mr##_##nv, quad_values_##mr##_##nv},
 FOR_PAIR_VALUES(PAIR_VALUES)
-static pair_values_fn *const pair_values[ROWS_MAX + 1][9] = {FOR_PAIR_VALUES(PAIR_VALUES_ROW)};
+static pair_values_fn *const pair_values[ROWS_MAX + 1][9][2] = {FOR_PAIR_VALUES(PAIR_VALUES_ROW)};
 
 /* All of n vectors of columns from a->column on. */
-static void weigh_columns(struct pair_values *a, int32_t mr, int32_t n)
+static void weigh_columns(struct pair_values *a, int32_t mr, int32_t n, bool int8)
 {
     static const uint8_t widest[ROWS_MAX + 1] = {0, 8, 4, 4, 2, 2, 2};
     for (int32_t nv = widest[mr]; n > 0; n -= nv) {
         while (nv > n)
             nv /= 2;
-        pair_values[mr][nv](a);
+        pair_values[mr][nv][int8](a);
         a->c += nv * VF_LEN;
-        a->column += (size_t)nv * VF_LEN * sizeof(uint16_t);
+        a->column += (size_t)nv * VF_LEN * (int8 ? 1 : sizeof(uint16_t));
     }
 }
 
@@ -329,7 +357,7 @@ static void weigh_pairs(const struct tile *t, int32_t begin, int32_t end, int32_
         struct pair_values a = {.c = s->piece_out + first * t->k_pad, .x = s->p + first * QR_X_ROW, .run = s->run[1],
                                 .later = b == 0 ? s->later[1] : NULL, .c_stride = t->k_pad, .row_bytes = t->row_bytes, .shift = shift,
                                 .from = begin, .end = end};
-        weigh_columns(&a, mr, t->k / VF_LEN);
+        weigh_columns(&a, mr, t->k / VF_LEN, is_int8(t));
     }
 }
 
@@ -370,6 +398,8 @@ static void attend_pairs(const struct tile *t, int32_t base, int32_t begin, int3
         find_runs(t->s->run[which], t, which, base, begin, end, shift);
     for (int32_t which = 0; which < 2; which++)
         find_later(t, which, after, begin, end, shift);
+    if (is_int8(t))
+        stage_scales(t, base, begin, end);
     score_pairs(t, begin / VF_LEN * VF_LEN, (end + VF_LEN - 1) / VF_LEN * VF_LEN, shift);
     for (int32_t i = 0; i < t->n_queries; i++)
         softmax(t, i);

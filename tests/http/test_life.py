@@ -446,7 +446,7 @@ def test_2000_streams_that_die_at_once_leave_the_server_alive():
             "    c=socket.create_connection(('127.0.0.1',int(sys.argv[1])));c.sendall(sys.argv[2].encode());out.append(c)\n"
             "print('up',flush=True)\n"
             "time.sleep(60)\n")
-    with Server("--mock-running", "4000", "--mock-rate", "20", "--max-connections", "4096") as s:
+    with Server("--mock-running", "4000", "--mock-rate", "2", "--max-connections", "4096") as s:
         child = subprocess.Popen([sys.executable, "-c", code, str(s.port), stream_request(3000).decode()], stdout=subprocess.PIPE, text=True)
         assert child.stdout.readline() == "up\n"
         until = time.monotonic() + 60

@@ -467,6 +467,10 @@ void qr_http_close(struct qr_http *h)
         return;
     qr_conn_close_all(&h->env);
     uv_timer_stop(&h->tick);
+    if (uv_is_active((const uv_handle_t *)&h->sighup)) { /* libuv leaves the default, and a log that is rotated now would change how the process ends */
+        uv_signal_stop(&h->sighup);
+        signal(SIGHUP, SIG_IGN);
+    }
     uv_walk(&h->loop, close_handle, NULL);
     uv_run(&h->loop, UV_RUN_DEFAULT); /* close callbacks, and jobs that are still on the pool */
     int rc = uv_loop_close(&h->loop);

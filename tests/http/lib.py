@@ -16,6 +16,7 @@ import model
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 MODEL = model.make()
+MINUTE = 240 if "asan" in sys.argv[1] or "tsan" in sys.argv[1] else 60  # what takes as long never ends; a sanitizer build gets more time
 
 
 class Server:
@@ -45,7 +46,7 @@ class Server:
             time.sleep(0.02)
         raise SystemExit("mock_server did not become ready: " + self.errors())
 
-    def stop(self, sig=signal.SIGTERM, timeout=60):
+    def stop(self, sig=signal.SIGTERM, timeout=MINUTE):
         if self.process.poll() is None and sig:
             self.process.send_signal(sig)
         out, _ = self.process.communicate(timeout=timeout)
@@ -104,7 +105,7 @@ class Connection:
     """One TCP connection that sends bytes as told and reads responses."""
     living = weakref.WeakSet()
 
-    def __init__(self, port, timeout=60, host="127.0.0.1"):
+    def __init__(self, port, timeout=MINUTE, host="127.0.0.1"):
         self.port = port
         self.socket = socket.create_connection((host, port), timeout=timeout)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -198,7 +199,7 @@ def render(method, path, body=b"", headers=None, version="HTTP/1.1"):
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
-def call(port, method, path, body=None, headers=None, timeout=60):
+def call(port, method, path, body=None, headers=None, timeout=MINUTE):
     data = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
     c = Connection(port, timeout)
     try:
@@ -212,7 +213,7 @@ def get(port, path, headers=None):
     return call(port, "GET", path, None, headers)
 
 
-def post(port, path, body, headers=None, timeout=60):
+def post(port, path, body, headers=None, timeout=MINUTE):
     return call(port, "POST", path, body, headers, timeout)
 
 

@@ -42,7 +42,7 @@ def test_prompts_of_every_form_make_choices_in_openais_order():
     with Server("--mock-rate", "0") as s:
         for prompt, n in (("a", 1), (["a", "b", "c"], 3), ([97, 98], 1), ([[97], [98, 99]], 2)):
             r = post(s.port, COMPLETIONS, {"prompt": prompt, "n": 2, "max_tokens": 4, "echo": True}).json()
-            assert [c["index"] for c in r["choices"]] == list(range(2 * n)), r
+            assert [c["index"] for c in r.get("choices", [])] == list(range(2 * n)), r
             first = {"a": "a"}.get(prompt) if isinstance(prompt, str) else None
             texts = [c["text"] for c in r["choices"]]
             if prompt == ["a", "b", "c"]:

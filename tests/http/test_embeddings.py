@@ -7,7 +7,7 @@ import struct
 import threading
 import time
 
-from lib import Connection, Server, get, metrics, post, render, run_tests, with_patience
+from lib import MINUTE, Connection, Server, get, metrics, post, render, run_tests, with_patience
 
 PATH = "/v1/embeddings"
 WIDTH = 8
@@ -123,7 +123,7 @@ def test_a_call_that_has_begun_waits_for_room_that_others_take():
         for t in others:
             t.start()
         many = [[i % 200, i % 7] for i in range(100)]
-        end = time.monotonic() + 60
+        end = time.monotonic() + MINUTE
         while True:  # the first input finds room or does not, as any call; and somebody else found none meanwhile
             r = post(s.port, PATH, {"input": many})
             if r.status != 429 and any(refused) or time.monotonic() > end:
@@ -183,13 +183,13 @@ def test_a_full_queue_answers_429_at_once(scale):
         waiting = [Connection(s.port) for _ in range(2)]
         for c in waiting:
             c.send(render("POST", PATH, json.dumps({"input": [[1]]}).encode()))
-            c.socket.settimeout(60)
+            c.socket.settimeout(MINUTE)
         while metrics(s.port)["quire_submitted_requests_total"] < 2:
             pass
         r = post(s.port, PATH, {"input": [1]})
         assert r.status == 429 and r.error()["code"] == "queue_full", r.body
         for c in waiting:
-            c.socket.settimeout(60)
+            c.socket.settimeout(MINUTE)
             assert len(vectors(c.response())) == 1
 
 

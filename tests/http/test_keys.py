@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 
-from lib import Connection, Server, chat, events, get, metrics, post, render, run_tests, with_patience
+from lib import MINUTE, Connection, Server, chat, events, get, metrics, post, render, run_tests, with_patience
 
 CHAT = "/v1/chat/completions"
 DOORS = {CHAT: {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1}, "/v1/completions": {"prompt": "x", "max_tokens": 1},
@@ -50,7 +50,7 @@ class Keys:
         self.dir.cleanup()
 
 
-def wait(true, seconds=20):
+def wait(true, seconds=MINUTE):
     until = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < until, "it has not come true"
@@ -360,7 +360,7 @@ def test_a_reader_that_stands_still_costs_lines_and_no_time():
                     lost = metrics(s.port)["quire_access_log_lost_lines_total"]
                 assert n < 20000
             os.set_blocking(reader, True)
-            text, until = b"", time.monotonic() + 20
+            text, until = b"", time.monotonic() + MINUTE
             while b"lost_lines" not in text and time.monotonic() < until:
                 text += os.read(reader, 65536)
                 get(s.port, "/livez")

@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 
-from lib import Connection, Server, Skip, call, chat, get, metrics, post, render, run_tests, with_patience
+from lib import MINUTE, Connection, Server, Skip, call, chat, get, metrics, post, render, run_tests, with_patience
 
 CHAT = "/v1/chat/completions"
 STATE, EVENTS, PROFILE = "/v1/ops/state", "/v1/ops/events", "/v1/ops/profile"
@@ -43,7 +43,7 @@ def check(v):
     return v
 
 
-def until(found, what, seconds=20):
+def until(found, what, seconds=MINUTE):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         got = found()

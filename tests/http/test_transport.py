@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 
-from lib import Connection, Server, Skip, chat, events, post, render, run_tests, with_patience
+from lib import MINUTE, Connection, Server, Skip, chat, events, post, render, run_tests, with_patience
 
 CHAT = "/v1/chat/completions"
 
@@ -61,7 +61,7 @@ class UnixConnection(Connection):
     def __init__(self, path):
         self.port, self.buffer = 0, b""
         self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(60)
+        self.socket.settimeout(MINUTE)
         self.socket.connect(path)
         Connection.living.add(self)
 
@@ -218,7 +218,7 @@ def test_sighup_reads_the_certificate_again_and_keeps_the_old_where_the_new_one_
         return "two" if b"two" in der else "one"
 
     def until(what):
-        end = time.monotonic() + 60
+        end = time.monotonic() + MINUTE
         while not what():
             assert time.monotonic() < end, s.errors()
             time.sleep(0.02)
@@ -289,7 +289,7 @@ class Manager:
         self.path = Files.path("notify-%d" % time.monotonic_ns())
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.socket.bind(self.path)
-        self.socket.settimeout(60)
+        self.socket.settimeout(MINUTE)
         self.heard = []
 
     def wait_for(self, begin, times=1):
@@ -302,7 +302,7 @@ class Manager:
             while True:
                 self.heard.append(self.socket.recv(4096).decode())
         except BlockingIOError:
-            self.socket.settimeout(60)
+            self.socket.settimeout(MINUTE)
 
 
 def with_environment(variables, make):
@@ -366,7 +366,7 @@ def test_an_engine_that_stands_still_for_long_ends_the_process_and_its_clients_a
         c.send(render("POST", CHAT, json.dumps(chat(max_tokens=5, seed=668)).encode()))
         r = c.response()
         assert r.status in (500, 503) and "stands still" in r.error()["message"], r.body
-        assert s.process.wait(60) == 70 and "made no step" in s.errors(), s.errors()
+        assert s.process.wait(MINUTE) == 70 and "made no step" in s.errors(), s.errors()
 
 
 if __name__ == "__main__":

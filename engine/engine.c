@@ -133,13 +133,16 @@ const struct qr_model_config *qr_engine_model(const struct qr_engine *e)
     return qr_model_config(e->model);
 }
 
-/* Takes n places if there are that many; the count never passes n_slots, so the scheduler's slab cannot overflow. */
+/* Takes n places if there are that many; the count never passes n_slots, so the scheduler's slab cannot overflow. An engine that was idle stands still
+ * from now on, not since its last step. */
 static bool reserve(struct qr_engine *e, int32_t n)
 {
     int32_t now = atomic_load(&e->n_reserved);
     do {
         if (now + n > e->n_slots)
             return false;
+        if (now == 0)
+            atomic_store(&e->progress_us, qr_clock_us());
     } while (!atomic_compare_exchange_weak(&e->n_reserved, &now, now + n));
     return true;
 }

@@ -625,6 +625,7 @@ int qr_engine_submit(struct qr_engine *e, struct qr_request *r, struct qr_err *e
     else if (e->n_voices + r->n_choices > e->options.running_max + e->options.waiting_max)
         rc = qr_err_set(err, QR_E_BUSY, "the queue is full: %d sequences running or waiting; try again later", e->n_voices);
     else {
+        e->progress_us = e->n_voices == 0 ? qr_clock_us() : e->progress_us;
         e->n_voices += r->n_choices;
         e->stats.n_accepted++;
         e->stats.n_inside++;

@@ -669,6 +669,33 @@ Test(engine, what_has_to_begin_by_a_time_ends_there_only_if_it_still_waits)
     world_close(&w);
 }
 
+Test(engine, an_idle_time_is_no_standstill)
+{
+    NEED_DATA();
+    struct world w;
+    struct setup setup;
+    struct qr_stats st;
+    struct qr_sampling s;
+    struct qr_err err = {0};
+    const int32_t prompt = 1;
+    setup_init(&setup, MODEL);
+    world_open(&w, &setup);
+    struct flight *f = qr_alloc(1, sizeof *f);
+    qr_sampling_init(&s);
+    s.max_tokens = 20;
+    for (int i = 0; i < 20; i++) {
+        bool has_work;
+        const int64_t before_us = qr_clock_us();
+        cr_assert_eq(flight_start(&w, f, &s, &prompt, 1, 1, &err), 0, "%s", err.msg);
+        const int64_t progress_us = qr_engine_progress_us(w.engine, &has_work);
+        cr_assert(!has_work || progress_us >= before_us, "%lld us before it was asked", (long long)(before_us - progress_us));
+        flight_finish(&w, f);
+        world_settle(&w, &st);
+    }
+    qr_free(f);
+    world_close(&w);
+}
+
 Test(engine, choices_of_one_request_share_the_prompt_and_differ)
 {
     NEED_DATA();

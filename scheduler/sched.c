@@ -86,7 +86,7 @@ int qr_sched_new(struct qr_sched **out, const struct qr_sched_config *config, st
         s->slot[i].next_free = i + 1 < s->n_slots ? i + 1 : -1;
     alloc_queues(s, config->running_max);
     s->hashes = qr_alloc((size_t)s->blocks_max, sizeof *s->hashes);
-    s->count = qr_alloc((size_t)stats.n_blocks, sizeof *s->count);
+    s->count = qr_alloc((size_t)(stats.n_blocks > s->blocks_max ? stats.n_blocks : s->blocks_max), sizeof *s->count);
     *out = s;
     return 0;
 }

@@ -63,7 +63,7 @@ struct qr_sched {
     struct qr_hash128 *hashes;        /* owned [blocks_max]: of the sequence `hashed_serial`, which waits for admission */
     int32_t n_hashed;
     uint64_t hashed_serial;
-    int32_t *count;                   /* owned [n_blocks]: qr_sched_check's, and where qr_sched_find finds */
+    int32_t *count;                   /* owned [n_blocks, and blocks_max]: qr_sched_check's, and where qr_sched_find finds */
 };
 
 /* What is left of a step while it is planned. */

@@ -154,7 +154,8 @@ Test(sim, keys_that_wait_are_served_by_weight_within_the_bound_and_in_order_of_a
         c.one_client = way == 1;
         struct qr_sim_result r = run(way == 0 ? "azure conv, three keys" : "azure conv, three keys as one", &t, &c);
         fprintf(stderr, "served %.0f %.0f %.0f, apart by %.0f at most of %.0f\n", r.served[0], r.served[1], r.served[2], r.unfair_most, r.unfair_bound);
-        cr_assert_eq(r.unfair_most <= r.unfair_bound, way == 0);
+        if (way == 0 || test_scale() >= 0.5) /* a short trace ends before it can be so unfair */
+            cr_assert_eq(r.unfair_most <= r.unfair_bound, way == 0);
     }
     qr_trace_release(&t);
 }

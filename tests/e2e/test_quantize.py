@@ -311,7 +311,7 @@ def test_what_a_killed_run_has_left_goes_with_the_next_one_and_nothing_else_does
 
 @release_only
 def test_a_signal_that_comes_twice_at_once_is_one():
-    """As timeout sends it, to the process and to its group. Two of six may be spoilt by a machine that stops a thread for a second."""
+    """As timeout sends it, to the process and to its group. One of four may be spoilt by a machine that stops a thread for a second."""
     with tempfile.TemporaryDirectory() as d:
         make_long_text(f'{d}/text')
         interrupted = good = 0
@@ -326,7 +326,7 @@ def test_a_signal_that_comes_twice_at_once_is_one():
             good += p.returncode == 130 and os.listdir(d) == ['text']
             for name in set(os.listdir(d)) - {'text'}:
                 shutil.rmtree(f'{d}/{name}')
-            if interrupted == 6:
+            if interrupted == 4:
                 break
         assert good + 1 >= interrupted, (good, interrupted)
 

@@ -45,7 +45,11 @@ Test(forced, answers_are_the_same_bytes_beside_each_other_with_preemption_and_on
         s.n_ranks = ranks;
         s.config.kv_tokens = 320;
         s.config.ctx_max = 256;
-        expect_forced_same(&s, true, &off, &on);
-        cr_expect_gt(off.sched.n_preempted + on.sched.n_preempted, 0);
+        int64_t n_preempted = 0;
+        for (int tries = 0; tries < 10 && n_preempted == 0; tries++) { /* a test that is stopped between requests lets the first ones end */
+            expect_forced_same(&s, true, &off, &on);
+            n_preempted = off.sched.n_preempted + on.sched.n_preempted;
+        }
+        cr_expect_gt(n_preempted, 0);
     }
 }

@@ -6,7 +6,7 @@ import time
 
 import lib
 import model
-from lib import Connection, Server, call, chat, get, metrics, post, render, run_tests
+from lib import Connection, Server, call, chat, get, metrics, post, render, run_tests, with_patience
 
 PIN, PINS, CHAT = "/v1/cache/pin", "/v1/cache/pins", "/v1/chat/completions"
 TEXT = "The quick brown fox jumps over the lazy dog. "
@@ -60,7 +60,7 @@ def test_what_cannot_be_pinned_is_said_by_its_field():
 
 
 def test_a_client_that_leaves_before_its_prompt_is_computed_leaves_no_pin():
-    with Server("--mock-prefill", "1") as s:
+    with Server("--mock-prefill", "30s") as s:
         c = Connection(s.port)
         c.send(render("POST", PIN, json.dumps({"prompt": TEXT}).encode()))
         while metrics(s.port)["quire_calls"] == 0:
@@ -98,7 +98,8 @@ def test_wishes_for_the_cache_change_no_token_of_a_prompt():
         lib.MODEL = before
 
 
-def test_warm_up_comes_before_ready_and_a_bad_line_before_any_request():
+@with_patience
+def test_warm_up_comes_before_ready_and_a_bad_line_before_any_request(scale):
     with tempfile.TemporaryDirectory() as d:
         path = os.path.join(d, "warm.jsonl")
 
@@ -106,7 +107,7 @@ def test_warm_up_comes_before_ready_and_a_bad_line_before_any_request():
             with open(path, "w", encoding="utf-8") as f:
                 f.write("\n".join(json.dumps(i) for i in items))
         write({"prompt": TEXT, "pin": True}, chat(TEXT), {"prompt": TEXT, "pin": True, "ttl": 5, "model": "mock/alias"})
-        with Server("--mock-prefill", "300ms", "--warm-up", path, wait=False) as s:
+        with Server("--mock-prefill", "%dms" % (300 * scale), "--warm-up", path, wait=False) as s:
             r = get(s.port, "/readyz")
             assert r.status == 503 and r.json() == {"status": "loading"} and post(s.port, CHAT, chat()).error()["code"] == "loading"
             s.wait_ready()

@@ -335,7 +335,9 @@ def test_systemds_watchdog_is_not_fed_while_the_engine_stands_still(scale):
     with with_environment({"NOTIFY_SOCKET": m.path, "WATCHDOG_USEC": "100000"}, lambda: Server(*options)) as s:
         c = Connection(s.port)
         c.send(render("POST", CHAT, json.dumps(chat(max_tokens=5, stream=True, seed=668)).encode()))
-        while post(s.port, "/tokenize", {"prompt": "x"}).status == 200 and Connection.living and not stuck(s.port):
+        until = time.monotonic() + 10
+        while not stuck(s.port):
+            assert post(s.port, "/tokenize", {"prompt": "x"}).status == 200 and time.monotonic() < until, "nobody saw it stand still"
             time.sleep(0.02)
         m.drain()
         n = m.heard.count("WATCHDOG=1")

@@ -385,7 +385,7 @@ Test(backward_levels, heads_agree_with_double)
 /* The level's own forward makes out and lse; then both sides get what it made, and the same cache. */
 static void check_attention_case(const char *isa, struct qr_backend *be, struct qr_backend *threads, struct qr_attention_case c, uint64_t seed)
 {
-    const int32_t n_long = (c.window > 200 && UTIL_STEP == 1) || c.head_dim <= 8 ? 330 : 150, none[4] = {0};
+    const int32_t n_long = (c.window > 200 && UTIL_STEP == 1) || c.head_dim <= 8 ? (full_size() ? 330 : 280) : (full_size() ? 150 : 131), none[4] = {0};
     const bool emulated = strcmp(isa, "cuda") == 0, few = runs_few(isa);
     const int32_t two_tiles = c.head_dim > 128 || c.kv == QR_F32 ? 34 : 66, n_seqs = few ? 2 : 4;
     const int32_t len[4] = {3, !emulated ? n_long : full_size() ? 100 : two_tiles, emulated ? 20 : 64, emulated ? 1 : 65};

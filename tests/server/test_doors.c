@@ -20,7 +20,7 @@ static const struct door_case {
     const char *form;
 } cases[] = {
     {&qr_door_messages, {{"max_tokens", "9"}, {"messages", "[{\"role\":\"user\",\"content\":\"a\"}]"}}, {NULL}, "{\"type\":\"error\",\"error\":{\"type\":\""},
-    {&qr_door_responses, {{"input", "\"a\""}}, {"max_tool_calls", "prompt_cache_key"}, "{\"error\":{\"message\":\""},
+    {&qr_door_responses, {{"input", "\"a\""}}, {"max_tool_calls", "prompt_cache_key", "user"}, "{\"error\":{\"message\":\""},
     {&qr_door_ollama_chat, {{"messages", "[{\"role\":\"user\",\"content\":\"a\"}]"}}, {NULL}, "{\"error\":\""},
     {&qr_door_ollama_generate, {{"prompt", "\"a\""}}, {NULL}, "{\"error\":\""},
 };

@@ -71,7 +71,8 @@ int32_t qr_engine_pinned_max(const struct qr_engine_config *c, const struct qr_e
     QR_ASSERT(c != NULL);
     QR_ASSERT(l != NULL && l->block_tokens > 0);
     const int32_t beside = l->n_blocks - (int32_t)(l->seq_tokens / l->block_tokens), share = (int32_t)(c->pinned_share * l->n_blocks);
-    return !c->prefix_cache ? 0 : share < beside ? share : beside;
+    const int32_t most = share < beside ? share : beside;
+    return c->prefix_cache && most > 0 ? most : 0;
 }
 
 /* Blocks of the second tier: as configured, and no more than the pool can have. */

@@ -263,7 +263,7 @@ static int64_t blocks_that_fit(const struct memory_plan *p, const struct qr_engi
         const int64_t n = (least + most + 1) / 2;
         struct qr_engine_limits l = p->limits;
         l.n_blocks = (int32_t)n;
-        l.n_pinned_max = l.n_pinned_max < l.n_blocks ? l.n_pinned_max : l.n_blocks - 1;
+        l.n_pinned_max = qr_engine_pinned_max(ec, &l);
         if (n * block + qr_engine_table_bytes(&l, ec, tokenizer, p->n_threads) <= room)
             least = n;
         else

@@ -63,12 +63,13 @@ static int32_t leader_of(const struct qr_engine *e, const struct qr_request *r)
     return i;
 }
 
-/* The time of what it draws in any case behind its first token, which its own time limit holds of, too. */
-static double draws_us(const struct qr_backlog_steps *steps, const struct qr_request *r)
+/* The least time of what it draws in any case behind its first token, which its own time limit holds of, too: all guesses may be right. */
+static double draws_us(const struct qr_engine *e, const struct qr_backlog_steps *steps, const struct qr_request *r)
 {
     const struct qr_step_size one = {.n_decode = 1};
     const int32_t n = qr_request_draws_min(r);
-    return has_timeout(r) && n > 1 ? (n - 1) * qr_predict_us(steps->predict, &one) : 0;
+    const int32_t n_steps = n > 1 ? (n - 1 + e->config.draft_tokens) / (1 + e->config.draft_tokens) : 0;
+    return has_timeout(r) ? n_steps * qr_predict_us(steps->predict, &one) : 0;
 }
 
 void qr_deadlines_enter(struct qr_engine *e, struct qr_request *r, int64_t now)
@@ -76,7 +77,7 @@ void qr_deadlines_enter(struct qr_engine *e, struct qr_request *r, int64_t now)
     QR_ASSERT(e != NULL && r != NULL);
     QR_ASSERT(r->n_open == r->n_choices);
     const struct qr_backlog_steps steps = qr_engine_steps(e);
-    const double left_us = r->deadline_us != 0 ? (double)(r->deadline_us - now) : INFINITY, draws = draws_us(&steps, r);
+    const double left_us = r->deadline_us != 0 ? (double)(r->deadline_us - now) : INFINITY, draws = draws_us(e, &steps, r);
     const bool limited = has_goal(e, r) || has_timeout(r), slow = qr_backlog_alone_us(&steps, r->n_prompt) + draws > left_us * SURE;
     r->fresh = limited;
     e->deadlines.arrived |= limited;
@@ -103,7 +104,7 @@ static double limit_of(const struct qr_engine *e, const struct qr_backlog_steps 
         limit = qr_deadline_limit_us(steps, q, (double)e->config.ttft_goal_us, (double)(now > r->arrived_us ? now - r->arrived_us : 0), r->fresh);
     if (!has_timeout(r))
         return limit;
-    const double left = (double)(r->deadline_us - now) - draws_us(steps, r), alone = qr_backlog_alone_us(steps, tokens_of(q)) * SURE;
+    const double left = (double)(r->deadline_us - now) - draws_us(e, steps, r), alone = qr_backlog_alone_us(steps, tokens_of(q)) * SURE;
     const double own = left > alone ? left : alone; /* nor does the queue make late what is so by itself */
     *timeout = own < limit;
     return own < limit ? own : limit;
@@ -133,7 +134,7 @@ static void be_late(struct qr_engine *e, const struct qr_backlog_steps *steps, i
     bool timeout = false;
     struct qr_request *r = e->slot[index].req;
     const double first_us = e->backlog.first_us[index], limit_us = limit_of(e, steps, r, qr_sched_seq(e->sched, index), now, &timeout);
-    const double draws = timeout ? draws_us(steps, r) : 0, waited_us = (double)(now - r->arrived_us);
+    const double draws = timeout ? draws_us(e, steps, r) : 0, waited_us = (double)(now - r->arrived_us);
     r->late = r->fresh ? QR_LATE_REFUSED : QR_LATE_SHED;
     r->retry_us = (int64_t)(first_us - limit_us);
     if (r->err.code == QR_OK)

@@ -260,6 +260,9 @@ struct qr_engine_opening {
 int qr_engine_foresee_opening(struct qr_engine_limits *out, const struct qr_engine_config *config, const struct qr_model_plan *plan,
                               const struct qr_engine_opening *of, int64_t memory_available, struct qr_err *err);
 
+/* Blocks of l's that pins may hold: as configured, and no more than leave room for one sequence of the whole context. */
+int32_t qr_engine_pinned_max(const struct qr_engine_config *c, const struct qr_engine_limits *l);
+
 /* Bytes beside weights, cache, step memory and kernels' scratch, but for some KiB: records of the cache's blocks, block tables, sampling scratch for
  * each of n_threads, events and the text that waits. `l` from qr_engine_plan. */
 int64_t qr_engine_table_bytes(const struct qr_engine_limits *l, const struct qr_engine_config *c, const struct qr_tokenizer *tokenizer,

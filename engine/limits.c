@@ -66,11 +66,13 @@ static int64_t held_tokens(const struct qr_engine_config *c, const struct qr_mod
     return (held < whole ? held : whole) * c->block_tokens;
 }
 
-/* Blocks that pins may hold: as configured, and no more than leave room for one sequence of the whole context. */
-static int32_t pinned_max(const struct qr_engine_config *c, const struct qr_engine_limits *l)
+int32_t qr_engine_pinned_max(const struct qr_engine_config *c, const struct qr_engine_limits *l)
 {
+    QR_ASSERT(c != NULL);
+    QR_ASSERT(l != NULL && l->block_tokens > 0);
     const int32_t beside = l->n_blocks - (int32_t)(l->seq_tokens / l->block_tokens), share = (int32_t)(c->pinned_share * l->n_blocks);
-    return !c->prefix_cache ? 0 : share < beside ? share : beside;
+    const int32_t most = share < beside ? share : beside;
+    return c->prefix_cache && most > 0 ? most : 0;
 }
 
 /* Blocks of the second tier: as configured, and no more than the pool can have. */
@@ -149,7 +151,7 @@ int qr_engine_plan(struct qr_engine_limits *out, const struct qr_engine_config *
         .kv_token_bytes = token_bytes, .kv_dtype = kv_dtype,
         .weight_bytes = weight_bytes, .act_bytes = act_bytes, .draft = config->draft,
         .n_host_blocks = host_blocks(config, token_bytes * config->block_tokens, n_blocks)};
-    out->n_pinned_max = pinned_max(config, out);
+    out->n_pinned_max = qr_engine_pinned_max(config, out);
     out->kv_host_bytes = (int64_t)out->n_host_blocks * config->block_tokens * token_bytes;
     return 0;
 }

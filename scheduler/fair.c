@@ -60,13 +60,25 @@ static int32_t free_place(struct qr_fair *f, int32_t kept)
     return oldest;
 }
 
+/* Where a client begins that is not in the table: where the one that stopped waiting last is by now (Golestani 1994), though not above all that wait. */
+static double beginning(const struct qr_fair *f, int32_t parent)
+{
+    const struct qr_fair_node *p = &f->node[parent];
+    const double last = p->last >= 0 ? f->node[p->last].counter : 0;
+    double highest = 0;
+    for (int32_t i = ROOT + 1; i < f->n; i++)
+        if (f->node[i].parent == parent && f->node[i].n_waiting > 0)
+            highest = larger(highest, f->node[i].counter);
+    return larger(p->forgotten, last < highest ? last : highest);
+}
+
 static int32_t child(struct qr_fair *f, int32_t parent, uint64_t id)
 {
     for (int32_t i = ROOT + 1; i < f->n; i++)
         if (f->node[i].id == id && f->node[i].parent == parent)
             return i;
     const int32_t i = free_place(f, parent);
-    f->node[i] = (struct qr_fair_node){.id = id, .counter = f->node[parent].forgotten, .parent = parent, .last = -1, .weight = 1};
+    f->node[i] = (struct qr_fair_node){.id = id, .counter = beginning(f, parent), .parent = parent, .last = -1, .weight = 1};
     f->node[parent].n_children++;
     return i;
 }

@@ -11,7 +11,8 @@
  * Nothing is preempted for fairness: M covers a client that holds every place.
  *
  * Nodes are a tree of root, keys and users in one table that never grows. The client that was idle longest makes room for a new one; a client that is not in
- * the table begins with the highest counter that was forgotten beside it, so being forgotten is no gain. The scheduler's thread.
+ * the table begins with the highest counter that was forgotten beside it, so being forgotten is no gain. Nor is a name that was never heard of: it begins where
+ * the client that stopped waiting last is by now, though not above all that wait, so those that come back are not passed for ever. The scheduler's thread.
  */
 #ifndef QR_SCHEDULER_FAIR_H
 #define QR_SCHEDULER_FAIR_H

@@ -130,6 +130,28 @@ Test(fair, who_is_passed_waits_no_longer_and_gains_nothing)
     qr_fair_release(&f);
 }
 
+/* Four wait always. Were new names at the smallest counter, one that comes back would wait until the table is full. */
+Test(fair, who_comes_back_is_not_passed_by_names_that_were_never_heard_of)
+{
+    struct qr_fair f;
+    qr_fair_init(&f, 256, 128);
+    uint64_t name = 1;
+    int32_t known = come(&f, client(1, 0, 1)), n = 0;
+    for (int i = 0; i < 4; i++)
+        come(&f, client(1, name++, 1));
+    cr_assert_eq(serve(&f, 100), known);
+    qr_fair_leave(&f, known);
+    cr_assert_eq(come(&f, client(1, 0, 1)), known);
+    for (int32_t user = -1; user != known && n < 100; n++) {
+        user = serve(&f, 100);
+        qr_fair_leave(&f, user);
+        come(&f, client(1, name++, 1));
+    }
+    cr_assert_leq(n, 6, "its turn came after %d of others", n);
+    cr_assert_null(qr_fair_check(&f, 100));
+    qr_fair_release(&f);
+}
+
 /* Thousands of names in a table of a few places: a counter that is forgotten is no smaller when its owner is back. */
 Test(fair, being_forgotten_helps_nobody_and_the_table_does_not_grow)
 {

@@ -366,7 +366,7 @@ def test_a_reader_that_stands_still_costs_lines_and_no_time():
                 get(s.port, "/livez")
             told = [json.loads(line) for line in text.split(b"\n")[:-1]]
             assert sum(x.get("lost_lines", 0) for x in told) >= lost, (n, lost)
-            assert longest < 5, longest
+            assert longest < 30, longest  # a write that waits for the reader would wait for ever
         os.close(reader)
 
 

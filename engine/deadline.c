@@ -1,3 +1,5 @@
+/* deadline.c - which requests cannot be in time: at arrival, when they are told so at once, and while they wait, when the one is ended whose going helps the
+ * others first. What has begun goes on. From predicted times alone, never from the clock's luck. Engine thread; nothing is allocated in a step. */
 #include "engine/deadline.h"
 
 #include <math.h>

@@ -340,7 +340,8 @@ def test_the_access_log_is_opened_again_on_sighup():
     assert r.returncode == 4 and "/nowhere/x" in r.stderr, r.stderr
 
 
-def test_a_reader_that_stands_still_costs_lines_and_no_time():
+@with_patience
+def test_a_reader_that_stands_still_costs_lines_and_no_time(_):  # a write that waits for the reader does so each time
     with tempfile.TemporaryDirectory() as d:
         path = os.path.join(d, "pipe")
         os.mkfifo(path)
@@ -366,7 +367,7 @@ def test_a_reader_that_stands_still_costs_lines_and_no_time():
                 get(s.port, "/livez")
             told = [json.loads(line) for line in text.split(b"\n")[:-1]]
             assert sum(x.get("lost_lines", 0) for x in told) >= lost, (n, lost)
-            assert longest < 30, longest  # a write that waits for the reader would wait for ever
+            assert longest < 5, longest
         os.close(reader)
 
 

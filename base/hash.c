@@ -47,6 +47,13 @@ void qr_hash_stream_free(struct qr_hash_stream *h)
     XXH3_freeState((XXH3_state_t *)(void *)h);
 }
 
+struct qr_hash128 qr_hash128_plain(const void *bytes, size_t n)
+{
+    QR_ASSERT(bytes != NULL || n == 0);
+    const XXH128_hash_t h = XXH3_128bits(bytes, n);
+    return (struct qr_hash128){.lo = h.low64, .hi = h.high64};
+}
+
 /* ---- under a secret ---- */
 
 void qr_hash_secret_random(struct qr_hash_secret *s)

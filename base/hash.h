@@ -19,6 +19,9 @@ void qr_hash_stream_put(struct qr_hash_stream *h, const void *bytes, size_t n);
 uint64_t qr_hash_stream_take(struct qr_hash_stream *h); /* the hash of what was put; then nothing has been */
 void qr_hash_stream_free(struct qr_hash_stream *h);     /* NULL is fine */
 
+/* XXH3-128 of bytes: a checksum, against errors and not against intent. */
+struct qr_hash128 qr_hash128_plain(const void *bytes, size_t n);
+
 /* A 192-byte key for qr_hash128_keyed. Filled from the operating system's random source, or from a seed in tests. */
 struct qr_hash_secret {
     uint8_t bytes[192];

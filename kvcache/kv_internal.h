@@ -14,6 +14,7 @@
 #define QR_KVCACHE_KV_INTERNAL_H
 
 #include "base/assert.h"
+#include "kvcache/kv_name.h"
 #include "kvcache/kv_pin.h"
 #include "kvcache/kv_pool.h"
 
@@ -43,6 +44,19 @@ struct qr_kv_pins {
     int32_t first[QR_KV_PINS_MAX], n[QR_KV_PINS_MAX];
 };
 
+/* Names of full blocks, the table that leads from a name to the entry, and the ring of notes. */
+struct qr_kv_names {
+    struct qr_kv_name *of;      /* owned [n_all]: of each full block that was entered, or is a private copy of an entry */
+    int32_t *slot;              /* owned [slot_mask + 1]: blocks that are entries, -1: empty; probed and deleted as the pool's table */
+    uint32_t slot_mask;
+    char *note;                 /* owned [n_notes][note_bytes]: a qr_kv_note and its ids */
+    size_t note_bytes;
+    int32_t n_notes;
+    uint64_t written, read;     /* notes ever */
+    bool lost;                  /* since the last note that was taken */
+    int64_t n_lost;
+};
+
 struct qr_kv_pool {
     int32_t n_blocks, block_tokens;
     int32_t n_host;             /* blocks of the second tier: ids n_blocks .. n_blocks + n_host - 1 */
@@ -61,6 +75,7 @@ struct qr_kv_pool {
     int32_t n_moves;
     struct qr_kv_slot *slot;    /* owned [slot_mask + 1] */
     struct qr_kv_pins *pins;    /* owned; NULL: there are none */
+    struct qr_kv_names *names;  /* owned; NULL: blocks have none */
     struct qr_hash_secret secret;
 };
 
@@ -150,6 +165,13 @@ void qr_kv_index_move(struct qr_kv_pool *p, int32_t from, int32_t to);
 
 /* A block of the second tier whose content is known elsewhere, or was given up, and that has no holder: from its list to the free ones. */
 void qr_kv_host_free(struct qr_kv_pool *p, int32_t block);
+
+/* kv_name.c: an entry is dropped, goes from block to block, or all are dropped. Without names they do nothing. */
+void qr_kv_name_drop(struct qr_kv_pool *p, int32_t block);
+void qr_kv_name_move(struct qr_kv_pool *p, int32_t from, int32_t to);
+void qr_kv_name_clear(struct qr_kv_pool *p);
+void qr_kv_names_close(struct qr_kv_names *names); /* NULL is fine */
+const char *qr_kv_names_check(const struct qr_kv_pool *p);
 
 /* NULL, or what is wrong with the index. Part of qr_kv_pool_check. */
 const char *qr_kv_index_check(const struct qr_kv_pool *p);

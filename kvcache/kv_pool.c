@@ -81,6 +81,7 @@ void qr_kv_pool_free(struct qr_kv_pool *p)
     if (p == NULL)
         return;
     qr_kv_pins_close(p->pins);
+    qr_kv_names_close(p->names);
     qr_free(p->move);
     qr_free(p->owner);
     qr_free(p->use);
@@ -347,6 +348,6 @@ const char *qr_kv_pool_check(const struct qr_kv_pool *p)
         return "free + cached + owned blocks are not all blocks";
     if (p->n_host_free + p->n_host_cached + n_held != p->n_host)
         return "blocks of the second tier do not add up";
-    const char *pins = qr_kv_pins_check(p);
-    return pins ? pins : qr_kv_index_check(p);
+    const char *pins = qr_kv_pins_check(p), *names = qr_kv_names_check(p);
+    return pins ? pins : names ? names : qr_kv_index_check(p);
 }

@@ -131,6 +131,7 @@ void qr_kv_index_drop(struct qr_kv_pool *p, int32_t block)
 {
     QR_ASSERT(p != NULL);
     QR_ASSERT(block >= 0 && block < qr_kv_n_all(p) && qr_kv_at(p, block)->indexed);
+    qr_kv_name_drop(p, block);
     uint32_t hole = slot_of(p, block);
     QR_ASSERT(p->slot[hole].block == block);
     for (uint32_t i = (hole + 1) & p->slot_mask; p->slot[i].block >= 0; i = (i + 1) & p->slot_mask) {
@@ -152,6 +153,7 @@ void qr_kv_index_move(struct qr_kv_pool *p, int32_t from, int32_t to)
     struct qr_kv_block *x = qr_kv_at(p, to), *old = qr_kv_at(p, from);
     const uint32_t at = slot_of(p, from);
     QR_ASSERT(p->slot[at].block == from);
+    qr_kv_name_move(p, from, to);
     p->slot[at].block = to;
     memcpy(tokens_of(p, to), tokens_of(p, from), (size_t)p->block_tokens * sizeof(int32_t));
     x->uid = old->uid;
@@ -180,6 +182,7 @@ static void clear_cached(struct qr_kv_pool *p, int32_t tier)
 void qr_kv_prefix_clear(struct qr_kv_pool *p)
 {
     QR_ASSERT(p != NULL);
+    qr_kv_name_clear(p);
     clear_cached(p, 0);
     clear_cached(p, p->n_blocks);
     for (int32_t b = 0; b < qr_kv_n_all(p); b++) {

@@ -9,7 +9,7 @@
 #include "base/assert.h"
 #include "base/map.h"
 #include "base/mem.h"
-#include "server/sha256.h"
+#include "base/sha256.h"
 
 #define KEYS_MAX 10000
 #define FILE_BYTES_MAX (8 << 20)

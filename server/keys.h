@@ -14,7 +14,7 @@
 #include "base/hash.h"
 #include "base/option.h"
 #include "server/limits.h"
-#include "server/sha256.h"
+#include "base/sha256.h"
 
 enum qr_role { QR_ROLE_NONE, QR_ROLE_METRICS, QR_ROLE_USER, QR_ROLE_ADMIN, QR_ROLES }; /* an admin may do what the others may */
 

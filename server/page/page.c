@@ -6,7 +6,7 @@
 
 #include "base/assert.h"
 #include "server/route.h"
-#include "server/sha256.h"
+#include "base/sha256.h"
 
 /* QR_PAGE_FILE is CMake's name of page.html. */
 __asm__(".pushsection .rodata\n"

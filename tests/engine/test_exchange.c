@@ -81,3 +81,65 @@ Test(exchange, what_an_engine_computed_is_found_in_files_by_the_next_one)
     cr_assert_eq(st.n_from_peer, 0);
     remove_dir(dir);
 }
+
+/* ---- peers ---- */
+
+static const char *address_of(const struct world *w)
+{
+    const char *address = qr_engine_peer_address(w->engine);
+    cr_assert_not_null(address);
+    return address;
+}
+
+static void await_peer(const struct world *w)
+{
+    struct qr_exchange_stats st = {0};
+    for (int i = 0; i < 3000 && st.n_connected == 0; i++) {
+        usleep(1000);
+        cr_assert(qr_engine_exchange_stats(w->engine, &st));
+    }
+    cr_assert_eq(st.n_connected, 1, "the peer was not connected within 3 s");
+}
+
+/* p has learned all cases; d asks it for their blocks, and so do many at once in small pools. */
+static void check_peer(const char *listen, int32_t kv_tokens)
+{
+    struct setup s, sp;
+    struct world p, d;
+    struct qr_stats st;
+    find_answers(&s);
+    sp = s;
+    sp.config.outside.listen = listen;
+    world_open(&p, &sp);
+    teach(&p);
+    const char *peer[] = {address_of(&p)};
+    s.config.outside = (struct qr_engine_outside){.peer = peer, .n_peers = 1};
+    s.config.kv_tokens = kv_tokens;
+    world_open(&d, &s);
+    await_peer(&d);
+    qr_engine_set_role(d.engine, QR_ROLE_DECODE);
+    teach(&d);
+    world_settle(&d, &st);
+    cr_assert_gt(st.n_from_peer, 0);
+    cr_assert_eq(st.outside.n_given_up, 0);
+    world_close(&d);
+    run_together(got, kase, &s, 19, &st);
+    compare(want, got, kase, "with a peer");
+    world_close(&p);
+}
+
+Test(exchange, what_a_peer_has_computed_comes_by_tcp)
+{
+    NEEDS_DATA();
+    check_peer("127.0.0.1:0", 0);
+}
+
+Test(exchange, what_a_peer_has_computed_comes_by_shared_memory)
+{
+    NEEDS_DATA();
+    char dir[64], listen[96];
+    temp_dir_make(dir, "peer");
+    snprintf(listen, sizeof listen, "unix:%s/s", dir);
+    check_peer(listen, 0);
+    remove_dir(dir);
+}

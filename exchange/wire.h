@@ -18,7 +18,7 @@ struct qr_wire;
 struct qr_wire_place {
     const struct qr_wire *wire;          /* borrowed: its row */
     char text[QR_PEER_ADDRESS_MAX];      /* as it was given, without spaces; of a listener, with the port that it got */
-    char host[QR_PEER_ADDRESS_MAX], port[8]; /* host: or the path */
+    char host[QR_PEER_ADDRESS_MAX], port[8]; /* host: in small letters; or the path */
     bool local;                          /* nothing outside this machine reaches it: it needs no secret */
     struct qr_wire_names *names;         /* owned by the row: addresses of the host, looked up */
 };

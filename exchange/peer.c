@@ -1,8 +1,8 @@
 /* peer.c - the peers that this process asks: connecting to them, and fetches.
  *
- * A fetch is one question to one peer; where any will do, the peers are asked first how many of the blocks they have. It is over when all came, when the peer has
- * no more, when the connection ends, or when it was stopped; what comes of it later is thrown away. No block reaches the engine whose name or sum is not what it
- * has to be. The exchange's thread. */
+ * A fetch is one question to one peer; where any will do, the peers are asked first how many of the blocks they have. A fetch is over when all came, when the
+ * peer has no more, when the connection ends, or when it was stopped; what comes of it later is thrown away. No block reaches the engine whose name or sum is
+ * not what it has to be. The exchange's thread. */
 #include <string.h>
 #include <unistd.h>
 

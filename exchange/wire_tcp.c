@@ -1,8 +1,8 @@
 /* wire_tcp.c - peers over TCP: HOST:PORT.
  *
- * Looking a name up can take seconds, so that a thread of its own does that for each attempt; it shares what it found with the place, and whichever lets go last
- * frees it. Nothing waits for that thread, not even the end of the exchange. Socket buffers are the system's: it makes them as large as the link needs, and a
- * size of our own would only take that from it. */
+ * Looking a name up can take seconds, so that a thread of its own does that for each attempt. It shares what it found with the place, and the last one to let
+ * go frees it. Nothing waits for that thread, not even the end of the exchange. Socket buffers are the system's: it makes them as large as the link needs,
+ * and a size of our own would only take that from it. */
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <errno.h>
@@ -95,7 +95,8 @@ static int listen_tcp(struct qr_wire_place *place, struct qr_err *err)
     const int why = errno;
     freeaddrinfo(list);
     if (fd < 0)
-        return qr_err_set(err, QR_E_BIND, "cannot listen to peers on '%s': %s; name another address or port, or port 0 for any free one", place->text, strerror(why));
+        return qr_err_set(err, QR_E_BIND, "cannot listen to peers on '%s': %s; name another address or port, or port 0 for any free one", place->text,
+                          strerror(why));
     struct sockaddr_storage got;
     socklen_t len = sizeof got;
     if (getsockname(fd, (struct sockaddr *)&got, &len) == 0) {

@@ -1,5 +1,5 @@
-/* rig.h - an exchange with a mock engine behind it, for the tests of exchange/: block `number` has a name and bytes that are functions of its number, and a side
- * has the blocks that its test says. One thread drives all sides. */
+/* rig.h - an exchange with a mock engine behind it, for the tests of exchange/: block `number` has a name and bytes that are functions of its number, and a
+ * side has the blocks that its test says. One thread drives all sides. */
 #ifndef QR_TESTS_EXCHANGE_RIG_H
 #define QR_TESTS_EXCHANGE_RIG_H
 
@@ -69,7 +69,9 @@ static inline void rig_wake(void *arg)
 
 static inline struct qr_exchange_config rig_config(sem_t *bell)
 {
-    struct qr_exchange_config config = {.block_bytes = RIG_BLOCK_BYTES, .n_parcels = 8, .lends_max = RIG_LENDS_MAX, .prompt_max = 1000, .wake = rig_wake, .wake_arg = bell};
+    struct qr_exchange_config config = {.block_bytes = RIG_BLOCK_BYTES, .n_parcels = 8, .lends_max = RIG_LENDS_MAX, .prompt_max = 1000};
+    config.wake = rig_wake;
+    config.wake_arg = bell;
     memset(&config.domain, 3, sizeof config.domain);
     return config;
 }

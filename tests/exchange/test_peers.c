@@ -35,9 +35,9 @@ Test(peers, addresses_that_are_none_are_refused_by_name)
         const char *text;
         int rc;
     } bad[] = {
-        {"", QR_E_USAGE}, {"host", QR_E_USAGE}, {"host:", QR_E_USAGE}, {":7", QR_E_USAGE}, {"host:65536", QR_E_USAGE}, {"host:7x", QR_E_USAGE}, {"host:-1", QR_E_USAGE},
-        {"::1:7", QR_E_USAGE}, {"[::1]7", QR_E_USAGE}, {"[::1", QR_E_USAGE}, {"[]:7", QR_E_USAGE}, {"unix:", QR_E_USAGE}, {"ucx:host:7", QR_E_UNSUPPORTED},
-        {"127.0.0.1:1:2", QR_E_USAGE},
+        {"", QR_E_USAGE}, {"host", QR_E_USAGE}, {"host:", QR_E_USAGE}, {":7", QR_E_USAGE}, {"host:65536", QR_E_USAGE}, {"host:7x", QR_E_USAGE},
+        {"host:-1", QR_E_USAGE}, {"::1:7", QR_E_USAGE}, {"[::1]7", QR_E_USAGE}, {"[::1", QR_E_USAGE}, {"[]:7", QR_E_USAGE}, {"unix:", QR_E_USAGE},
+        {"127.0.0.1:1:2", QR_E_USAGE}, {"ucx:host:7", QR_E_UNSUPPORTED},
     };
     struct qr_err err;
     for (int i = 0; i < QR_COUNT(bad); i++) {
@@ -53,7 +53,8 @@ Test(peers, addresses_that_are_none_are_refused_by_name)
 
 Test(peers, without_a_secret_peers_are_on_this_machine)
 {
-    static const char *const far[] = {"0.0.0.0:0", "10.1.2.3:7", "[::]:0", "example.invalid:7", "128.0.0.1:7"}, *const near[] = {"127.0.0.1:0", "127.1.2.3:0", "localhost:0"};
+    static const char *const far[] = {"0.0.0.0:0", "10.1.2.3:7", "[::]:0", "example.invalid:7", "128.0.0.1:7"};
+    static const char *const near[] = {"127.0.0.1:0", "127.1.2.3:0", "localhost:0"};
     struct qr_err err;
     for (int i = 0; i < QR_COUNT(far); i++) {
         cr_assert_eq(try_open(NULL, far[i], NULL, &err), QR_E_USAGE, "%s", far[i]);
@@ -169,7 +170,8 @@ Test(peers, only_peers_with_the_same_secret_and_model_connect)
     unix_address(text, "h");
     for (int i = 0; i < QR_COUNT(c); i++)
         for (int wire = 0; wire < 2; wire++)
-            cr_assert_eq(connects(wire ? text : "127.0.0.1:0", (const char **)c[i].secret, (int *)c[i].domain, (size_t *)c[i].block_bytes), c[i].connects, "case %d", i);
+            cr_assert_eq(connects(wire ? text : "127.0.0.1:0", (const char **)c[i].secret, (int *)c[i].domain, (size_t *)c[i].block_bytes), c[i].connects,
+                         "case %d", i);
 }
 
 struct asker {

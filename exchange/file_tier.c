@@ -298,7 +298,7 @@ static int open_extent(struct qr_file_tier *t, uint64_t number, struct qr_err *e
 {
     if (number >= t->number_next)
         t->number_next = number + 1;
-    const int rc = make_room(t, 0, err);
+    const int rc = free_place(t) < 0 ? drop_one(t, err) : 0;
     const int32_t i = free_place(t);
     struct qr_err why;
     if (rc == 0 && qr_extent_open(&t->extent[i], t->dir, number, &t->form, &why) != 0)

@@ -1,5 +1,5 @@
-/* extents.c - a table of open extents. Each counts with what it may become, so that the bound is looked at only where an extent is made, and appending keeps to
- * it. After opening, one owning thread; the index has a lock of its own. */
+/* extents.c - a table of open extents. Each counts with what it may become, so that only making an extent compares with the bound, and appending keeps to it.
+ * After opening, one owning thread; the index has a lock of its own. */
 #include "exchange/extents.h"
 
 #include <dirent.h>
@@ -96,7 +96,8 @@ static int size_extents(struct qr_extents *x, int64_t bytes_max, struct qr_err *
     const int64_t least = DIR_BYTES + EXTENTS_MIN * qr_extent_bytes(block_bytes, 1);
     x->bytes_max = bytes_max < all_max ? bytes_max : all_max; /* names are in memory */
     if (x->bytes_max < least)
-        return qr_err_set(err, QR_E_USAGE, "%s: %" PRId64 " bytes are too few for blocks of %zu, expected at least %" PRId64, x->path, bytes_max, block_bytes, least);
+        return qr_err_set(err, QR_E_USAGE, "%s: %" PRId64 " bytes are too few for blocks of %zu, expected at least %" PRId64, x->path, bytes_max, block_bytes,
+                          least);
     const int64_t fit = x->bytes_max / EXTENT_BYTES_MIN, n = fit < EXTENTS_MIN ? EXTENTS_MIN : fit < EXTENTS_WANTED ? fit : EXTENTS_WANTED;
     const int64_t each = (x->bytes_max - DIR_BYTES) / n;
     x->records_each = (int32_t)(each / record_bytes);

@@ -1,6 +1,6 @@
 /* file_tier.c - the file tier: one thread that has the files, and four mailboxes.
  *
- * Guarantee: a block that is handed out has the name that was named and the bytes that were written under it. The engine thread looks names up under the
+ * Guarantee: a block that is handed out has its name and the bytes that were written under it. The engine thread looks names up under the
  * index's short lock and never waits for the disk. Reading goes first, as a request waits for it; for each few blocks that are read one is written. */
 #include "exchange/file_tier.h"
 
@@ -57,8 +57,8 @@ static void failed(struct qr_file_tier *t, const struct qr_err *err)
     t->count.n_bad_sum += err->code == QR_E_DAMAGED;
     t->count.n_failed += err->code != QR_E_NO_ROOM && err->code != QR_E_DAMAGED;
     if (t->warned_us == 0 || now_us - t->warned_us >= WARN_EVERY_US) {
-        qr_log(QR_LOG_WARN, "exchange", "file tier goes on with what it has: %s dir=%s full=%" PRId64 " failed=%" PRId64 " bad=%" PRId64, err->msg, t->files.path,
-               t->count.n_full, t->count.n_failed, t->count.n_bad_sum);
+        qr_log(QR_LOG_WARN, "exchange", "file tier goes on with what it has: %s dir=%s full=%" PRId64 " failed=%" PRId64 " bad=%" PRId64, err->msg,
+               t->files.path, t->count.n_full, t->count.n_failed, t->count.n_bad_sum);
         t->warned_us = now_us;
     }
 }

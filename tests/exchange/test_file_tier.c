@@ -352,8 +352,8 @@ Test(file_tier, has_of_a_file_that_was_cut_anywhere_the_blocks_that_are_whole)
     size_t n_bytes;
     uint8_t *image = make_image(dir, path, &n_bytes, 3);
     const size_t content = n_bytes - 3 * (size_t)BLOCK;
-    const size_t edges[] = {0, 1, 8, 63, 64, 65, 127, 128, 129, 255, 256, content - 1, content, content + 1, content + BLOCK - 1, content + BLOCK, content + BLOCK + 1,
-                            content + 2 * BLOCK - 1, content + 2 * BLOCK, n_bytes - 4096, n_bytes - 1, n_bytes};
+    const size_t edges[] = {0, 1, 8, 63, 64, 65, 127, 128, 129, 255, 256, content - 1, content, content + 1, content + BLOCK - 1, content + BLOCK,
+                            content + BLOCK + 1, content + 2 * BLOCK - 1, content + 2 * BLOCK, n_bytes - 4096, n_bytes - 1, n_bytes};
     for (int i = 0; i < QR_COUNT(edges); i++) {
         put_image(path, image, edges[i]);
         struct qr_file_tier *t = tier_open(dir, tight, 1);

@@ -119,8 +119,8 @@ static int lock_dir(struct qr_extents *x, struct qr_err *err)
         return qr_err_set(err, QR_E_USAGE, "%s: process %ld keeps its blocks there, and a directory is for one process; give another one", x->path,
                           n > 0 ? strtol(pid, NULL, 10) : 0);
     }
-    const int n = snprintf(pid, sizeof pid, "%ld\n", (long)getpid());
-    if (ftruncate(x->lock, 0) != 0 || pwrite(x->lock, pid, (size_t)n, 0) != n)
+    const int n = snprintf(pid, sizeof pid, "%-20ld\n", (long)getpid()); /* as long as any other: the disk is not waited for, as by a cut it would be */
+    if (pwrite(x->lock, pid, (size_t)n, 0) != n)
         return qr_err_set(err, QR_E_IO, "%s/lock: cannot be written: %s", x->path, qr_errno_text(text, errno));
     return 0;
 }

@@ -11,6 +11,7 @@ struct sides {
     struct world w[2];
     struct flight *flight[2];   /* owned [N_FLIGHTS] each */
     int32_t kind[2][N_FLIGHTS]; /* which prompt */
+    bool doomed[2][N_FLIGHTS];  /* it is cancelled when it is looked at next */
     struct answer *known;       /* owned [N_PROMPTS]; n 0: none yet */
     int32_t prompt[N_PROMPTS][PROMPT_TOKENS];
     int64_t n_same, n_wrong, n_cancelled;
@@ -67,7 +68,7 @@ static void one_round(struct sides *s, struct qr_rng *rng)
     struct qr_err err;
     if (qr_rng_below(rng, 20) == 0)
         qr_engine_set_role(s->w[side].engine, (enum qr_side)qr_rng_below(rng, 3));
-    if (f->req && qr_rng_below(rng, 8) == 0)
+    if (f->req && s->doomed[side][i])
         qr_engine_cancel(s->w[side].engine, f->req);
     if (!f->req) {
         settle_flight(s, side, i);
@@ -76,10 +77,11 @@ static void one_round(struct sides *s, struct qr_rng *rng)
         p.seed = (uint64_t)k;
         p.n_logprobs = 1;
         s->kind[side][i] = k;
+        s->doomed[side][i] = qr_rng_below(rng, 8) == 0;
         if (flight_start(&s->w[side], f, &p, s->prompt[k], PROMPT_TOKENS - k, 1, &err) != 0)
             qr_panic("%s", err.msg);
     }
-    world_pump(&s->w[side], 300);
+    world_pump(&s->w[side], 1000);
     world_pump(&s->w[1 - side], 0);
 }
 
@@ -117,13 +119,13 @@ int main(void)
         s.flight[i] = qr_alloc(N_FLIGHTS, sizeof *s.flight[i]);
         open_side(&s, i, files, path[i], &peer[i]);
     }
-    const int32_t n_rounds = (int32_t)(1500 * test_scale());
-    for (int32_t i = 0; i < n_rounds; i++)
+    const int64_t n = (int64_t)(150 * test_scale());
+    while (s.n_same + s.n_wrong < n)
         one_round(&s, &rng);
     end_all(&s);
     for (int i = 0; i < 2; i++)
         world_settle(&s.w[i], &st[i]);
-    const bool good = s.n_wrong == 0 && s.n_same > n_rounds / 8 && st[0].n_from_peer + st[1].n_from_peer > 0;
+    const bool good = s.n_wrong == 0 && st[0].n_from_peer + st[1].n_from_peer > 0;
     printf("%lld answers again, %lld of them other ones, %lld cancelled; tokens from peers %llu and %llu, from files %llu; prompts for peers %llu and %llu, given up "
            "%llu and %llu\n%d passed, %d failed\n", (long long)(s.n_same + s.n_wrong), (long long)s.n_wrong, (long long)s.n_cancelled,
            (unsigned long long)st[0].n_from_peer, (unsigned long long)st[1].n_from_peer, (unsigned long long)st[0].n_from_file,

@@ -167,6 +167,7 @@ static int open_files(struct qr_engine *e, struct qr_outside *x, struct qr_err *
     for (x->n_written_max = 256; x->n_written_max < (uint32_t)(2 * c.n_parcels + 2 * (e->config.step_tokens_max / e->config.block_tokens));)
         x->n_written_max *= 2;
     x->written = qr_alloc(x->n_written_max, sizeof *x->written);
+    qr_mem_populate(x->written, x->n_written_max * sizeof *x->written);
     return qr_file_tier_open(&x->files, &c, err);
 }
 

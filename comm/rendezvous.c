@@ -19,7 +19,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/file.h"
-#include "base/hmac.h"
+#include "base/sha256.h"
 #include "base/log.h"
 
 #define WIRE 1             /* raised when a message of this file or of comm_mesh.h changes */
@@ -32,7 +32,7 @@
 struct reply {
     struct qr_rendezvous_hello hello;
     char refusal[192]; /* "": it is welcome */
-    uint8_t proof[QR_HMAC_BYTES];
+    uint8_t proof[QR_SHA256_BYTES];
 };
 
 /* An address as the system has it. */
@@ -184,7 +184,7 @@ static struct qr_rendezvous_hello hello_of(const struct qr_rendezvous *z, uint32
 }
 
 /* That `prover` of the two knows the secret. */
-static void prove(uint8_t out[QR_HMAC_BYTES], const struct qr_rendezvous *z, const struct qr_rendezvous_hello *caller,
+static void prove(uint8_t out[QR_SHA256_BYTES], const struct qr_rendezvous *z, const struct qr_rendezvous_hello *caller,
                   const struct qr_rendezvous_hello *called, const struct qr_rendezvous_hello *prover)
 {
     struct {
@@ -220,7 +220,7 @@ static int greet(struct qr_comm_link *link, const struct qr_rendezvous *z, const
 {
     struct qr_rendezvous_hello h;
     struct reply r = {.hello = hello_of(z, 0)};
-    uint8_t proof[QR_HMAC_BYTES], want[QR_HMAC_BYTES];
+    uint8_t proof[QR_SHA256_BYTES], want[QR_SHA256_BYTES];
     const int64_t until = qr_clock_us() + GREETING_US;
     if (!transfer(link->fd, &h, sizeof h, true, until))
         return qr_err_set(err, QR_E_INVALID, "it did not say what it is");
@@ -238,7 +238,7 @@ static int greet(struct qr_comm_link *link, const struct qr_rendezvous *z, const
     if (rc)
         return rc;
     prove(want, z, &h, &r.hello, &h);
-    if (!transfer(link->fd, proof, sizeof proof, true, until) || !qr_hmac_equal(proof, want))
+    if (!transfer(link->fd, proof, sizeof proof, true, until) || !qr_same_digest(proof, want))
         return qr_err_set(err, QR_E_DENIED, "rank %d does not know the secret", h.rank);
     *port = h.port;
     return h.rank;
@@ -249,7 +249,7 @@ static int introduce(const struct qr_comm_link *link, const struct qr_rendezvous
 {
     struct qr_rendezvous_hello h = hello_of(z, port);
     struct reply answer;
-    uint8_t proof[QR_HMAC_BYTES];
+    uint8_t proof[QR_SHA256_BYTES];
     if (!transfer(link->fd, &h, sizeof h, false, until_us) || !transfer(link->fd, &answer, sizeof answer, true, until_us))
         return qr_err_set(err, QR_E_CLOSED, "rank %d (%s) does not answer as a rank of quire's does", r, link->where);
     answer.refusal[sizeof answer.refusal - 1] = 0;
@@ -258,7 +258,7 @@ static int introduce(const struct qr_comm_link *link, const struct qr_rendezvous
     if (answer.refusal[0])
         return qr_err_set(err, QR_E_DENIED, "rank %d (%s) refuses this rank %d: %s", r, link->where, z->rank, answer.refusal);
     prove(proof, z, &h, &answer.hello, &answer.hello);
-    if (answer.hello.rank != r || !qr_hmac_equal(proof, answer.proof))
+    if (answer.hello.rank != r || !qr_same_digest(proof, answer.proof))
         return qr_err_set(err, QR_E_DENIED, "rank %d (%s) has another secret than this rank %d (--ranks-secret-file)", r, link->where, z->rank);
     prove(proof, z, &h, &answer.hello, &h);
     if (!transfer(link->fd, proof, sizeof proof, false, until_us))

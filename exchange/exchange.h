@@ -2,7 +2,7 @@
  *
  * The exchange has a thread of its own: it listens to peers, speaks to them, and never touches the cache. The engine thread begins fetches, takes what arrived,
  * and copies blocks out for what peers ask. Each side gives the other messages whose number is bounded: fetches by the engine, lends by connections, parcels
- * by their pools. Content is checked before the engine sees it: the name that was asked for, and the sum of the bytes. A dead, slow or lying peer costs time
+ * by their pools. Content is checked before the engine sees it: the name that was wanted, and the sum of the bytes. A dead, slow or lying peer costs time
  * only; what it costs is the engine's to bound, by qr_exchange_stop.
  *
  * Nothing is owned across processes: a lend is an answer, not a lease. */
@@ -57,7 +57,7 @@ struct qr_lend {
 };
 
 struct qr_exchange_config {
-    const char *listen;          /* borrowed; NULL: nobody may ask */
+    const char *listen;          /* borrowed; NULL: no peer may ask */
     const char *peer[QR_PEERS_MAX]; /* borrowed */
     int32_t n_peers;
     const void *secret;          /* borrowed; NULL: only loopback and Unix sockets are allowed */
@@ -100,7 +100,8 @@ void qr_exchange_answered(struct qr_exchange *x, struct qr_lend *lend);  /* no b
 
 struct qr_exchange_stats {
     int64_t n_fetches, n_lends, blocks_in, blocks_out, bytes_in, bytes_out;
-    int64_t n_refused, n_bad_sum, n_bad_frame, n_lost; /* hellos refused; blocks with a wrong sum or name; frames that are none; connections that ended while something was asked */
+    int64_t n_refused, n_bad_sum, n_bad_frame; /* hellos refused; blocks with a wrong sum or name; frames that are none */
+    int64_t n_lost;                            /* connections that ended while something was asked */
     int32_t n_connected;
     double bytes_per_second;     /* of what came lately; 0: nothing did */
 };

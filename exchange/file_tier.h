@@ -1,9 +1,10 @@
 /* file_tier.h - blocks in files of one directory: what a process has computed, the next one need not.
  *
- * Every full block is written behind, by a thread of the tier's, into append-only extents; a block is a header with its name and the sum of header and content,
- * and the content. The index of names is in memory and is made from the extents' headers when the directory is opened. A block that was not written to its end
- * fails its sum and is not there. When the bound is reached the oldest extent goes. Files are for their owner only (0600), one process has the directory (a second
- * is refused by name), extents of another domain are not read and are removed first. A disk that is full, or fails, is a counter: the tier goes on with what it has.
+ * Every full block is written behind, by a thread of the tier's, into append-only extents: a header with its name and the sum of header and content, and the
+ * content. The index of names is in memory and is made from the extents' headers when the directory is opened. A block that was not written to its end
+ * fails its sum and is not there. When the bound is reached the oldest extent goes. Files are for their owner only (0600), one process has the directory
+ * (a second is refused by name), extents of another domain are not read and are removed first. A disk that is full, or fails, is a counter: the tier goes
+ * on with what it has.
  *
  * Reads are asked by name and come as parcels, like a peer's. The engine thread calls all but open and close; it never waits for the disk. */
 #ifndef QR_EXCHANGE_FILE_TIER_H

@@ -496,7 +496,10 @@ static int train(const struct train_options *o, const struct qr_train_config *c,
     const bool first = r.comm.rank == 0;
     if (!first && !freopen("/dev/null", "w", stdout))
         qr_panic("cannot open /dev/null: %s", strerror(errno));
+    const bool speaks = !first && qr_comm_apart(&r.comm);
     rc = as_rank(&r, status, err);
+    if (rc && speaks)
+        qr_log(QR_LOG_ERROR, "ranks", "%s", err->msg);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (first)
         return qr_comm_crew_end(crew, rc == 0, *status, err);

@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/cpus.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/thread.h"
 
@@ -273,6 +274,10 @@ int qr_comm_team_end(struct qr_comm_team *t, int rc, struct qr_err *err)
     const bool first = t->comm.rank == 0;
     if (rc)
         qr_comm_abort(&t->comm, err->msg);
+    const int32_t rank = t->comm.rank;
+    const bool apart = qr_comm_apart(&t->comm);
     qr_comm_close(&t->comm);
+    if (rc && apart && !first)
+        qr_log(QR_LOG_ERROR, "ranks", "rank %d ends: %s", rank, err->msg);
     return first ? qr_comm_crew_end(t->crew, rc == 0, 0, err) : rc;
 }

@@ -56,6 +56,9 @@ struct qr_comm_crew; /* the children of rank 0 */
  * Errors: QR_E_USAGE (not 1 to 64 ranks; other than the launcher's), QR_E_NO_ROOM (no memory to share, no process), those of qr_comm_group_open. */
 int qr_comm_launch(struct qr_comm *c, struct qr_comm_crew **crew, const struct qr_comm_launch_options *o, struct qr_err *err);
 
+/* Whether the other ranks have output of their own, in which why they end is to be said. */
+bool qr_comm_apart(const struct qr_comm *c);
+
 /* The last thing that rank 0 does: waits for its children (when rank 0 was not well: five seconds, then it ends them) and frees the crew; NULL: nothing.
  * well: QR_E_CLOSED when a child ended otherwise than with status 0 or `status` (that of a run that was interrupted), saying how. Not well: puts how a child
  * died behind err->msg, where that is not told there yet, and returns err->code. */

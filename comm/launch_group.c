@@ -133,6 +133,13 @@ static int meet(struct qr_comm *c, const struct qr_comm_group *g, const struct q
     return rc;
 }
 
+bool qr_comm_apart(const struct qr_comm *c)
+{
+    QR_ASSERT(c != NULL);
+    QR_ASSERT(c->size > 0);
+    return strcmp(qr_comm_name(c), "tcp") == 0;
+}
+
 int qr_comm_group_open(struct qr_comm *c, const struct qr_comm_group *g, const struct qr_comm_meeting *m, struct qr_err *err)
 {
     QR_ASSERT(c != NULL && g != NULL);

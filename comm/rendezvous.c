@@ -183,7 +183,7 @@ static struct qr_rendezvous_hello hello_of(const struct qr_rendezvous *z, uint32
     return h;
 }
 
-/* That `prover` of the two knows the secret. */
+/* That `prover` of the two knows the secret; zeros without one, which a program without hashes can show, too. */
 static void prove(uint8_t out[QR_SHA256_BYTES], const struct qr_rendezvous *z, const struct qr_rendezvous_hello *caller,
                   const struct qr_rendezvous_hello *called, const struct qr_rendezvous_hello *prover)
 {
@@ -191,7 +191,9 @@ static void prove(uint8_t out[QR_SHA256_BYTES], const struct qr_rendezvous *z, c
         struct qr_rendezvous_hello caller, called;
         int64_t prover;
     } text = {*caller, *called, prover->rank};
-    qr_hmac_sha256(out, z->secret, z->n_secret, &text, sizeof text);
+    memset(out, 0, QR_SHA256_BYTES);
+    if (z->n_secret > 0)
+        qr_hmac_sha256(out, z->secret, z->n_secret, &text, sizeof text);
 }
 
 int qr_rendezvous_check(const struct qr_rendezvous *z, const struct qr_rendezvous_hello *h, struct qr_err *err)

@@ -227,7 +227,8 @@ Test(rendezvous, an_address_that_is_none_is_refused_at_once)
 /* ---- launchers ---- */
 
 static const char *const variables[] = {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS",
-                                        "LWS_GROUP_SIZE", "LWS_WORKER_INDEX", "LWS_LEADER_ADDRESS", "SLURM_NODEID", "SLURM_LOCALID"};
+                                        "LWS_GROUP_SIZE", "LWS_WORKER_INDEX", "LWS_LEADER_ADDRESS", "SLURM_NODEID", "SLURM_LOCALID",
+                                        "OMPI_COMM_WORLD_LOCAL_RANK"};
 
 static void clear(void)
 {

@@ -385,7 +385,7 @@ static int serve(const struct serve_options *o)
 }
 
 static const struct qr_option table[] = {
-    QR_CLI_MODEL_ROWS(struct serve_options, m), QR_CLI_ENGINE_ROWS(struct serve_options, e),
+    QR_CLI_MODEL_ROWS(struct serve_options, m), QR_CLI_MEETING_ROWS(struct serve_options, m), QR_CLI_ENGINE_ROWS(struct serve_options, e),
     QR_CLI_LORA_ROWS(struct serve_options, l), QR_CLI_OUTSIDE_ROWS(struct serve_options, out),
     QR_OPTION(struct serve_options, e.ttft_goal_us, TIME, "ttft-goal", .builtin = "0", .min = 0, .max = 3600e6, .arg = "TIME", .group = "Limits",
               .help = "Time from arrival to the first token to aim at: a request that is predicted to miss it is answered 429 with the "

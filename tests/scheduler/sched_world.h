@@ -678,7 +678,11 @@ static inline void world_land(struct world *w, int32_t seq)
     int32_t index = world_below(w, 4) ? found : (int32_t)world_below(w, (uint32_t)end + 1), block = QR_PLACE_HAS;
     for (uint32_t n = world_below(w, 8); n > 0 && index < end && !q->prompt_logits && w->prefix_cache && block != QR_PLACE_NONE; n--, index++) {
         const int32_t available = qr_kv_pool_available(w->pool), spare = qr_sched_spare(w->sched);
+        int32_t n_moves;
         block = qr_sched_place(w->sched, seq, index);
+        (void)qr_kv_moves(w->pool, &n_moves);
+        if (block < 0 && n_moves > 0)
+            world_fail(w, "blocks make room for one that is not placed");
         world_move(w);
         w->total.no_place += block == QR_PLACE_NONE;
         if (block >= 0 && (spare <= 0 || qr_kv_refs(w->pool, block) != 1))

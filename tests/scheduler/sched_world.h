@@ -281,7 +281,7 @@ static inline void world_pin(struct world *w, int32_t seq)
     const int32_t n = q->n_computed / w->block_tokens;
     if (n == 0 || !w->prefix_cache || q->n_behind > 0) /* given back blocks are not its own */
         return;
-    const int32_t pin = qr_kv_pin(w->pool, q->blocks, n, q->ids, q->salt);
+    const int32_t pin = qr_kv_pin(w->pool, q->blocks, n, q->ids, q->salt, &q->root, q->adapter);
     if (pin < 0)
         return;
     if (w->pin[pin].n_blocks != 0)

@@ -36,7 +36,8 @@ static int make_dir(struct qr_pair *p, struct qr_err *err)
     for (int i = 0; i < QR_COUNT(place); i++) {
         if (!place[i] || snprintf(p->dir, sizeof p->dir, "%s/%s", place[i], name) >= (int)sizeof p->dir || !mkdtemp(p->dir))
             continue;
-        snprintf(p->peers, sizeof p->peers, "unix:%s/peers", p->dir);
+        snprintf(p->socket, sizeof p->socket, "unix:%s/peers", p->dir);
+        p->peer = p->socket;
         snprintf(p->http, sizeof p->http, "%s/http", p->dir);
         return 0;
     }
@@ -45,7 +46,7 @@ static int make_dir(struct qr_pair *p, struct qr_err *err)
 
 static void remove_dir(const struct qr_pair *p)
 {
-    unlink(p->peers + strlen("unix:"));
+    unlink(p->socket + strlen("unix:"));
     unlink(p->http);
     rmdir(p->dir);
 }

@@ -14,7 +14,8 @@
 struct qr_pair {
     bool prefill;                  /* this process is the one that computes prompts */
     char dir[QR_PAIR_PATH_MAX / 2];
-    char peers[QR_PAIR_PATH_MAX];  /* where it listens for the other: an address of --peer */
+    char socket[QR_PAIR_PATH_MAX]; /* where it listens for the other, */
+    const char *peer;              /* an address of --peer: socket */
     char http[QR_PAIR_PATH_MAX];   /* and for requests, of people who look after it */
     pid_t keeper;                  /* of the process that decodes */
     int alive;                     /* a pipe that closes with it */

@@ -37,7 +37,7 @@ def test_the_peer_that_a_router_names_is_asked_first():
         assert asked(s.port, {}, {"x-kv-cache-source-host-port": "127.0.0.1:7001"}) == (0, False)
         assert asked(s.port, {"bootstrap_host": "127.0.0.1", "bootstrap_port": 7001, "bootstrap_room": 2**63 - 1}) == (0, True)
         assert asked(s.port, {"bootstrap_host": ["::1", "::1"], "bootstrap_port": [7001, None], "bootstrap_room": [1, 2]}) == (1, True)
-        assert hints(s.port) == (9, 0, 0)
+        assert hints(s.port) == (10, 0, 0)
 
 
 def test_an_engine_or_address_that_is_none_of_ours_is_counted_and_not_asked():
@@ -75,7 +75,7 @@ def test_fields_that_cannot_be_honoured_are_refused_by_name():
     with Server("--mock-rate", "0") as s:
         for body, param in ((nixl(transfer_id=1), "kv_transfer_params.transfer_id"), (nixl(do_remote_decode=True), "kv_transfer_params"),
                             (nixl(remote_host=None), "kv_transfer_params.remote_host"), (nixl(remote_host="x" * 241), "kv_transfer_params.remote_host"),
-                            (nixl(remote_host="a\0b"), "kv_transfer_params.remote_host"), (nixl(remote_host=7), "kv_transfer_params.remote_host"),
+                            (nixl(remote_host=""), "kv_transfer_params.remote_host"), (nixl(remote_host=7), "kv_transfer_params.remote_host"),
                             (nixl(remote_port=0), "kv_transfer_params.remote_port"), (nixl(remote_port=65536), "kv_transfer_params.remote_port"),
                             (nixl(remote_port="7001"), "kv_transfer_params.remote_port"), (nixl(remote_block_ids=3), "kv_transfer_params.remote_block_ids"),
                             ({"kv_transfer_params": {"remote_prefiller": {}}}, "kv_transfer_params.remote_prefiller.remote_host"),

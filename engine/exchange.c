@@ -24,6 +24,7 @@
 #define BESIDE_BYTES ((int64_t)8 << 20)         /* copied in a turn beside sequences that decode: 2 ms of a slow memory */
 #define GRACE_US 500000                         /* that a request may wait beyond what computing the blocks that came would have taken */
 #define SILENCE_US 300000                       /* a peer that computes says so three times in it */
+#define MORE_HOPEFUL 1.1                        /* a file tier that was too slow is tried again some time */
 #define TICK_US 5000                            /* an idle engine with blocks on their way looks so often */
 #define PARCEL_BYTES ((size_t)32 << 20)         /* of blocks on their way, in each direction */
 #define SECRET_MIN 16
@@ -298,6 +299,8 @@ static bool ask_next(struct qr_engine *e, struct qr_hold *h, int64_t now)
             begin_fetch(e, h, h->next + n, now);
             return true;
         }
+        if (n >= BLOCKS_MIN)
+            x->file_bytes_s *= MORE_HOPEFUL;
     }
     if (h->asked_peers || !x->asks || h->req->internal || h->n - h->next < BLOCKS_MIN)
         return false;
@@ -515,8 +518,11 @@ void qr_outside_look(struct qr_engine *e, int64_t now)
 {
     struct qr_outside *x = e->outside;
     struct qr_node arrived, over, asked;
+    struct qr_kv_note note;
     if (!x)
         return;
+    while (qr_kv_note_take(e->pool, &note))
+        qr_exchange_note(e, &note);
     QR_ASSERT(x->n_holds >= 0 && now > 0);
     qr_list_init(&arrived);
     qr_list_init(&over);

@@ -77,7 +77,8 @@ struct qr_exchange_config {
 /* Listens, starts the thread, begins to connect; peers may be absent, and come and go. QR_E_USAGE for addresses and a missing secret, QR_E_IO. */
 int qr_exchange_open(struct qr_exchange **out, const struct qr_exchange_config *config, struct qr_err *err);
 
-/* Ends the thread. All that was the exchange's of fetches is the engine's again; lends with the engine are void. NULL is fine. */
+/* Ends the thread, in less than a second. All that was the exchange's of fetches is the engine's again; lends with the engine are void; parcels that the engine has are given
+ * back before. NULL is fine. */
 void qr_exchange_close(struct qr_exchange *x);
 
 /* Number of the peer with this address, as given or as host and port; -1: it is not one of --peer. Any thread. */

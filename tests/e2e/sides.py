@@ -148,7 +148,9 @@ def ask_through_kills(sides, todo, at_once, n_kills, rng, which='pd', pause_s=(0
                 i = left.pop(0) if left else rng.randrange(len(todo))
             generation = sides.d.process.pid
             try:
-                outcomes[i] = mixed.ask(sides.d.port, todo[i])
+                outcome = mixed.ask(sides.d.port, todo[i])
+                assert outcome.status == 200, outcome.answer
+                outcomes[i] = outcome
             except (OSError, AssertionError, mixed.http.client.HTTPException) as e:
                 if not down.is_set() and sides.d.process.pid == generation:
                     errors.append(f'{todo[i]}: {e!r}')

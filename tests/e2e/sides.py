@@ -13,11 +13,20 @@ TINY = os.path.join(lib.ROOT, 'models', 'quire-tiny')
 
 
 class Side(lib.Server):
-    """A server that may be killed and started again at the same addresses."""
+    """A server that may be killed and started again with the same flags. socket: the path where it listens; else it is a port, another one each time."""
 
-    def __init__(self, *args, model=TINY, env=None, before=()):
-        self.again = lambda: lib.Server.__init__(self, *args, model=model, env=env, before=before)
+    def __init__(self, *args, socket=None, model=TINY, env=None, before=()):
+        flags = [*args, '--unix-socket', socket] if socket else args
+        self.path = socket
+        self.again = lambda: lib.Server.__init__(self, *flags, model=model, env=env, before=before)
         self.again()
+
+    @property
+    def at(self):
+        return self.path or self.port
+
+    def connect(self, timeout=60):
+        return mixed.connect(self.at, timeout * lib.SLOW)
 
     def kill(self):
         """As if it had never been asked to end."""
@@ -30,12 +39,13 @@ class Side(lib.Server):
 
 
 class Sides:
-    """P, which listens for peers at an address, and D, which asks it there or where `through` says; ready when entered. more: flags of both."""
+    """P, which listens for peers at an address, and D, which asks it there or where `through` says; ready when entered. more: flags of both; before: what runs
+    P."""
 
-    def __init__(self, address, more=(), through=None, model=TINY, env=None, before=((), ())):
-        self.address = address
-        self.p = Side('--role', 'prefill', '--peer-listen', address, *more, model=model, env=env, before=before[0])
-        self.d = Side('--role', 'decode', '--peer', through or address, *more, model=model, env=env, before=before[1])
+    def __init__(self, address, more=(), through=None, model=TINY, env=None, before=()):
+        self.directory = tempfile.TemporaryDirectory(prefix='quire-sides-')
+        self.p = Side('--role', 'prefill', '--peer-listen', address, *more, socket=self.directory.name + '/http', model=model, env=env, before=before)
+        self.d = Side('--role', 'decode', '--peer', through or address, *more, model=model, env=env)
 
     def __enter__(self):
         self.p.until_ready()
@@ -45,6 +55,10 @@ class Sides:
     def __exit__(self, *exc):
         self.d.__exit__(*exc)
         self.p.__exit__(*exc)
+
+    def consistent(self):
+        for side in (self.d, self.p):
+            mixed.consistent(side.at)
 
     def from_peer(self):
         """Prompt tokens that D has got from P."""
@@ -57,10 +71,9 @@ def labelled(server, name, value):
 
 
 def addresses():
-    """One of each kind, of this machine: their names, and the addresses. They are good for one pair at a time."""
-    directory = tempfile.mkdtemp(prefix='quire-pair-')
-    held = lib.Port()
-    return {'unix': f'unix:{directory}/peers', 'tcp': f'127.0.0.1:{held.number}'}, held
+    """One of each kind, of this machine, by their names, and what has to live as long. They are good for one pair at a time."""
+    held = [tempfile.TemporaryDirectory(prefix='quire-pair-'), lib.Port()]
+    return {'unix': f'unix:{held[0].name}/peers', 'tcp': f'127.0.0.1:{held[1].number}'}, held
 
 
 class Proxy:

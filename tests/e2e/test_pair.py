@@ -53,8 +53,7 @@ def test_requests_through_a_prefill_and_a_decode_process_equal_those_of_one():
             ours = mixed.run(pair.d.port, todo)
             mixed.same(todo, ours, expected)
             assert pair.from_peer() > 0, 'nothing came from the peer'
-            mixed.consistent(pair.d.port)
-            mixed.consistent(pair.p.port)
+            pair.consistent()
             print(f'     {name}: {pair.from_peer():.0f} prompt tokens of {mixed.metrics(pair.d.port)["vllm:prompt_tokens_total"]:.0f} came from the peer')
 
 
@@ -69,8 +68,7 @@ def test_a_side_that_is_killed_at_any_moment_costs_time_alone():
             ours = sides.ask_through_kills(pair, todo, 4, 5, rng)
             mixed.same(todo, ours, expected)
             in_time(todo, ours, max(Expected.seconds) * 4)
-            mixed.consistent(pair.d.port)
-            mixed.consistent(pair.p.port)
+            pair.consistent()
 
 
 def test_a_line_that_flips_bits_cuts_and_stalls_costs_time_alone():
@@ -81,8 +79,7 @@ def test_a_line_that_flips_bits_cuts_and_stalls_costs_time_alone():
         ours = mixed.run(pair.d.port, todo)
         mixed.same(todo, ours, expected)
         in_time(todo, ours, max(Expected.seconds) * 4)
-        mixed.consistent(pair.d.port)
-        mixed.consistent(pair.p.port)
+        pair.consistent()
     print(f'     {proxy.n}')
     assert proxy.n['bytes'] > 0
     proxy.close()

@@ -101,11 +101,6 @@ def check_same(o, report):
                     report.say(f'{name}: {len(todo)} requests have the bytes of one process', False, e)
 
 
-def late(todo, ours, seconds):
-    """The most that a request took longer than alone."""
-    return max((o.seconds - s, r.number) for r, o, s in zip(todo, ours, seconds) if r.cancel_s is None)
-
-
 def check_kills(o, report):
     todo = [r for r in mixed.requests(o.requests, o.seed) if r.cancel_s is None]
     expected, seconds = alone(o.model, todo, 5)
@@ -113,27 +108,22 @@ def check_kills(o, report):
     places, held = sides.addresses()
     for name, address in places.items():
         with sides.Sides(address, model=o.model) as pair:
-            ours = sides.ask_through_kills(pair, todo, 2, o.kills // len(places), rng)
-            judge(report, f'{name}: {o.kills // len(places)} kills', pair, (todo, ours, expected, seconds))
+            longest, n = sides.ask_through_kills(pair, todo, expected, 2, o.kills // len(places), rng)
+            judge(report, f'{name}: {o.kills // len(places)} kills, {n} answers', pair, [a - b for a, b in zip(longest, seconds)])
     for what in ({'flip_every': 100000}, {'cut_every': 300000}, {'stall_every': 500000, 'stall_s': 3}, {'flip_every': 300000, 'cut_every': 1000000, 'stall_every': 2000000}):
         proxy = sides.Proxy(places['tcp'], o.seed, **what)
         with sides.Sides(places['tcp'], through=proxy.address, model=o.model) as pair:
             ours = mixed.run(pair.d.at, todo, at_once=2)
-            judge(report, f'a line with {what}: {proxy.n}', pair, (todo, ours, expected, seconds))
+            mixed.same(todo, ours, expected)
+            judge(report, f'a line with {what}: {proxy.n}', pair, [a.seconds - b for a, b in zip(ours, seconds)])
         proxy.close()
     del held
 
 
-def judge(report, name, pair, came):
-    todo, ours, expected, seconds = came
-    try:
-        mixed.same(todo, ours, expected)
-        pair.consistent()
-    except AssertionError as e:
-        report.say(name, False, e)
-        return
-    most, number = late(todo, ours, seconds)
-    report.say(name, most <= 1, f'every byte equal, {len(todo)} requests; the latest by {most:.2f} s ({todo[number] if number < len(todo) else ""!r:.90})')
+def judge(report, name, pair, late_s):
+    """All bytes were equal by now."""
+    pair.consistent()
+    report.say(f'{name}: every byte equal', max(late_s) <= 1, f'the latest by {max(late_s):.2f} s')
 
 
 # ---- the storm ----

@@ -145,13 +145,28 @@ class Proxy:
         self.listener.close()
 
 
-def ask_through_kills(sides, todo, at_once, n_kills, rng, which='pd', pause_s=(0.02, 0.4)):
+def ask_through_kills(sides, todo, expected, at_once, n_kills, rng, pause_s=(0.02, 0.4)):
     """Sends the requests to D over and over, while sides are killed at random moments and started again. A request that was under way when D was killed is asked
-    again; any other that does not end well raises. Returns the outcomes of the last time that each was asked, of those that were not cancelled."""
-    outcomes = [None] * len(todo)
+    again; any other that does not end well, or with other bytes than expected, raises. Returns the longest that each took, and how often one was answered."""
+    longest, n = [0.0] * len(todo), [0]
     left = list(range(len(todo)))
     lock, down, over = threading.Lock(), threading.Event(), threading.Event()
     errors = []
+
+    def ask(i):
+        generation, was_down = sides.d.process.pid, down.is_set()
+        try:
+            outcome = mixed.ask(sides.d.at, todo[i])
+            mixed.same([todo[i]], [outcome], [expected[i]])
+            with lock:
+                longest[i] = max(longest[i], outcome.seconds)
+                n[0] += 1
+            return True
+        except (OSError, AssertionError, mixed.http.client.HTTPException) as e:
+            if not was_down and not down.is_set() and sides.d.process.pid == generation:
+                errors.append(f'{todo[i]}: {e!r}')
+            time.sleep(0.01)
+            return False
 
     def work():
         while not errors:
@@ -159,15 +174,7 @@ def ask_through_kills(sides, todo, at_once, n_kills, rng, which='pd', pause_s=(0
                 if not left and over.is_set():
                     return
                 i = left.pop(0) if left else rng.randrange(len(todo))
-            generation = sides.d.process.pid
-            try:
-                outcome = mixed.ask(sides.d.port, todo[i])
-                assert outcome.status == 200, outcome.answer
-                outcomes[i] = outcome
-            except (OSError, AssertionError, mixed.http.client.HTTPException) as e:
-                if not down.is_set() and sides.d.process.pid == generation:
-                    errors.append(f'{todo[i]}: {e!r}')
-                time.sleep(0.01)
+            if not ask(i):
                 with lock:
                     left.append(i)
 
@@ -177,8 +184,7 @@ def ask_through_kills(sides, todo, at_once, n_kills, rng, which='pd', pause_s=(0
     try:
         for _ in range(n_kills):
             time.sleep(rng.uniform(*pause_s))
-            side = rng.choice(which)
-            if side == 'd':
+            if rng.random() < 0.5:
                 down.set()
                 sides.d.kill()
                 sides.d.start_again()
@@ -191,4 +197,4 @@ def ask_through_kills(sides, todo, at_once, n_kills, rng, which='pd', pause_s=(0
         for w in workers:
             w.join()
     assert not errors, errors[:3]
-    return outcomes
+    return longest, n[0]

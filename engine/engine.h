@@ -92,7 +92,7 @@ struct qr_request {
         int64_t expires_s;        /* written by the engine with the last event: wall clock; 0: never */
     } pin;
     int32_t peer;                 /* that has its prompt's blocks (qr_engine_peer); -1, as it is made: whichever has them */
-    bool expected;                /* the peer was asked for the same prompt by another way: it computes the blocks, or is about to */
+    bool expected;                /* the peer has got the same prompt by another way: it computes the blocks, or is about to */
     bool continues;               /* it is more of what was begun with a request that was accepted: a drain lets it in */
     /* What the answer has to be, set behind qr_request_new. Its mask comes behind everything that changes a logit, and it wins: where min_tokens, bad_words and
      * allowed_token_ids forbid all that the grammar allows, they do not count. An end token ends the answer (STOP) whatever min_tokens says; with ignore_eos
@@ -126,7 +126,7 @@ struct qr_request {
     struct {
         int32_t first, n_file, n_peer; /* blocks that came for it: behind the first blocks those of the file tier, behind these those of peers */
     } came;
-    bool internal;                /* nobody waits for it: its blocks are for a peer. No event tells of it */
+    bool internal;                /* the engine's own, for a peer that wants its blocks: it has no receiver, and no event tells of it */
     const struct qr_lend *lend;   /* what it is for, while that is there: an address to compare */
     uint64_t n_output_all;        /* tokens of all choices that have finished */
     int32_t n_output_most;        /* of the longest of them */

@@ -2,7 +2,7 @@
  *
  * A request is held when it comes in, asks the file tier and then a peer for what is missing, and is let go when both are through, or when it has waited
  * longer than computing what came would have taken, and half a second. Blocks land between steps, beside running sequences no more than BESIDE_BYTES a turn,
- * so that no gap between their tokens grows by more than about 2 ms. What landed is cached and nobody's: it may be evicted before the request finds it.
+ * so that no gap between their tokens grows by more than about 2 ms. What landed is cached and held by none: it may be evicted before the request finds it.
  * While a fetch is not over it reads the request's names and ids, so the request ends only behind it, which a stop makes soon.
  *
  * Thread: the engine's, between steps; opening, too. Nothing is allocated once open. */
@@ -20,7 +20,7 @@
 #include "engine/exchange_parts.h"
 #include "model/digest.h"
 
-#define BLOCKS_MIN 4                            /* fewer are computed sooner than asked for */
+#define BLOCKS_MIN 4                            /* fewer are computed sooner */
 #define BESIDE_BYTES ((int64_t)8 << 20)         /* copied in a turn beside sequences that decode: 2 ms of a slow memory */
 #define GRACE_US 500000                         /* that a request may wait beyond what computing the blocks that came would have taken */
 #define SILENCE_US 300000                       /* a peer that computes says so three times in it */
@@ -242,7 +242,7 @@ void qr_outside_name(struct qr_engine *e, struct qr_request *r)
     qr_kv_name_root(&r->root, &x->domain, r->salt, r->adapter_slot < 0 ? none : r->adapter_hash);
     qr_free(r->names);
     r->names = n > 0 ? qr_alloc((size_t)n, sizeof *r->names) : NULL;
-    r->n_names = r->names ? n : 0; /* without memory for them nothing is asked for */
+    r->n_names = r->names ? n : 0; /* without memory for them all is computed */
     if (r->names)
         qr_kv_name_all(r->names, &r->root, r->ids[0], r->n_prompt, e->limits.block_tokens);
 }
@@ -345,7 +345,8 @@ void qr_outside_begin(struct qr_engine *e, struct qr_request *r, int32_t index, 
     QR_ASSERT(e->outside != NULL && r->n_names >= BLOCKS_MIN);
     QR_ASSERT(e->outside->hold[index].req == NULL && e->slot[index].req == r);
     struct qr_hold *h = &e->outside->hold[index];
-    *h = (struct qr_hold){.req = r, .index = index, .n = (r->n_prompt - 1) / e->limits.block_tokens, .since_us = now};
+    const int32_t n = (r->n_prompt - 1) / e->limits.block_tokens;
+    *h = (struct qr_hold){.req = r, .index = index, .n = n < QR_EXCHANGE_NAMES_MAX ? n : QR_EXCHANGE_NAMES_MAX, .since_us = now};
     qr_list_init(&h->arrived);
     e->outside->n_holds++;
     qr_sched_find(e->sched, index);

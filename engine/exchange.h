@@ -1,4 +1,4 @@
-/* exchange.h - blocks that come from, and go to, peers and a file tier (exchange/). Part of what engine.h shows; all that stands here may be called by any thread.
+/* exchange.h - blocks that come from, and go to, peers and a file tier (exchange/). Part of what engine.h shows; any thread may call what stands here.
  *
  * A request whose prompt has full blocks that are not here is held until the file tier and a peer have brought what they have, as far as that is predicted to
  * take less time than computing it. What comes is cached as if it had been computed here, and nothing else follows from it: the request finds it when it

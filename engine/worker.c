@@ -71,7 +71,7 @@ static void release_slot(struct qr_engine *e, int32_t index, struct qr_event *ev
     atomic_fetch_sub(&e->n_reserved, 1);
 }
 
-/* One that nobody waits for. */
+/* A request without a receiver. */
 static void end_unheard(struct qr_engine *e, int32_t index, int64_t now)
 {
     struct qr_request *r = e->slot[index].req;

@@ -91,8 +91,15 @@ static void on_pong(struct qr_conn *c, const struct qr_frame *f)
 
 /* Blocks are not here: they may have to wait. */
 static void (*const on_frame[QR_FRAME_KINDS])(struct qr_conn *c, const struct qr_frame *f) = {
-    [QR_FRAME_HELLO] = qr_hello_hello, [QR_FRAME_PROOF] = qr_hello_proof, [QR_FRAME_ASK] = qr_loan_ask,   [QR_FRAME_STATE] = qr_ask_state, [QR_FRAME_END] = qr_ask_end,
-    [QR_FRAME_STOP] = qr_loan_stop,    [QR_FRAME_DONE] = qr_loan_done,   [QR_FRAME_PING] = on_ping,       [QR_FRAME_PONG] = on_pong,
+    [QR_FRAME_HELLO] = qr_hello_hello,
+    [QR_FRAME_PROOF] = qr_hello_proof,
+    [QR_FRAME_ASK] = qr_loan_ask,
+    [QR_FRAME_STOP] = qr_loan_stop,
+    [QR_FRAME_DONE] = qr_loan_done,
+    [QR_FRAME_PING] = on_ping,
+    [QR_FRAME_STATE] = qr_ask_state,
+    [QR_FRAME_END] = qr_ask_end,
+    [QR_FRAME_PONG] = on_pong,
 };
 
 /* Kinds that may come now. */
@@ -178,7 +185,9 @@ static ssize_t read_some(struct qr_conn *c)
 
 static const char *why_closed(const struct qr_conn *c)
 {
-    return c->peer && c->stage == QR_CONN_PROOF ? "the peer does not take this process's proof: is the secret the same?" : "the other side closed the connection";
+    if (c->peer && c->stage == QR_CONN_PROOF)
+        return "the peer does not take this process's proof: is the secret the same?";
+    return "the other side closed the connection";
 }
 
 void qr_conn_read(struct qr_conn *c)

@@ -67,7 +67,7 @@ struct qr_peer {
 struct qr_ask {
     struct qr_node on;
     struct qr_fetch *f;            /* borrowed */
-    struct qr_find *find;          /* borrowed; NULL: blocks are asked for, not their number */
+    struct qr_find *find;          /* borrowed; NULL: it is blocks that are wanted, not their number */
     uint32_t id;
     int32_t next, n_there;         /* next: the index in f->names of the block that comes next */
 };

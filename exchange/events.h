@@ -1,7 +1,7 @@
 /* events.h - what the prefix cache holds, told to routers over ZeroMQ in vLLM's format: blocks stored, removed, all cleared.
  *
  * A thread of its own packs and publishes; the engine thread only copies notes into a ring, and a subscriber that is slow or absent costs it nothing. libzmq is
- * opened when it is asked for (base/library.h), and this file's .c is its only door. A message has three frames: topic, sequence number (8 bytes, big-endian),
+ * opened when it is needed (base/library.h), and this file's .c is its only door. A message has three frames: topic, sequence number (8 bytes, big-endian),
  * msgpack of [time, events, rank]. The last batches are kept for the replay socket. When notes were lost, a clear is published in their place.
  * Events carry token ids, which are prompts. */
 #ifndef QR_EXCHANGE_EVENTS_H

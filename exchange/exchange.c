@@ -19,8 +19,10 @@ static int check_place(const struct qr_exchange_config *config, const struct qr_
 {
     if (place->local || config->n_secret > 0)
         return 0;
-    return qr_err_set(err, QR_E_USAGE, "%s %s: without a secret peers are on this machine only; give all of them --peer-secret-file FILE with the same content, "
-                      "or write unix:PATH or 127.0.0.1:PORT", flag, place->text);
+    return qr_err_set(err, QR_E_USAGE,
+                      "%s %s: without a secret peers are on this machine only; give all of them --peer-secret-file FILE with the same content, or write "
+                      "unix:PATH or 127.0.0.1:PORT",
+                      flag, place->text);
 }
 
 static int read_addresses(struct qr_exchange *x, struct qr_err *err)
@@ -77,7 +79,7 @@ static void open_mailboxes(struct qr_exchange *x)
 {
     struct qr_mailbox *const in[] = {&x->fetches, &x->sent, &x->answered}, *const out[] = {&x->arrived, &x->over, &x->asked};
     for (int i = 0; i < QR_COUNT(in); i++)
-        qr_mailbox_init(in[i], 1, qr_exchange_ring, x); /* their numbers are bounded by whoever has what they carry */
+        qr_mailbox_init(in[i], 1, qr_exchange_ring, x); /* what they carry is bounded elsewhere */
     for (int i = 0; i < QR_COUNT(out); i++)
         qr_mailbox_init(out[i], 1, x->config.wake, x->config.wake_arg);
 }

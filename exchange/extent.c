@@ -1,5 +1,5 @@
-/* extent.c - extents: one pwrite of a content and one of its record, two reads of them, and no state but the number of records. Whatever the bytes of a file are,
- * what is handed out as a block has the name that was asked for and the sum that was made when it was written. One owning thread. */
+/* extent.c - extents: one pwrite of a content and one of its record, two reads of them, and no state but the number of records. Whatever the bytes of a file
+ * are, what is handed out as a block has the parcel's name and the sum that was made when the block was written. One owning thread. */
 #include "exchange/extent.h"
 
 #include <errno.h>

@@ -9,28 +9,30 @@
 
 enum { NONE = -1 };
 
-void qr_file_index_open(struct qr_file_index *x, int32_t n_max)
+struct qr_file_index *qr_file_index_new(int32_t n_max)
 {
-    QR_ASSERT(x != NULL);
     QR_ASSERT(n_max >= 1 && n_max <= INT32_MAX / 4);
     uint64_t n_slots = 16;
     while (n_slots < 2 * (uint64_t)n_max)
         n_slots *= 2;
+    struct qr_file_index *x = qr_alloc(1, sizeof *x);
     *x = (struct qr_file_index){.mask = n_slots - 1, .seed = qr_rng_seed_random(), .n_max = n_max, .free = NONE};
     pthread_mutex_init(&x->lock, NULL);
-    x->entry = qr_alloc_aligned((size_t)n_max * sizeof *x->entry, 64);
+    x->entry = qr_alloc_aligned((size_t)n_max * sizeof *x->entry, 64); /* a page costs nothing until it is used */
     x->slot = qr_alloc_aligned((size_t)n_slots * sizeof *x->slot, 64);
     for (int i = 0; i < QR_FILE_EXTENTS_MAX; i++)
         x->chain[i] = NONE;
+    return x;
 }
 
-void qr_file_index_close(struct qr_file_index *x)
+void qr_file_index_free(struct qr_file_index *x)
 {
-    QR_ASSERT(x != NULL);
-    QR_ASSERT(x->n_max >= 1);
+    if (!x)
+        return;
     pthread_mutex_destroy(&x->lock);
     qr_free_aligned(x->entry);
     qr_free_aligned(x->slot);
+    qr_free(x);
 }
 
 static uint64_t home(const struct qr_file_index *x, const struct qr_kv_name *name)
@@ -133,7 +135,7 @@ void qr_file_index_drop(struct qr_file_index *x, int32_t extent)
 {
     QR_ASSERT(x != NULL);
     QR_ASSERT(extent >= 0 && extent < QR_FILE_EXTENTS_MAX);
-    while (x->chain[extent] != NONE) { /* one thread adds and drops */
+    while (x->chain[extent] != NONE) {
         const int32_t e = x->chain[extent];
         pthread_mutex_lock(&x->lock);
         forget_locked(x, &x->entry[e].name, x->entry[e].at);

@@ -1,7 +1,7 @@
 /* file_index.h - which blocks the file tier has, and where: name -> extent, record. In memory, of a size that is fixed at start.
  *
  * Open addressing over numbers of entries; the hash has a random seed, so that names which collide cannot be prepared. Entries of one extent are a chain, by
- * which they leave together. Any thread may call all but open and close; the lock is held for one name at a time. */
+ * which they leave together. Any thread may ask, one adds and drops; the lock is held for one name at a time. */
 #ifndef QR_EXCHANGE_FILE_INDEX_H
 #define QR_EXCHANGE_FILE_INDEX_H
 
@@ -31,8 +31,8 @@ struct qr_file_index {
     int32_t chain[QR_FILE_EXTENTS_MAX];
 };
 
-void qr_file_index_open(struct qr_file_index *x, int32_t n_max);
-void qr_file_index_close(struct qr_file_index *x);
+struct qr_file_index *qr_file_index_new(int32_t n_max);
+void qr_file_index_free(struct qr_file_index *x); /* NULL is fine */
 
 bool qr_file_index_find(struct qr_file_index *x, struct qr_file_place *out, const struct qr_kv_name *name);
 int32_t qr_file_index_count(struct qr_file_index *x);

@@ -1,139 +1,53 @@
-/* file_tier.c - the file tier: a table of extents, an index of names, and one thread that reads and writes.
+/* file_tier.c - the file tier: one thread that has the files, and four mailboxes.
  *
- * Guarantee: a block that is handed out has the name that was asked for and the bytes that were written under it. All files together keep to the bound, at
- * whatever moment the process ends. The directory is this process's while it runs (flock on DIR/lock, which names it).
- *
- * Threads: after opening, extents are the tier's thread's. The engine thread looks names up under the index's short lock, and gives and takes by mailboxes.
- * Reading goes first, as a request waits for it, but for each few blocks that are read one is written. */
+ * Guarantee: a block that is handed out has its name and the bytes that were written under it. The engine thread looks names up under the
+ * index's short lock and never waits for the disk. Reading goes first, as a request waits for it; for each few blocks that are read one is written. */
 #include "exchange/file_tier.h"
 
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/file.h>
-#include <unistd.h>
 
 #include "base/assert.h"
 #include "base/clock.h"
-#include "base/file.h"
 #include "base/log.h"
 #include "base/mailbox.h"
 #include "base/mem.h"
 #include "base/thread.h"
-#include "exchange/extent.h"
-#include "exchange/file_index.h"
+#include "exchange/extents.h"
 
-enum { EXTENTS_WANTED = 32, EXTENTS_MIN = 4, READS_A_TURN = 4 };
+enum {
+    READS_A_TURN = 4,
+    LOOK_EVERY_US = 10000, /* whether a fetch that waits for a parcel is still wanted */
+};
 
-#define EXTENT_BYTES_MIN (INT64_C(16) << 20)
-#define DIR_BYTES (INT64_C(16) << 10) /* of the bound, for the directory and its lock */
 #define WARN_EVERY_US INT64_C(60000000)
-#define LOOK_EVERY_US 10000           /* whether a fetch that waits for a parcel is still wanted */
+
+struct told {
+    pthread_mutex_t lock;
+    struct qr_file_tier_stats stats;
+};
 
 struct qr_file_tier {
-    struct qr_extent_form form;
-    char path[QR_PATH_MAX];
-    int dir, lock;               /* owned */
-    int64_t bytes_max;
-    int32_t records_each;        /* room of a new extent */
-    struct qr_extent extent[QR_FILE_EXTENTS_MAX];
-    int32_t last;                /* that is appended to; -1: none */
-    uint64_t number_next;
-    struct qr_file_index *index; /* owned; any thread */
+    struct qr_extents files;             /* the thread's, but for the index */
     struct qr_parcels to_disk, from_disk;
-    struct qr_mailbox given, asked, arrived, over; /* parcels to write, fetches; parcels, fetches */
-    struct qr_node writing, fetching;              /* what the thread has taken of `given` and `asked` */
+    struct qr_mailbox given, asked;      /* to the thread: parcels to write, fetches */
+    struct qr_mailbox arrived, over;     /* from it: parcels, fetches */
+    struct qr_node writing, fetching;    /* the thread's: of given and asked */
     _Atomic bool closing;
     pthread_t thread;
     int64_t warned_us;
-    struct qr_file_tier_stats count;               /* the thread's */
-    pthread_mutex_t *count_lock;                   /* owned; of what any thread may read: */
-    struct qr_file_tier_stats told;
+    struct qr_file_tier_stats count;     /* the thread's */
+    struct told *told;                   /* owned; the same, for any thread */
 };
-
-/* ---- extents ---- */
-
-static int64_t all_bytes(const struct qr_file_tier *t)
-{
-    int64_t n = DIR_BYTES;
-    for (int32_t i = 0; i < QR_FILE_EXTENTS_MAX; i++)
-        n += t->extent[i].fd >= 0 ? t->extent[i].bytes : 0;
-    return n;
-}
-
-static int32_t free_place(const struct qr_file_tier *t)
-{
-    int32_t i = 0;
-    while (i < QR_FILE_EXTENTS_MAX && t->extent[i].fd >= 0)
-        i++;
-    return i < QR_FILE_EXTENTS_MAX ? i : -1;
-}
-
-/* The extent that goes first: a foreign one, or the oldest; -1: there is none. */
-static int32_t first_to_go(const struct qr_file_tier *t)
-{
-    int32_t best = -1;
-    for (int32_t i = 0; i < QR_FILE_EXTENTS_MAX; i++) {
-        const struct qr_extent *e = &t->extent[i], *b = best >= 0 ? &t->extent[best] : NULL;
-        if (e->fd >= 0 && (!b || (e->foreign != b->foreign ? e->foreign : e->number < b->number)))
-            best = i;
-    }
-    return best;
-}
-
-static int drop_one(struct qr_file_tier *t, struct qr_err *err)
-{
-    const int32_t i = first_to_go(t);
-    QR_ASSERT(i >= 0);
-    qr_file_index_drop(t->index, i);
-    const int rc = qr_extent_remove(&t->extent[i], t->dir, err);
-    t->count.n_extents_dropped += rc == 0;
-    if (rc == 0 && t->last == i)
-        t->last = -1;
-    return rc;
-}
-
-/* Until n_bytes more keep to the bound and there is a place in the table. */
-static int make_room(struct qr_file_tier *t, int64_t n_bytes, struct qr_err *err)
-{
-    int rc = 0;
-    while (rc == 0 && first_to_go(t) >= 0 && (all_bytes(t) + n_bytes > t->bytes_max || free_place(t) < 0))
-        rc = drop_one(t, err);
-    return rc;
-}
-
-/* There is room for a record in the last extent. */
-static int make_last(struct qr_file_tier *t, struct qr_err *err)
-{
-    if (t->last >= 0 && t->extent[t->last].n < t->extent[t->last].n_max)
-        return 0;
-    t->last = -1;
-    int rc = make_room(t, qr_extent_bytes(t->form.block_bytes, t->records_each), err);
-    const int32_t i = free_place(t);
-    if (rc == 0)
-        rc = qr_extent_make(&t->extent[i], t->dir, t->number_next++, &t->form, t->records_each, err);
-    if (rc == 0)
-        t->last = i;
-    return rc;
-}
 
 /* ---- the thread ---- */
 
 static void tell(struct qr_file_tier *t)
 {
-    t->count.bytes = 0;
-    for (int32_t i = 0; i < QR_FILE_EXTENTS_MAX; i++) {
-        const struct qr_extent *e = &t->extent[i];
-        if (e->fd >= 0)
-            t->count.bytes += e->foreign ? e->bytes : e->n * (int64_t)t->form.block_bytes;
-    }
-    pthread_mutex_lock(t->count_lock);
-    t->told = t->count;
-    pthread_mutex_unlock(t->count_lock);
+    t->count.bytes = qr_extents_bytes(&t->files);
+    t->count.n_extents_dropped = t->files.n_dropped;
+    pthread_mutex_lock(&t->told->lock);
+    t->told->stats = t->count;
+    pthread_mutex_unlock(&t->told->lock);
 }
 
 static void failed(struct qr_file_tier *t, const struct qr_err *err)
@@ -143,24 +57,10 @@ static void failed(struct qr_file_tier *t, const struct qr_err *err)
     t->count.n_bad_sum += err->code == QR_E_DAMAGED;
     t->count.n_failed += err->code != QR_E_NO_ROOM && err->code != QR_E_DAMAGED;
     if (t->warned_us == 0 || now_us - t->warned_us >= WARN_EVERY_US) {
-        qr_log(QR_LOG_WARN, "exchange", "file tier goes on with what it has: %s dir=%s full=%" PRId64 " failed=%" PRId64 " bad=%" PRId64, err->msg, t->path,
-               t->count.n_full, t->count.n_failed, t->count.n_bad_sum);
+        qr_log(QR_LOG_WARN, "exchange", "file tier goes on with what it has: %s dir=%s full=%" PRId64 " failed=%" PRId64 " bad=%" PRId64, err->msg,
+               t->files.path, t->count.n_full, t->count.n_failed, t->count.n_bad_sum);
         t->warned_us = now_us;
     }
-}
-
-static void write_block(struct qr_file_tier *t, struct qr_parcel *parcel)
-{
-    struct qr_err err;
-    if (make_last(t, &err) != 0 || qr_extent_put(&t->extent[t->last], parcel, &err) != 0) {
-        failed(t, &err);
-        tell(t);
-        return;
-    }
-    t->count.blocks_written++;
-    t->count.bytes_written += (int64_t)t->form.block_bytes;
-    tell(t); /* before it can be found */
-    qr_file_index_add(t->index, &parcel->name, (struct qr_file_place){t->last, t->extent[t->last].n - 1});
 }
 
 static bool write_one(struct qr_file_tier *t)
@@ -169,8 +69,16 @@ static bool write_one(struct qr_file_tier *t)
     if (!node)
         return false;
     struct qr_parcel *parcel = QR_CONTAINER(node, struct qr_parcel, link);
-    if (!qr_file_index_find(t->index, NULL, &parcel->name))
-        write_block(t, parcel);
+    struct qr_err err;
+    if (!qr_file_index_find(t->files.index, NULL, &parcel->name)) {
+        if (qr_extents_put(&t->files, parcel, &err) != 0) {
+            failed(t, &err);
+        } else {
+            t->count.blocks_written++;
+            t->count.bytes_written += (int64_t)parcel->home->block_bytes;
+        }
+        tell(t);
+    }
     qr_parcel_give_back(parcel);
     return true;
 }
@@ -185,23 +93,19 @@ static void end_fetch(struct qr_file_tier *t, struct qr_fetch *f, const char *wh
 /* Block f->next into the parcel, which is f's then. False: it did not come. */
 static bool read_block(struct qr_file_tier *t, struct qr_fetch *f, struct qr_parcel *parcel)
 {
-    struct qr_file_place at;
     struct qr_err err;
     parcel->name = f->names[f->next];
-    if (!qr_file_index_find(t->index, &at, &parcel->name))
-        return false;
-    if (qr_extent_get(&t->extent[at.extent], at.record, parcel, &err) != 0) {
-        qr_file_index_forget(t->index, &parcel->name, at);
+    const int rc = qr_extents_get(&t->files, parcel, &err);
+    if (rc == 0) {
+        t->count.blocks_read++;
+        t->count.bytes_read += (int64_t)parcel->home->block_bytes;
+        parcel->fetch = f;
+        parcel->index = f->next;
+    } else if (rc != QR_E_NOT_FOUND) {
         failed(t, &err);
-        tell(t);
-        return false;
     }
-    t->count.blocks_read++;
-    t->count.bytes_read += (int64_t)t->form.block_bytes;
     tell(t);
-    parcel->fetch = f;
-    parcel->index = f->next;
-    return true;
+    return rc == 0;
 }
 
 /* One block of the fetch whose turn it is. False: nothing can be done for any. */
@@ -261,95 +165,6 @@ static void look(void *arg)
 
 /* ---- opening and closing ---- */
 
-static int lock_dir(struct qr_file_tier *t, struct qr_err *err)
-{
-    char text[128], pid[24] = "";
-    t->lock = openat(t->dir, "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
-    if (t->lock < 0)
-        return qr_err_set(err, QR_E_IO, "%s/lock: cannot be opened: %s", t->path, qr_errno_text(text, errno));
-    if (flock(t->lock, LOCK_EX | LOCK_NB) != 0) {
-        const ssize_t n = pread(t->lock, pid, sizeof pid - 1, 0);
-        return qr_err_set(err, QR_E_USAGE, "%s: process %ld keeps its blocks there, and one process has a directory; give another one", t->path,
-                          n > 0 ? strtol(pid, NULL, 10) : 0);
-    }
-    const int n = snprintf(pid, sizeof pid, "%ld\n", (long)getpid());
-    if (ftruncate(t->lock, 0) != 0 || pwrite(t->lock, pid, (size_t)n, 0) != n)
-        return qr_err_set(err, QR_E_IO, "%s/lock: cannot be written: %s", t->path, qr_errno_text(text, errno));
-    return 0;
-}
-
-/* How many records an extent has, so that there are some dozens of extents, or four where the bound is small. */
-static int size_extents(struct qr_file_tier *t, const struct qr_file_tier_config *c, struct qr_err *err)
-{
-    const int64_t record_bytes = (int64_t)c->block_bytes + 64, all_max = record_bytes * QR_EXTENT_RECORDS_MAX, one = qr_extent_bytes(c->block_bytes, 1);
-    t->bytes_max = c->bytes_max < all_max ? c->bytes_max : all_max; /* names are in memory */
-    if (t->bytes_max < DIR_BYTES + EXTENTS_MIN * one)
-        return qr_err_set(err, QR_E_USAGE, "%s: %" PRId64 " bytes are too few for blocks of %zu, expected at least %" PRId64, t->path, c->bytes_max,
-                          c->block_bytes, DIR_BYTES + EXTENTS_MIN * one);
-    const int64_t fit = t->bytes_max / EXTENT_BYTES_MIN, n = fit < EXTENTS_MIN ? EXTENTS_MIN : fit < EXTENTS_WANTED ? fit : EXTENTS_WANTED;
-    const int64_t each = (t->bytes_max - DIR_BYTES) / n;
-    t->records_each = (int32_t)(each / record_bytes);
-    while (t->records_each > 1 && qr_extent_bytes(c->block_bytes, t->records_each) > each)
-        t->records_each--; /* whole pages */
-    return 0;
-}
-
-static int open_extent(struct qr_file_tier *t, uint64_t number, struct qr_err *err)
-{
-    if (number >= t->number_next)
-        t->number_next = number + 1;
-    const int rc = make_room(t, 0, err);
-    const int32_t i = free_place(t);
-    struct qr_err why;
-    if (rc == 0 && qr_extent_open(&t->extent[i], t->dir, number, &t->form, &why) != 0)
-        qr_log(QR_LOG_WARN, "exchange", "file tier: %s dir=%s", why.msg, t->path);
-    return rc;
-}
-
-static int open_extents(struct qr_file_tier *t, struct qr_err *err)
-{
-    char text[128];
-    const int fd = openat(t->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
-    if (!d)
-        return qr_err_set(err, QR_E_IO, "%s: cannot be read: %s", t->path, qr_errno_text(text, errno));
-    int rc = 0;
-    uint64_t number;
-    for (const struct dirent *e; rc == 0 && (e = readdir(d)) != NULL;)
-        rc = qr_extent_number(e->d_name, &number) ? open_extent(t, number, err) : 0;
-    closedir(d);
-    return rc != 0 ? rc : make_room(t, 0, err);
-}
-
-struct found {
-    struct qr_file_tier *t;
-    int32_t extent;
-};
-
-static void enter(void *user, const struct qr_kv_name *name, int32_t record)
-{
-    const struct found *f = user;
-    qr_file_index_add(f->t->index, name, (struct qr_file_place){f->extent, record});
-}
-
-static void scan_extents(struct qr_file_tier *t)
-{
-    for (int32_t i = 0; i < QR_FILE_EXTENTS_MAX; i++) {
-        struct qr_extent *e = &t->extent[i];
-        struct qr_err err;
-        int32_t n_damaged;
-        if (e->fd < 0 || e->foreign)
-            continue;
-        if (qr_extent_scan(e, enter, &(struct found){t, i}, &n_damaged, &err) != 0) {
-            failed(t, &err);
-            continue;
-        }
-        t->count.n_bad_sum += n_damaged;
-        if (e->n < e->n_max && (t->last < 0 || e->number > t->extent[t->last].number))
-            t->last = i;
-    }
-}
-
 static int open_parcels(struct qr_parcels *p, const struct qr_file_tier_config *c, struct qr_err *err)
 {
     const int rc = qr_parcels_open(p, c->n_parcels, c->block_bytes, false, err);
@@ -357,78 +172,54 @@ static int open_parcels(struct qr_parcels *p, const struct qr_file_tier_config *
     return rc;
 }
 
-static int start(struct qr_file_tier *t, const struct qr_file_tier_config *c, struct qr_err *err)
-{
-    char text[128];
-    int rc = qr_dir_make_all(c->dir, 0700, err);
-    if (rc == 0 && (t->dir = open(c->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
-        rc = qr_err_set(err, QR_E_IO, "%s: cannot be opened: %s", c->dir, qr_errno_text(text, errno));
-    if (rc == 0)
-        rc = size_extents(t, c, err);
-    if (rc == 0)
-        rc = lock_dir(t, err);
-    if (rc != 0)
-        return rc;
-    qr_file_index_open(t->index, (int32_t)(t->bytes_max / ((int64_t)c->block_bytes + 64)) + 1);
-    rc = open_extents(t, err);
-    if (rc == 0)
-        rc = open_parcels(&t->to_disk, c, err);
-    return rc != 0 ? rc : open_parcels(&t->from_disk, c, err);
-}
-
-/* What was opened is closed; the thread has ended, or was never started. */
+/* The thread has ended, or was never started. */
 static void release(struct qr_file_tier *t)
 {
     if (t->from_disk.n > 0)
         qr_parcels_close(&t->from_disk);
     if (t->to_disk.n > 0)
         qr_parcels_close(&t->to_disk);
-    for (int32_t i = 0; i < QR_FILE_EXTENTS_MAX; i++)
-        if (t->extent[i].fd >= 0)
-            qr_extent_close(&t->extent[i]);
-    if (t->index->n_max > 0)
-        qr_file_index_close(t->index);
-    if (t->lock >= 0)
-        close(t->lock);
-    if (t->dir >= 0)
-        close(t->dir);
-    pthread_mutex_destroy(t->count_lock);
-    qr_free(t->count_lock);
-    qr_free(t->index);
+    qr_extents_close(&t->files);
+    pthread_mutex_destroy(&t->told->lock);
+    qr_free(t->told);
     qr_free(t);
+}
+
+static void start(struct qr_file_tier *t, const struct qr_file_tier_config *c)
+{
+    t->count.n_bad_sum = t->files.n_damaged;
+    tell(t);
+    t->from_disk.back = look;
+    t->from_disk.back_arg = t;
+    qr_mailbox_init(&t->given, c->n_parcels, NULL, NULL);
+    qr_mailbox_init(&t->asked, 1, look, t); /* their number is the engine's to bound */
+    qr_mailbox_init(&t->arrived, c->n_parcels, c->wake, c->wake_arg);
+    qr_mailbox_init(&t->over, 1, c->wake, c->wake_arg);
+    qr_list_init(&t->writing);
+    qr_list_init(&t->fetching);
+    qr_thread_start(&t->thread, run, t, "the file tier");
+    qr_log(QR_LOG_INFO, "exchange", "file tier open dir=%s blocks=%d bytes=%" PRId64 " bytes_max=%" PRId64, t->files.path, qr_file_index_count(t->files.index),
+           t->told->stats.bytes, t->files.bytes_max);
 }
 
 int qr_file_tier_open(struct qr_file_tier **out, const struct qr_file_tier_config *config, struct qr_err *err)
 {
     QR_ASSERT(out != NULL && config != NULL && err != NULL);
     QR_ASSERT(config->dir != NULL && config->n_parcels >= 1);
+    const struct qr_extent_form form = {.domain = config->domain, .block_bytes = config->block_bytes};
     struct qr_file_tier *t = qr_alloc(1, sizeof *t);
-    t->form = (struct qr_extent_form){.domain = config->domain, .block_bytes = config->block_bytes};
-    t->dir = t->lock = t->last = -1;
-    for (int32_t i = 0; i < QR_FILE_EXTENTS_MAX; i++)
-        t->extent[i].fd = -1;
-    snprintf(t->path, sizeof t->path, "%s", config->dir);
-    t->index = qr_alloc(1, sizeof *t->index);
-    t->count_lock = qr_alloc(1, sizeof *t->count_lock);
-    pthread_mutex_init(t->count_lock, NULL);
-    const int rc = start(t, config, err);
+    t->told = qr_alloc(1, sizeof *t->told);
+    pthread_mutex_init(&t->told->lock, NULL);
+    int rc = qr_extents_open(&t->files, config->dir, config->bytes_max, &form, err);
+    if (rc == 0)
+        rc = open_parcels(&t->to_disk, config, err);
+    if (rc == 0)
+        rc = open_parcels(&t->from_disk, config, err);
     if (rc != 0) {
         release(t);
         return rc;
     }
-    scan_extents(t);
-    tell(t);
-    t->from_disk.back = look;
-    t->from_disk.back_arg = t;
-    qr_mailbox_init(&t->given, config->n_parcels, NULL, NULL);
-    qr_mailbox_init(&t->asked, 1, look, t); /* their number is the engine's to bound */
-    qr_mailbox_init(&t->arrived, config->n_parcels, config->wake, config->wake_arg);
-    qr_mailbox_init(&t->over, 1, config->wake, config->wake_arg);
-    qr_list_init(&t->writing);
-    qr_list_init(&t->fetching);
-    qr_thread_start(&t->thread, run, t, "the file tier");
-    qr_log(QR_LOG_INFO, "exchange", "file tier open dir=%s blocks=%d bytes=%" PRId64 " bytes_max=%" PRId64, t->path, qr_file_index_count(t->index), t->count.bytes,
-           t->bytes_max);
+    start(t, config);
     *out = t;
     return 0;
 }
@@ -440,13 +231,14 @@ void qr_file_tier_close(struct qr_file_tier *t)
     atomic_store(&t->closing, true);
     look(t);
     pthread_join(t->thread, NULL);
-    struct qr_node left;
-    qr_list_init(&left);
-    qr_mailbox_take(&t->over, &left); /* the engine's again */
+    struct qr_node left, *node;
     qr_list_init(&left);
     qr_mailbox_take(&t->arrived, &left);
-    for (struct qr_node *node; (node = qr_list_pop_front(&left)) != NULL;)
+    while ((node = qr_list_pop_front(&left)) != NULL)
         qr_parcel_give_back(QR_CONTAINER(node, struct qr_parcel, link));
+    qr_mailbox_take(&t->over, &left);
+    while (qr_list_pop_front(&left) != NULL) { /* the engine's again */
+    }
     qr_mailbox_release(&t->given);
     qr_mailbox_release(&t->asked);
     qr_mailbox_release(&t->arrived);
@@ -461,7 +253,7 @@ int32_t qr_file_tier_find(const struct qr_file_tier *t, const struct qr_kv_name 
     QR_ASSERT(t != NULL && names != NULL);
     QR_ASSERT(first >= 0 && first <= n);
     int32_t i = first;
-    while (i < n && qr_file_index_find(t->index, NULL, &names[i]))
+    while (i < n && qr_file_index_find(t->files.index, NULL, &names[i]))
         i++;
     return i - first;
 }
@@ -470,7 +262,7 @@ bool qr_file_tier_has(const struct qr_file_tier *t, const struct qr_kv_name *nam
 {
     QR_ASSERT(t != NULL);
     QR_ASSERT(name != NULL);
-    return qr_file_index_find(t->index, NULL, name);
+    return qr_file_index_find(t->files.index, NULL, name);
 }
 
 struct qr_parcel *qr_file_tier_parcel(struct qr_file_tier *t)
@@ -507,8 +299,8 @@ void qr_file_tier_stats(const struct qr_file_tier *t, struct qr_file_tier_stats 
 {
     QR_ASSERT(t != NULL);
     QR_ASSERT(out != NULL);
-    pthread_mutex_lock(t->count_lock);
-    *out = t->told;
-    pthread_mutex_unlock(t->count_lock);
-    out->n_blocks = qr_file_index_count(t->index);
+    pthread_mutex_lock(&t->told->lock);
+    *out = t->told->stats;
+    pthread_mutex_unlock(&t->told->lock);
+    out->n_blocks = qr_file_index_count(t->files.index);
 }

@@ -1,10 +1,16 @@
+/* frame.c - encoding and decoding by one table of lengths. Bytes that were decoded and are encoded again are the same bytes; no length is believed that the
+ * table does not allow. Pure; any thread. */
 #include "exchange/frame.h"
 
 #include <string.h>
 
 #include "base/assert.h"
 
-enum { HELLO_BYTES = 8 + 4 + 4 + 4 + 4 + 8 + 8 + QR_FRAME_NONCE_BYTES + QR_KV_NAME_BYTES, ASK_BYTES = 4 + 4 + 4 + 4 + 16 + 16, BLOCK_BYTES = 4 + 4 + QR_KV_NAME_BYTES + 16 };
+enum {
+    HELLO_BYTES = 8 + 4 + 4 + 4 + 4 + 8 + 8 + QR_FRAME_NONCE_BYTES + QR_KV_NAME_BYTES,
+    ASK_BYTES = 4 + 4 + 4 + 4 + 16 + 16,
+    BLOCK_BYTES = 4 + 4 + QR_KV_NAME_BYTES + 16,
+};
 enum { ASK_EXPECTED = 1, ASK_COUNT = 2 };
 
 static const char magic[8] = "quire kv";
@@ -79,11 +85,13 @@ static bool get_hello(struct qr_frame_hello *h, const uint8_t *at)
     get(&h->block_bytes, &at, sizeof h->block_bytes);
     get(h->nonce, &at, sizeof h->nonce);
     get(h->domain.byte, &at, sizeof h->domain.byte);
-    return lends <= 1 && n_shared <= QR_FRAME_SHARED_MAX && zero == 0 && h->block_bytes <= QR_FRAME_BLOCK_BYTES_MAX && h->stride <= 2 * QR_FRAME_BLOCK_BYTES_MAX &&
-           (n_shared == 0 ? h->stride == 0 : h->stride >= h->block_bytes);
+    if (lends > 1 || zero != 0 || n_shared > QR_FRAME_SHARED_MAX || h->block_bytes < 1 || h->block_bytes > QR_FRAME_BLOCK_BYTES_MAX)
+        return false;
+    return n_shared == 0 ? h->stride == 0 : h->stride >= h->block_bytes && h->stride <= 2 * QR_FRAME_BLOCK_BYTES_MAX;
 }
 
-void qr_frame_prove(uint8_t out[QR_SHA256_BYTES], const void *secret, size_t n_secret, bool lender, const struct qr_frame_hello *asks, const struct qr_frame_hello *lends)
+void qr_frame_prove(uint8_t out[QR_SHA256_BYTES], const void *secret, size_t n_secret, bool lender, const struct qr_frame_hello *asks,
+                    const struct qr_frame_hello *lends)
 {
     struct qr_buf text = {0};
     QR_ASSERT(out != NULL && (secret != NULL || n_secret == 0));

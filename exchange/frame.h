@@ -94,6 +94,7 @@ int64_t qr_frame_decode(struct qr_frame *out, const uint8_t *bytes, size_t n, ui
 void qr_frame_encode(struct qr_buf *out, const struct qr_frame *f);
 
 /* What the side `lender` (or the other one) shows to prove that it knows the secret, n_secret may be 0. */
-void qr_frame_prove(uint8_t out[QR_SHA256_BYTES], const void *secret, size_t n_secret, bool lender, const struct qr_frame_hello *asks, const struct qr_frame_hello *lends);
+void qr_frame_prove(uint8_t out[QR_SHA256_BYTES], const void *secret, size_t n_secret, bool lender, const struct qr_frame_hello *asks,
+                    const struct qr_frame_hello *lends);
 
 #endif

@@ -1,6 +1,6 @@
 /* lend.c - what other processes ask of this one: guests, their questions, and the blocks that the engine thread copies out for them.
  *
- * A lend is with the engine from the question to qr_exchange_answered, whatever becomes of the guest: where that is gone meanwhile the lend has no connection any
+ * A lend is with the engine from the question to qr_exchange_answered, whatever becomes of the guest. Where the guest has gone the lend has no connection any
  * more, and its blocks go back where they came from. Blocks of several lends go out in turn. The exchange's thread. */
 #include <errno.h>
 #include <poll.h>
@@ -71,7 +71,7 @@ static void free_loan(struct qr_loan *l)
     atomic_store(&x->n_lending, --x->n_loans);
 }
 
-/* Nobody wants it any more; the engine is to answer it. Where it has done so already, it goes. */
+/* No guest wants it any more; the engine is to answer it. Where it has done so already, it goes. */
 static void orphan(struct qr_loan *l)
 {
     struct qr_exchange *x = l->x;

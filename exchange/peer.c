@@ -1,8 +1,8 @@
 /* peer.c - the peers that this process asks: connecting to them, and fetches.
  *
- * A fetch is one question to one peer; where any will do, the peers are asked first how many of the blocks they have. It is over when all came, when the peer has
- * no more, when the connection ends, or when it was stopped; what comes of it later is thrown away. No block reaches the engine whose name or sum is not what it
- * has to be. The exchange's thread. */
+ * A fetch is one question to one peer; where any will do, the peers are asked first how many of the blocks they have. A fetch is over when all came, when the
+ * peer has no more, when the connection ends, or when it was stopped; what comes of it later is thrown away. No block reaches the engine whose name or sum is
+ * not what it has to be. The exchange's thread. */
 #include <string.h>
 #include <unistd.h>
 
@@ -283,7 +283,9 @@ bool qr_ask_block(struct qr_conn *c, const struct qr_frame *f)
     QR_ASSERT(c->filling == NULL && c->skip == 0);
     QR_ASSERT(f->kind == QR_FRAME_BLOCK);
     struct qr_ask *a = find_ask(c, f);
-    bool good = !c->broken && (c->memory < 0 ? f->block.number == 0 : f->block.number < c->theirs.n_shared);
+    if (c->broken)
+        return true;
+    bool good = c->memory < 0 ? f->block.number == 0 : f->block.number < c->theirs.n_shared;
     if (good && (!a || a->find)) { /* that it is of one who only counts is odd, and harmless */
         c->skip = c->memory < 0 ? x->config.block_bytes : 0;
         say_done(c, f->block.number);

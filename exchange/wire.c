@@ -1,7 +1,6 @@
 #include "exchange/wire.h"
 
 #include <string.h>
-#include <strings.h>
 
 #include "base/assert.h"
 
@@ -39,6 +38,6 @@ bool qr_wire_is(const struct qr_wire_place *place, const char *text)
     struct qr_err err;
     QR_ASSERT(place != NULL && text != NULL);
     QR_ASSERT(place->wire != NULL);
-    return strcmp(place->text, text) == 0 || (qr_wire_parse(&other, text, &err) == 0 && other.wire == place->wire && strcasecmp(other.host, place->host) == 0 &&
+    return strcmp(place->text, text) == 0 || (qr_wire_parse(&other, text, &err) == 0 && other.wire == place->wire && strcmp(other.host, place->host) == 0 &&
                                               strcmp(other.port, place->port) == 0);
 }

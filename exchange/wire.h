@@ -18,7 +18,7 @@ struct qr_wire;
 struct qr_wire_place {
     const struct qr_wire *wire;          /* borrowed: its row */
     char text[QR_PEER_ADDRESS_MAX];      /* as it was given, without spaces; of a listener, with the port that it got */
-    char host[QR_PEER_ADDRESS_MAX], port[8]; /* host: or the path */
+    char host[QR_PEER_ADDRESS_MAX], port[8]; /* host: in small letters; or the path */
     bool local;                          /* nothing outside this machine reaches it: it needs no secret */
     struct qr_wire_names *names;         /* owned by the row: addresses of the host, looked up */
 };
@@ -26,15 +26,15 @@ struct qr_wire_place {
 struct qr_wire {
     const char *prefix;                  /* of its addresses; "": of those without one */
     bool passes_memory;                  /* write and read can carry a descriptor of memory */
-    int (*parse)(struct qr_wire_place *place, const char *text, struct qr_err *err);                      /* text: behind the prefix */
-    int (*listen)(struct qr_wire_place *place, struct qr_err *err);                                        /* a descriptor, or QR_E_ */
+    int (*parse)(struct qr_wire_place *place, const char *text, struct qr_err *err); /* text: behind the prefix */
+    int (*listen)(struct qr_wire_place *place, struct qr_err *err); /* a descriptor, or QR_E_ */
     void (*unlisten)(struct qr_wire_place *place, int fd);
-    int (*accept)(int listener);                                                                           /* a descriptor; -1 and errno */
-    int (*connect)(struct qr_wire_place *place, const char **why);                                         /* a descriptor; -1 and why, QR_WIRE_LATER */
-    int (*connected)(int fd);                                                                              /* once it can be written: 0, or its errno */
-    void (*forget)(struct qr_wire_place *place);                                                           /* what connect has kept; may be NULL */
-    ssize_t (*read)(int fd, void *to, size_t n, int *memory);                                              /* as recv; *memory (NULL: none is wanted): what came with it, or unchanged */
-    ssize_t (*write)(int fd, const struct iovec *part, int n_parts, int memory);                           /* as writev; memory: -1, or what goes with it */
+    int (*accept)(int listener);         /* a descriptor; -1 and errno */
+    int (*connect)(struct qr_wire_place *place, const char **why); /* a descriptor; -1 and why, QR_WIRE_LATER */
+    int (*connected)(int fd);            /* once it can be written: 0, or its errno */
+    void (*forget)(struct qr_wire_place *place); /* what connect has kept; may be NULL */
+    ssize_t (*read)(int fd, void *to, size_t n, int *memory); /* as recv; *memory (NULL: none is wanted): what came with it, or unchanged */
+    ssize_t (*write)(int fd, const struct iovec *part, int n_parts, int memory); /* as writev; memory: -1, or what goes with it */
     void (*close)(int fd);
 };
 

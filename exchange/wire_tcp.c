@@ -1,9 +1,10 @@
 /* wire_tcp.c - peers over TCP: HOST:PORT.
  *
- * Looking a name up can take seconds, so that a thread of its own does that for each attempt; it shares what it found with the place, and whichever lets go last
- * frees it. Nothing waits for that thread, not even the end of the exchange. Socket buffers are the system's: it makes them as large as the link needs, and a
- * size of our own would only take that from it. */
+ * Looking a name up can take seconds, so that a thread of its own does that for each attempt. It shares what it found with the place, and the last one to let
+ * go frees it. Nothing waits for that thread, not even the end of the exchange. Socket buffers are the system's: it makes them as large as the link needs,
+ * and a size of our own would only take that from it. */
 #include <arpa/inet.h>
+#include <ctype.h>
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
@@ -12,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -58,10 +58,11 @@ static int parse(struct qr_wire_place *place, const char *text, struct qr_err *e
     const char *host = text + bracket, *end = bracket ? strchr(text, ']') : colon;
     if (!colon || !end || end == host || (bracket && end + 1 != colon) || (!bracket && memchr(text, ':', (size_t)(colon - text))) || !is_port(colon + 1))
         return qr_err_set(err, QR_E_USAGE, "'%s' is no address of a peer; write HOST:PORT, [IPv6]:PORT or unix:PATH", text);
-    memcpy(place->host, host, (size_t)(end - host));
+    for (ptrdiff_t i = 0; i < end - host; i++)
+        place->host[i] = (char)tolower((unsigned char)host[i]);
     snprintf(place->port, sizeof place->port, "%ld", strtol(colon + 1, NULL, 10));
     struct addrinfo *is = numeric(place->host, place->port);
-    place->local = is ? is_loopback(is->ai_addr) : strcasecmp(place->host, "localhost") == 0;
+    place->local = is ? is_loopback(is->ai_addr) : strcmp(place->host, "localhost") == 0;
     if (is)
         freeaddrinfo(is);
     return 0;
@@ -94,7 +95,8 @@ static int listen_tcp(struct qr_wire_place *place, struct qr_err *err)
     const int why = errno;
     freeaddrinfo(list);
     if (fd < 0)
-        return qr_err_set(err, QR_E_BIND, "cannot listen to peers on '%s': %s; name another address or port, or port 0 for any free one", place->text, strerror(why));
+        return qr_err_set(err, QR_E_BIND, "cannot listen to peers on '%s': %s; name another address or port, or port 0 for any free one", place->text,
+                          strerror(why));
     struct sockaddr_storage got;
     socklen_t len = sizeof got;
     if (getsockname(fd, (struct sockaddr *)&got, &len) == 0) {

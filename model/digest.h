@@ -1,7 +1,7 @@
 /* digest.h - what the bits of keys and values are a function of, beside the ids: the program, its kernels, the model as it lies in memory, rotary frequencies.
  *
  * Two processes whose digests are equal would compute the same bits, so each may take the other's. Every byte of the packed weights counts: files that differ
- * in one row of a matrix have the same names, sizes and nearly all of the same samples. Reading them takes what memory's bandwidth says, when the model is open.
+ * in one row of a matrix have equal names, sizes and nearly all samples. Reading them takes what memory's bandwidth says, once the model is open.
  */
 #ifndef QR_MODEL_DIGEST_H
 #define QR_MODEL_DIGEST_H

@@ -207,7 +207,7 @@ enum { QR_PLACE_HAS = -1, QR_PLACE_NONE = -2 };
  * anything else here. */
 int32_t qr_sched_place(struct qr_sched *s, int32_t seq, int32_t index);
 
-/* The content is there: the block is cached from now on, as an entry like any other, and nobody's. q->n_found counts it. */
+/* The content is there: the block is cached from now on, as an entry like any other, without an owner. q->n_found counts it. */
 void qr_sched_land(struct qr_sched *s, int32_t seq, int32_t block);
 
 /* Checks every invariant of scheduler and pool, O(everything): NULL, or a sentence that says what is broken. */

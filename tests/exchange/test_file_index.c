@@ -69,10 +69,9 @@ static void compare(struct qr_file_index *x, const struct model *m)
 
 Test(file_index, says_what_a_table_of_all_names_says_whatever_comes_and_goes)
 {
-    struct qr_file_index x;
+    struct qr_file_index *x = qr_file_index_new(N_MAX);
     struct model *m = qr_alloc(1, sizeof *m);
     struct qr_rng r = {.seed = 30};
-    qr_file_index_open(&x, N_MAX);
     for (int32_t turn = 0; turn < 20000; turn++) {
         const uint32_t what = qr_rng_below(&r, 100);
         const int32_t i = (int32_t)qr_rng_below(&r, N_NAMES), extent = (int32_t)qr_rng_below(&r, N_EXTENTS);
@@ -80,32 +79,31 @@ Test(file_index, says_what_a_table_of_all_names_says_whatever_comes_and_goes)
         for (int32_t e = 0; e < N_EXTENTS; e++)
             taken += m->taken[e];
         if (taken == N_MAX || what == 0)
-            drop(&x, m, extent);
+            drop(x, m, extent);
         else if (what < 70)
-            add(&x, m, i, extent);
+            add(x, m, i, extent);
         else if (m->there[i])
-            forget(&x, m, i, what < 75);
+            forget(x, m, i, what < 75);
         if (turn % 500 == 0)
-            compare(&x, m);
+            compare(x, m);
     }
-    compare(&x, m);
-    qr_file_index_close(&x);
+    compare(x, m);
+    qr_file_index_free(x);
     qr_free(m);
 }
 
 Test(file_index, has_room_for_as_many_as_it_was_made_for)
 {
-    struct qr_file_index x;
-    qr_file_index_open(&x, N_MAX);
+    struct qr_file_index *x = qr_file_index_new(N_MAX);
     for (int32_t round = 0; round < 3; round++) {
         for (int32_t i = 0; i < N_MAX; i++) {
             const struct qr_kv_name name = name_of(i);
-            cr_assert(qr_file_index_add(&x, &name, (struct qr_file_place){i % N_EXTENTS, i}));
+            cr_assert(qr_file_index_add(x, &name, (struct qr_file_place){i % N_EXTENTS, i}));
         }
-        cr_assert_eq(qr_file_index_count(&x), N_MAX);
+        cr_assert_eq(qr_file_index_count(x), N_MAX);
         for (int32_t e = 0; e < N_EXTENTS; e++)
-            qr_file_index_drop(&x, e);
-        cr_assert_eq(qr_file_index_count(&x), 0);
+            qr_file_index_drop(x, e);
+        cr_assert_eq(qr_file_index_count(x), 0);
     }
-    qr_file_index_close(&x);
+    qr_file_index_free(x);
 }

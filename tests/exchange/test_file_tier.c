@@ -2,7 +2,6 @@
  * out is what its name says. */
 #include <criterion/criterion.h>
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
@@ -166,14 +165,14 @@ Test(file_tier, keeps_to_another_bound_when_it_is_opened_with_one)
     cr_assert_eq(read_each(t, 0, 80), n_before + 32);
     cr_assert_leq(dir_bytes(dir), 2 * tight);
     qr_file_tier_close(t);
-    t = tier_open(dir, tight / 2, 1);
-    cr_assert_leq(dir_bytes(dir), tight / 2);
+    t = tier_open(dir, tight, 1);
+    cr_assert_leq(dir_bytes(dir), tight);
     const int32_t n_kept = count_found(t, 0, 80);
-    cr_assert_eq(read_each(t, 0, 80), n_kept);
-    cr_assert_eq(count_found(t, 80 - n_kept, 80), n_kept);
+    cr_assert(n_kept > 10 && n_kept < n_before + 32);
+    cr_assert_eq(read_each(t, 80 - n_kept, 80), n_kept, "the newest are kept");
     give(t, 80, 90);
     qr_file_tier_close(t);
-    cr_assert_leq(dir_bytes(dir), tight / 2);
+    cr_assert_leq(dir_bytes(dir), tight);
     remove_dir(dir);
 }
 
@@ -214,7 +213,7 @@ Test(file_tier, reads_nothing_of_another_domain_and_takes_its_room_first)
     qr_file_tier_close(t);
     t = tier_open(dir, tight, 1); /* what the other one did not need */
     const int32_t n_left = count_found(t, 0, 60);
-    cr_assert(n_left > 20 && n_left < 48 && read_each(t, 0, 60) == n_left, "%d are left", n_left);
+    cr_assert(n_left > 10 && n_left < 48 && read_each(t, 0, 60) == n_left, "%d are left", n_left);
     give(t, 60, 80);
     settle(t);
     cr_assert_eq(count_found(t, 0, 80), n_left + 20, "the other domain's went first");
@@ -353,8 +352,8 @@ Test(file_tier, has_of_a_file_that_was_cut_anywhere_the_blocks_that_are_whole)
     size_t n_bytes;
     uint8_t *image = make_image(dir, path, &n_bytes, 3);
     const size_t content = n_bytes - 3 * (size_t)BLOCK;
-    const size_t edges[] = {0, 1, 8, 63, 64, 65, 127, 128, 129, 255, 256, content - 1, content, content + 1, content + BLOCK - 1, content + BLOCK, content + BLOCK + 1,
-                            content + 2 * BLOCK - 1, content + 2 * BLOCK, n_bytes - 4096, n_bytes - 1, n_bytes};
+    const size_t edges[] = {0, 1, 8, 63, 64, 65, 127, 128, 129, 255, 256, content - 1, content, content + 1, content + BLOCK - 1, content + BLOCK,
+                            content + BLOCK + 1, content + 2 * BLOCK - 1, content + 2 * BLOCK, n_bytes - 4096, n_bytes - 1, n_bytes};
     for (int i = 0; i < QR_COUNT(edges); i++) {
         put_image(path, image, edges[i]);
         struct qr_file_tier *t = tier_open(dir, tight, 1);
@@ -420,25 +419,31 @@ Test(file_tier, hands_out_nothing_of_a_file_that_changes_while_it_is_open)
 
 /* ---- a disk that is full, or fails ---- */
 
-/* On a disk with room for some of 100 blocks: what is there stays right, and more is written once there is room again. */
-static void fill_disk(const char *dir, void (*make_room)(const char *dir))
+#define HOLDS(cond)          \
+    do {                     \
+        if (!(cond))         \
+            return __LINE__; \
+    } while (0)
+
+/* On a disk with room for some of 100 blocks: what is there stays right, and more is written once there is room again. 0, or the line of what does not hold. */
+static int fill_disk(const char *dir, void (*make_room)(const char *dir))
 {
     struct qr_file_tier *t = tier_open(dir, roomy, 1);
     give(t, 0, 100);
     settle(t);
-    struct qr_file_tier_stats s = stats_of(t);
-    cr_assert(s.n_full > 0 && s.n_failed == 0 && s.blocks_written > 5 && s.blocks_written + s.n_full == 100, "%lld of 100 written, %lld not for room",
-              (long long)s.blocks_written, (long long)s.n_full);
-    cr_assert_eq(read_each(t, 0, 100), s.blocks_written);
+    const struct qr_file_tier_stats s = stats_of(t);
+    HOLDS(s.n_full > 0 && s.n_failed == 0 && s.blocks_written > 5 && s.blocks_written + s.n_full == 100);
+    HOLDS(read_each(t, 0, 100) == s.blocks_written);
     make_room(dir);
     give(t, 100, 110);
     settle(t);
-    cr_assert_eq(read_each(t, 100, 110), 10);
+    HOLDS(read_each(t, 100, 110) == 10);
     qr_file_tier_close(t);
     t = tier_open(dir, roomy, 1);
-    cr_assert_eq(read_each(t, 0, 110), s.blocks_written + 10);
-    cr_assert_eq(stats_of(t).n_bad_sum, 0);
+    HOLDS(read_each(t, 0, 110) == s.blocks_written + 10);
+    HOLDS(stats_of(t).n_bad_sum == 0);
     qr_file_tier_close(t);
+    return 0;
 }
 
 static void raise_limit(const char *dir)
@@ -459,27 +464,46 @@ Test(file_tier, goes_on_where_files_may_not_become_larger)
     getrlimit(RLIMIT_FSIZE, &limit);
     limit.rlim_cur = 500000;
     cr_assert_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
-    fill_disk(dir, raise_limit);
+    const int line = fill_disk(dir, raise_limit);
+    cr_assert_eq(line, 0, "line %d", line);
     remove_dir(dir);
 }
 
 static void remove_ballast(const char *dir)
 {
     char path[256];
-    path_in(path, dir, "ballast");
+    path_in(path, dir, "../ballast");
     unlink(path);
+}
+
+/* In a process of its own, with a small file system that only it sees. */
+static int fill_small_disk(void)
+{
+    if ((unshare(CLONE_NEWNS) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+        mount("none", "/mnt", "tmpfs", 0, "size=1m") != 0)
+        return -1;
+    static const uint8_t ballast[400000];
+    const int fd = open("/mnt/ballast", O_WRONLY | O_CREAT, 0600);
+    HOLDS(fd >= 0 && write(fd, ballast, sizeof ballast) == sizeof ballast && close(fd) == 0);
+    return fill_disk("/mnt/blocks", remove_ballast);
 }
 
 Test(file_tier, goes_on_where_the_disk_is_full)
 {
-    if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0 || mount("none", "/mnt", "tmpfs", 0, "size=1m") != 0) {
-        fprintf(stderr, "skipped: a file system of its own is not allowed here (%s); what a limit of file sizes shows is tested\n", strerror(errno));
-        return;
+    fflush(NULL);
+    const pid_t child = fork();
+    if (child == 0) {
+        const int line = fill_small_disk();
+        if (line > 0)
+            fprintf(stderr, "%s:%d: does not hold\n", __FILE__, line);
+        _exit(line < 0 ? 77 : line != 0);
     }
-    const int fd = open("/mnt/ballast", O_WRONLY | O_CREAT, 0600);
-    static const uint8_t ballast[400000];
-    cr_assert(fd >= 0 && write(fd, ballast, sizeof ballast) == sizeof ballast && close(fd) == 0);
-    fill_disk("/mnt", remove_ballast);
+    int status;
+    cr_assert(waitpid(child, &status, 0) == child && WIFEXITED(status));
+    if (WEXITSTATUS(status) == 77)
+        fprintf(stderr, "skipped: a file system of its own is not allowed here; a full disk is shown by a limit of file sizes only\n");
+    else
+        cr_assert_eq(WEXITSTATUS(status), 0);
 }
 
 Test(file_tier, goes_on_where_no_file_can_be_made)
@@ -523,17 +547,17 @@ Test(file_tier, has_no_wrong_byte_after_its_process_was_killed_at_any_moment)
     _Atomic int32_t *n_written = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, shared, 0);
     int32_t next = 0, n_seen = 0;
     for (int32_t k = 0; k < n_kills; k++) {
-        atomic_store(n_written, next - 1);
+        atomic_store(n_written, -1);
         const pid_t child = fork();
         if (child == 0)
             write_for_ever(dir, next, n_written);
         nanosleep(&(struct timespec){.tv_nsec = 1000000 + qr_rng_below(&r, 15000000)}, NULL);
         kill(child, SIGKILL);
         waitpid(child, NULL, 0);
-        const int32_t last = atomic_load(n_written), end = last + 2 * PARCELS + 2, from = end > 70 ? end - 70 : 0;
+        const int32_t last = atomic_load(n_written), end = (last < 0 ? next : last) + 2 * PARCELS + 2, from = end > 70 ? end - 70 : 0;
         struct qr_file_tier *t = tier_open(dir, tight, 1);
         const int32_t n_found = count_found(t, from, end), n_right = read_each(t, from, end);
-        const struct qr_kv_name name = name_of(last);
+        const struct qr_kv_name name = name_of(last < 0 ? 0 : last);
         cr_assert_eq(n_right, n_found, "kill %d: %d are found, %d are right", k, n_found, n_right);
         cr_assert(last < 0 || qr_file_tier_has(t, &name), "kill %d: block %d was written and is not there", k, last);
         cr_assert_eq(stats_of(t).n_bad_sum, 0, "a process that is killed leaves nothing that fails its sum");

@@ -126,6 +126,7 @@ void qr_cli_engine_config(struct qr_engine_config *c, const struct qr_cli_engine
     c->kv_host_bytes = (int64_t)(e->kv_host_gib * 0x1p30);
     c->prefix_cache = e->prefix_cache;
     c->pinned_share = e->kv_pinned_share;
+    c->sharing = e->sharing > 0 ? e->sharing : 1;
     c->policy = (enum qr_sched_policy)e->policy;
     c->itl_goal_us = e->itl_goal_us;
     c->ttft_goal_us = e->ttft_goal_us;

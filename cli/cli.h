@@ -49,6 +49,7 @@ struct qr_cli_engine {
     double kv_host_gib, kv_pinned_share;
     int64_t itl_goal_us, ttft_goal_us, draft_tokens;
     int32_t policy, speculate; /* enum qr_sched_policy; index of its choices */
+    int32_t sharing;           /* no option: processes that this machine's memory is shared by; 0: one */
     bool prefix_cache;
     const char *draft_model;
 };

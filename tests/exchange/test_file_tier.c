@@ -103,6 +103,32 @@ Test(file_tier, finds_what_was_written_and_reads_it_back_in_order)
     remove_dir(dir);
 }
 
+Test(file_tier, wakes_the_engine_when_there_is_a_parcel_again)
+{
+    char dir[64];
+    temp_dir_make(dir, "tier");
+    _Atomic int n_wakes = 0;
+    struct qr_file_tier_config c = tier_config(dir, roomy, 1);
+    c.wake = count_wake;
+    c.wake_arg = &n_wakes;
+    struct qr_file_tier *t;
+    struct qr_err err;
+    struct qr_parcel *p[PARCELS];
+    cr_assert_eq(qr_file_tier_open(&t, &c, &err), 0);
+    for (int32_t i = 0; i < PARCELS; i++) {
+        p[i] = qr_file_tier_parcel(t);
+        p[i]->name = name_of(i);
+    }
+    cr_assert_null(qr_file_tier_parcel(t));
+    cr_assert_eq(n_wakes, 0);
+    for (int32_t i = 0; i < PARCELS; i++)
+        qr_file_tier_write(t, p[i]);
+    while (n_wakes == 0)
+        nap();
+    qr_file_tier_close(t);
+    remove_dir(dir);
+}
+
 Test(file_tier, closes_with_all_written_that_was_given_and_has_it_when_it_is_opened_again)
 {
     char dir[64], below[256];

@@ -1,8 +1,8 @@
-/* fuzz_peer.c - what a peer says is taken for what it is, or ends the connection; no block reaches the engine but with the name that was asked for and bytes of
+/* fuzz_peer.c - what a peer says is taken for what it is, or ends the connection; no block reaches the engine but with the name that was wanted and bytes of
  * its sum; every parcel comes back.
  *
  * The first byte chooses the side (bit 0: the input asks, otherwise it answers three questions), shared memory (bit 1), whether the hello is part of the input
- * (bit 2), and how the rest is cut. Decoded frames are encoded again, and have to be the same bytes. Answers of the side that asks are given by a mock engine. */
+ * (bit 2), and how the rest is cut. Decoded frames are encoded again, and have to be the same bytes. Questions are answered by a mock engine. */
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>

@@ -32,7 +32,7 @@ struct qr_fetch {
     struct qr_node link;
     void *user;                  /* the engine's */
     const struct qr_kv_name *names; /* borrowed [n] */
-    int32_t first, n;
+    int32_t first, n, next;      /* next: of whom it is asked; the block that comes next */
     int32_t peer;                /* number of the peer that is asked; -1: the first that has most of them */
     bool expected;               /* the peer has been asked to compute this by another way (a router): it may come to know of it a little later */
     struct qr_exchange_prompt prompt;

@@ -133,6 +133,14 @@ void qr_cli_engine_config(struct qr_engine_config *c, const struct qr_cli_engine
     c->draft_model = e->speculate == 0 ? e->draft_model : NULL;
 }
 
+void qr_cli_outside_config(struct qr_engine_config *c, const struct qr_cli_outside *o)
+{
+    QR_ASSERT(c != NULL);
+    QR_ASSERT(o != NULL);
+    c->outside = (struct qr_engine_outside){.listen = o->listen, .peer = o->peers.item, .n_peers = o->peers.n, .secret_file = o->secret_file,
+                                            .file_dir = o->file_dir, .file_bytes = (int64_t)(o->file_gib * 0x1p30)};
+}
+
 char *qr_cli_lora_name(const char *arg, const char **dir, struct qr_err *err)
 {
     QR_ASSERT(arg != NULL && dir != NULL);

@@ -53,6 +53,27 @@ struct qr_cli_engine {
     const char *draft_model;
 };
 
+/* Where blocks of the cache come from and go to, beside the process. */
+struct qr_cli_outside {
+    const char *listen, *secret_file, *file_dir;
+    struct qr_str_list peers;
+    double file_gib;
+};
+
+#define QR_CLI_OUTSIDE_ROWS(T, o)                                                                                                 \
+    {.name = "peer-listen", .type = QR_OPT_STR, .offset = offsetof(T, o.listen), .arg = "ADDRESS", .group = "Peers",                \
+     .help = "Lend blocks of the cache to other quire processes that connect here: HOST:PORT, unix:PATH (by shared memory), or ucx:HOST:PORT."}, \
+    {.name = "peer", .type = QR_OPT_LIST, .offset = offsetof(T, o.peers), .arg = "ADDRESS", .group = "Peers",                      \
+     .help = "Fetch blocks of prompts from the process that listens there, where that is faster than computing them; may be repeated. Answers' bytes " \
+             "are the same. It has to be the same program, model and settings of numbers."},                                     \
+    {.name = "peer-secret-file", .type = QR_OPT_STR, .offset = offsetof(T, o.secret_file), .arg = "FILE", .group = "Peers",         \
+     .help = "A file of mode 0600 with a secret that all peers have: needed for addresses beyond this machine."},                 \
+    {.name = "kv-file-dir", .type = QR_OPT_STR, .offset = offsetof(T, o.file_dir), .arg = "DIR", .group = "Cache",                  \
+     .help = "Keep full blocks of prompts and answers in files of DIR, too, within a second of their step; the next start finds them. One process has a " \
+             "directory."},                                                                                                     \
+    {.name = "kv-file-gib", .type = QR_OPT_FLOAT, .offset = offsetof(T, o.file_gib), .builtin = "10", .min = 0.001, .max = 1e6,     \
+     .arg = "GIB", .group = "Cache", .help = "What the files of --kv-file-dir may take; the oldest go first."}
+
 struct qr_cli_lora {
     struct qr_str_list adapters; /* NAME=PATH */
     int64_t slots, rank_max;
@@ -171,10 +192,12 @@ int qr_cli_follow(struct qr_comm_team *t, const struct qr_cli_model *m, const st
 void qr_cli_progress_begin(struct qr_progress *p, struct qr_model_options *mo);
 
 /* What a start of an engine with these settings would be refused for, as far as can be known without reading weights. */
-int qr_cli_foresee(const struct qr_cli_model *m, const struct qr_cli_engine *e, const struct qr_cli_lora *l, struct qr_err *err);
+int qr_cli_foresee(const struct qr_cli_model *m, const struct qr_cli_engine *e, const struct qr_cli_lora *l, const struct qr_cli_outside *out,
+                   struct qr_err *err);
 
 void qr_cli_model_options(struct qr_model_options *mo, struct qr_backend_options *bo, const struct qr_cli_model *m);
 void qr_cli_engine_config(struct qr_engine_config *c, const struct qr_cli_engine *e);
+void qr_cli_outside_config(struct qr_engine_config *c, const struct qr_cli_outside *o);
 
 /* Sets c's slots and rank. `more` slots beside those of --lora, when their number is not given. Each adapter is held against the model before anything is
  * loaded. Errors: QR_E_USAGE; those of opening an adapter, of qr_lora_check, of reading the configuration. */

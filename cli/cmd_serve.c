@@ -30,6 +30,7 @@ struct serve_options {
     struct qr_cli_model m;
     struct qr_cli_engine e;
     struct qr_cli_lora l;
+    struct qr_cli_outside out;
     struct qr_server_config s;
     bool verbose, sandbox;
 };
@@ -238,6 +239,7 @@ static int load(struct serve *s, struct qr_err *err)
     struct qr_source *source;
     qr_cli_model_options(&mo, &bo, &s->o->m);
     qr_cli_engine_config(&ec, &s->o->e);
+    qr_cli_outside_config(&ec, &s->o->out);
     mo.comm = qr_comm_team_comm(&s->team);
     mo.embeds = true;
     int rc = qr_source_open(&source, dir, err);
@@ -384,7 +386,7 @@ static int serve(const struct serve_options *o)
 
 static const struct qr_option table[] = {
     QR_CLI_MODEL_ROWS(struct serve_options, m), QR_CLI_MEETING_ROWS(struct serve_options, m), QR_CLI_ENGINE_ROWS(struct serve_options, e),
-    QR_CLI_LORA_ROWS(struct serve_options, l),
+    QR_CLI_LORA_ROWS(struct serve_options, l), QR_CLI_OUTSIDE_ROWS(struct serve_options, out),
     QR_OPTION(struct serve_options, e.ttft_goal_us, TIME, "ttft-goal", .builtin = "0", .min = 0, .max = 3600e6, .arg = "TIME", .group = "Limits",
               .help = "Time from arrival to the first token to aim at: a request that is predicted to miss it is answered 429 with the "
                       "estimate, and --itl-goal is held by running fewer sequences. 0: none."),
@@ -402,7 +404,7 @@ static int check(const struct serve_options *o, struct qr_err *err)
     if (rc || !o->m.model)
         return rc;
     char *own = own_name(o->m.model);
-    rc = qr_cli_foresee(&o->m, &o->e, &o->l, err);
+    rc = qr_cli_foresee(&o->m, &o->e, &o->l, &o->out, err);
     rc = rc ? rc : check_adapters(o, own, err);
     qr_free(own);
     return rc;

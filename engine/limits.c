@@ -8,6 +8,7 @@
 #include "base/assert.h"
 #include "base/size.h"
 #include "engine/draft/model.h"
+#include "engine/exchange.h"
 #include "engine/internal.h"
 
 void qr_engine_config_init(struct qr_engine_config *c)
@@ -303,6 +304,7 @@ int64_t qr_engine_table_bytes(const struct qr_engine_limits *l, const struct qr_
     n += l->draft.token_bytes > 0 ? qr_draft_model_table_bytes(l) : 0;
     n += n_threads * (int64_t)qr_sampler_bytes(l->vocab) + qr_masks_bytes(l->vocab, qr_engine_draws_max(c), n_threads);
     n += qr_speculate_bytes(c, l->ctx_max);
+    n += qr_engine_outside_bytes(c, l, (l->kv_token_bytes - l->draft.token_bytes) * l->block_tokens);
     n += n_slots * ((int64_t)sizeof(struct qr_slot) + qr_output_text_cap(tokenizer)) + (int64_t)qr_view_bytes();
     return n + (int64_t)qr_engine_n_events(c, qr_output_text_cap(tokenizer)) * (int64_t)sizeof(struct qr_event);
 }

@@ -32,7 +32,7 @@ struct qr_fetch {
     struct qr_node link;
     void *user;                  /* the engine's */
     const struct qr_kv_name *names; /* borrowed [n] */
-    int32_t first, n;
+    int32_t first, n, next;      /* next: of whom it is asked; the block that comes next */
     int32_t peer;                /* number of the peer that is asked; -1: the first that has most of them */
     bool expected;               /* the peer has been asked to compute this by another way (a router): it may come to know of it a little later */
     struct qr_exchange_prompt prompt;
@@ -77,11 +77,15 @@ struct qr_exchange_config {
 /* Listens, starts the thread, begins to connect; peers may be absent, and come and go. QR_E_USAGE for addresses and a missing secret, QR_E_IO. */
 int qr_exchange_open(struct qr_exchange **out, const struct qr_exchange_config *config, struct qr_err *err);
 
-/* Ends the thread. All that was the exchange's of fetches is the engine's again; lends with the engine are void. NULL is fine. */
+/* Ends the thread, in less than a second. All that was the exchange's of fetches is the engine's again; lends with the engine are void; parcels that the engine
+ * has are given back before. NULL is fine. */
 void qr_exchange_close(struct qr_exchange *x);
 
 /* Number of the peer with this address, as given or as host and port; -1: it is not one of --peer. Any thread. */
 int32_t qr_exchange_peer(const struct qr_exchange *x, const char *address);
+
+/* Where it listens, as peers may write it, with the port that the system chose for port 0; NULL: it does not. Any thread. */
+const char *qr_exchange_address(const struct qr_exchange *x);
 
 /* ---- engine thread ---- */
 
@@ -91,7 +95,7 @@ void qr_exchange_stop(struct qr_exchange *x, struct qr_fetch *f); /* no more is 
 /* What has come: parcels that arrived (of fetches, in order, checked), fetches that are over, lends that are asked. Appends to the lists; never waits. */
 void qr_exchange_take(struct qr_exchange *x, struct qr_node *arrived, struct qr_node *over, struct qr_node *asked);
 
-struct qr_parcel *qr_exchange_parcel(struct qr_exchange *x);             /* for a block of a lend; NULL: wait */
+struct qr_parcel *qr_exchange_parcel(struct qr_exchange *x, struct qr_lend *lend); /* for a block of it; NULL: wait, it has its share of them */
 void qr_exchange_send(struct qr_exchange *x, struct qr_parcel *parcel);  /* with lend, index, name; its sum is made here or there */
 void qr_exchange_tell(struct qr_exchange *x, struct qr_lend *lend, int32_t n_there, bool computing); /* for the peer: at least every 100 ms while it waits */
 void qr_exchange_answered(struct qr_exchange *x, struct qr_lend *lend);  /* no block follows. It is the exchange's again */

@@ -119,7 +119,7 @@ static void set(int fd, int level, int name, int value)
     setsockopt(fd, level, name, &value, sizeof value);
 }
 
-/* Small messages go at once. A machine that vanished is missed within ten seconds. */
+/* Small messages go at once. A machine that vanished is missed after ten seconds. */
 static void prepare(int fd)
 {
     set(fd, IPPROTO_TCP, TCP_NODELAY, 1);

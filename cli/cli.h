@@ -39,6 +39,7 @@ struct qr_cli_model {
     int32_t dtype, quantize, kv_cache; /* enum qr_compute, enum qr_quantize, enum qr_kv_cache */
     int32_t tune;                      /* enum qr_tune_mode */
     int64_t threads, tensor_parallel;
+    struct qr_comm_meeting meeting;    /* of commands with QR_CLI_MEETING_ROWS */
     struct qr_hub_options hub;         /* of a model that is named ORG/NAME */
     bool pin, deterministic;
 };
@@ -48,6 +49,7 @@ struct qr_cli_engine {
     double kv_host_gib, kv_pinned_share;
     int64_t itl_goal_us, ttft_goal_us, draft_tokens;
     int32_t policy, speculate; /* enum qr_sched_policy; index of its choices */
+    int32_t sharing;           /* no option: processes that this machine's memory is shared by; 0: one */
     bool prefix_cache;
     const char *draft_model;
 };
@@ -116,7 +118,7 @@ struct qr_cli_lora {
     {.name = "tensor-parallel", .type = QR_OPT_INT, .offset = offsetof(T, m.tensor_parallel), .builtin = "1", .min = 1,            \
      .max = QR_COMM_RANKS_MAX, .arg = "N", .group = "Model",                                                                      \
      .help = "Share the model out to N processes, which compute every step together: of this machine, each with its part of the processors and "  \
-             "--threads of its own, or those that mpirun has started."},                                                          \
+             "--threads of its own, or those that mpirun, srun or LeaderWorkerSet have started."},                                                          \
     {.name = "cpus", .type = QR_OPT_STR, .offset = offsetof(T, m.cpus), .arg = "LIST", .group = "Model",                           \
      .help = "Processors for the worker threads, such as 0-3,8, which then are as many; several processes share them out."},                      \
     {.name = "pin", .type = QR_OPT_FLAG, .offset = offsetof(T, m.pin), .builtin = "true", .group = "Model",                        \
@@ -127,6 +129,9 @@ struct qr_cli_lora {
      .arg = "WHEN", .group = "Model",                                                                                             \
      .help = "How work is cut, from measurements kept per processor; speed alone depends on it. cached: what now has measured before; " \
              "now: measure this model's shapes first, which takes seconds to minutes, and keep that."}
+
+/* The same for commands whose ranks may be started one by one. */
+#define QR_CLI_MEETING_ROWS(T, m) QR_COMM_MEETING_ROWS(T, m.meeting, "Ranks")
 
 #define QR_CLI_ENGINE_ROWS(T, e)                                                                                                  \
     {.name = "max-len", .type = QR_OPT_INT, .offset = offsetof(T, e.max_len), .builtin = "0", .min = 0, .max = 16777216, .arg = "N", \

@@ -44,7 +44,7 @@ int32_t qr_engine_sharing(const struct qr_engine *e)
 {
     QR_ASSERT(e != NULL);
     QR_ASSERT(e->be != NULL && e->model != NULL);
-    return e->be->mem->host ? qr_engine_local_ranks(qr_model_comm(e->model)) : 1;
+    return e->config.sharing * (e->be->mem->host ? qr_engine_local_ranks(qr_model_comm(e->model)) : 1);
 }
 
 static int check_room(const struct qr_engine *e, size_t act_bytes, struct qr_err *err)

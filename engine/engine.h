@@ -215,6 +215,7 @@ struct qr_engine_config {
     bool prefix_cache;            /* true */
     double pinned_share;          /* 0.25: of the cache's blocks, that pins may hold (pins.h) */
     enum qr_sched_policy policy;
+    int32_t sharing;              /* 1: processes, ranks of one model apart, that share the memory */
     int32_t lora_slots;           /* 0: adapters that can be loaded at once (adapters.h) */
     int32_t lora_rank_max;        /* 16: their largest rank */
     struct qr_draft_source draft_source;

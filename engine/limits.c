@@ -16,7 +16,7 @@ void qr_engine_config_init(struct qr_engine_config *c)
     QR_ASSERT(c != NULL);
     *c = (struct qr_engine_config){.running_max = 64, .waiting_max = 256, .step_tokens_max = 512, .chunk_tokens_max = 256,
                                    .logit_rows_max = 64, .block_tokens = 16, .prefix_cache = true, .pinned_share = 0.25, .policy = QR_SCHED_MIXED,
-                                   .itl_goal_us = 90000, .lora_rank_max = 16};
+                                   .sharing = 1, .itl_goal_us = 90000, .lora_rank_max = 16};
 }
 
 void qr_engine_config_fit(struct qr_engine_config *c)

@@ -1,31 +1,6 @@
-/* The scripted engine has no peers and no files. */
+/* The scripted engine exchanges no block (its roles and peers are in mock_engine.c). */
 #include "base/assert.h"
 #include "engine/exchange.h"
-
-enum qr_side qr_engine_role(const struct qr_engine *e)
-{
-    QR_ASSERT(e != NULL);
-    return QR_ROLE_BOTH;
-}
-
-void qr_engine_set_role(struct qr_engine *e, enum qr_side role)
-{
-    QR_ASSERT(e != NULL);
-    QR_ASSERT(role <= QR_ROLE_DECODE);
-}
-
-int32_t qr_engine_peer(const struct qr_engine *e, const char *address)
-{
-    QR_ASSERT(e != NULL);
-    QR_ASSERT(address != NULL);
-    return -1;
-}
-
-const char *qr_engine_peer_address(const struct qr_engine *e)
-{
-    QR_ASSERT(e != NULL);
-    return NULL;
-}
 
 bool qr_engine_exchange_stats(const struct qr_engine *e, struct qr_exchange_stats *out)
 {

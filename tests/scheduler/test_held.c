@@ -167,12 +167,12 @@ Test(held, blocks_land_in_what_running_prompts_and_the_watermark_leave)
     cr_assert(state(s, running) == QR_SEQ_DECODE && qr_sched_seq(s->sched, running)->n_preempted == 0);
     for (int i = 4; i < 7; i++)
         land(s, seq, i);
-    cr_assert_eq(qr_sched_place(s->sched, seq, 7), QR_PLACE_NONE, "to make room the one before it goes");
+    cr_assert_eq(qr_sched_place(s->sched, seq, 7), QR_PLACE_NONE, "to make room the one before it would go");
     check(s);
     qr_sched_finish(s->sched, running);
     qr_sched_let_go(s->sched, seq);
     step(s);
-    cr_assert_eq(qr_sched_seq(s->sched, seq)->n_cached, 6 * P);
+    cr_assert_eq(qr_sched_seq(s->sched, seq)->n_cached, 7 * P);
     end(s);
 }
 

@@ -211,8 +211,8 @@ void qr_conn_read(struct qr_conn *c)
         c->heard_us = c->x->now_us;
         understand(c);
     }
-    for (struct qr_node *at = c->asks.next; at != &c->asks; at = at->next)
-        atomic_store(&QR_CONTAINER(at, struct qr_ask, on)->f->heard_us, c->heard_us);
+    if (c->filling)
+        atomic_store(&c->filling->fetch->heard_us, c->heard_us);
 }
 
 /* ---- what goes ---- */

@@ -162,6 +162,10 @@ void qr_loan_sent(struct qr_parcel *parcel);   /* its bytes are written, or were
 void qr_loan_take(struct qr_exchange *x);      /* what the engine has sent and answered */
 void qr_loans_end(struct qr_exchange *x);
 
+/* ---- exchange.c ---- */
+
+int qr_exchange_prepare(struct qr_exchange **out, const struct qr_exchange_config *config, struct qr_err *err); /* all of open but the thread */
+
 /* ---- loop.c ---- */
 
 void qr_exchange_start(struct qr_exchange *x); /* the thread, which ends when x->ending and the bell say so */

@@ -40,7 +40,7 @@ struct qr_fetch {
     /* written by the exchange, readable by the engine at any time */
     _Atomic int32_t n_there;     /* blocks from `first` on that the peer said it has or had */
     _Atomic bool computing;      /* and that it computes the others */
-    _Atomic int64_t heard_us;    /* when anything of the peer came last */
+    _Atomic int64_t heard_us;    /* when anything for it came last */
     const char *why;             /* once over: static; NULL: all came */
 };
 

@@ -14,7 +14,8 @@
 
 enum {
     PAUSE_MIN_US = 50 * 1000,   /* between two attempts to connect, doubled each time */
-    PAUSE_MAX_US = 2000 * 1000,
+    PAUSE_MAX_US = 1000 * 1000,
+    LASTED_US = 500 * 1000,     /* a connection that lasted so long begins them anew */
     NAMES_US = 10 * 1000,       /* between two looks whether a name is found */
     FIND_US = 100 * 1000,       /* so long all peers may take to say what they have */
     RATE_PAUSE_US = 50 * 1000,  /* blocks that are further apart are no measure of the link */
@@ -239,6 +240,7 @@ void qr_ask_state(struct qr_conn *c, const struct qr_frame *f)
     a->n_there = f->state.n_there;
     if (a->find)
         return;
+    atomic_store(&a->f->heard_us, c->x->now_us);
     atomic_store(&a->f->n_there, a->n_there);
     atomic_store(&a->f->computing, f->state.computing);
 }
@@ -385,7 +387,6 @@ void qr_peer_connected(struct qr_peer *p)
     QR_ASSERT(p != NULL && p->conn != NULL);
     QR_ASSERT(p->conn->stage == QR_CONN_OPEN);
     atomic_fetch_add(&p->conn->x->n_connected, 1);
-    p->pause_us = 0;
     note(p, "connected");
 }
 
@@ -394,8 +395,10 @@ void qr_peer_lost(struct qr_peer *p)
     struct qr_conn *c = p->conn;
     QR_ASSERT(c != NULL && c->broken != NULL);
     struct qr_exchange *x = c->x;
-    if (c->stage == QR_CONN_OPEN)
+    if (c->stage == QR_CONN_OPEN) {
         atomic_fetch_sub(&x->n_connected, 1);
+        p->pause_us = x->now_us - c->since_us >= LASTED_US ? 0 : p->pause_us;
+    }
     if (!qr_list_empty(&c->asks))
         atomic_fetch_add(&x->n_lost, 1);
     for (struct qr_node *at = c->asks.next, *next; at != &c->asks; at = next) {

@@ -56,7 +56,8 @@ static void put_load(struct qr_buf *out, struct qr_server *s)
     put_real(out, "cache_hit_rate", rates.hit_ratio);
     put_real(out, "utilization", (double)(t.sched.n_prefill + t.sched.n_decode) / l->running_max);
     put_real(out, "backlog_seconds", t.backlog_s);
-    qr_buf_printf(out, ",\"queues\":{\"waiting\":%d,\"grammar\":0,\"paused\":0,\"retracted\":0},\"disaggregation\":{\"mode\":\"%s\"}", t.sched.n_waiting, qr_disagg_mode(s));
+    qr_buf_printf(out, ",\"queues\":{\"waiting\":%d,\"grammar\":0,\"paused\":0,\"retracted\":0}", t.sched.n_waiting);
+    qr_buf_printf(out, ",\"disaggregation\":{\"mode\":\"%s\"}", qr_disagg_mode(s));
     qr_buf_printf(out, ",\"memory\":{\"weight_gb\":%.3f,\"kv_cache_gb\":%.3f,\"token_capacity\":%lld}}", (double)l->weight_bytes * 0x1p-30,
                   (double)l->kv_bytes * 0x1p-30, (long long)most);
 }

@@ -453,7 +453,8 @@ static void put_server(struct out *o, struct qr_server *s)
     put_meta(o, "quire_calls_total", "counter", "API calls begun, by route.");
     for (int i = QR_COUNTED_CHAT; i < QR_COUNTED_N; i++)
         put_sample(o, "quire_calls_total", "", route[i], (double)s->n_begun[i]);
-    static const char *const hint[] = {[QR_HINT_ASKED] = "result=\"asked\"", [QR_HINT_FOREIGN] = "result=\"foreign_engine\"", [QR_HINT_NO_PEER] = "result=\"no_peer\""};
+    static const char *const hint[] = {[QR_HINT_ASKED] = "result=\"asked\"", [QR_HINT_FOREIGN] = "result=\"foreign_engine\"",
+                                       [QR_HINT_NO_PEER] = "result=\"no_peer\""};
     put_meta(o, "quire_peer_hints_total", "counter", "Requests in which a router named a peer, by what became of that.");
     for (int i = 0; i < QR_HINTS; i++)
         put_sample(o, "quire_peer_hints_total", "", hint[i], (double)atomic_load_explicit(&s->n_hints[i], memory_order_relaxed));

@@ -64,6 +64,8 @@ struct qr_stats {
     /* The ledger: accepted = done_stop + done_length + cancelled + failed + inside, at every step. Requests, not choices. */
     uint64_t n_accepted, n_done_stop, n_done_length, n_cancelled, n_failed, n_inside;
     uint64_t prompt_tokens, cached_tokens, output_tokens, n_steps, step_us_total;
+    /* Of prompts, in tokens: what was looked for outside of the cache; of cached_tokens, what came from the file tier and from peers. */
+    uint64_t n_sought, n_from_file, n_from_peer;
     uint64_t n_late[5];          /* requests that were not begun, by enum qr_late; they count as failed */
     /* Sequences with guesses, counted in each step; their guesses; those that were right, and at which place. */
     uint64_t n_drafts, n_draft_tokens, n_accepted_tokens, accepted_at[QR_DRAFT_MAX];

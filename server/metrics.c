@@ -111,6 +111,7 @@ static void put_counters(struct out *o, const struct qr_stats *t)
     static const char success[] = "vllm:request_success_total", by_source[] = "vllm:prompt_tokens_by_source_total";
     static const char *const why[] = {[QR_LATE_QUEUE] = "why=\"queue_timeout\"", [QR_LATE_REFUSED] = "why=\"refused\"", [QR_LATE_SHED] = "why=\"shed\"",
                                       [QR_LATE_ALONE] = "why=\"alone\""};
+    const uint64_t outside = t->n_from_file + t->n_from_peer;
     put_one(o, "vllm:prefix_cache_queries_total", "counter", "Prompt tokens looked up in the prefix cache.", (double)t->kv.query_tokens);
     put_one(o, "vllm:prefix_cache_hits_total", "counter", "Prompt tokens found in the prefix cache.", (double)t->kv.hit_tokens);
     put_one(o, "vllm:num_preemptions_total", "counter", "Sequences that gave their blocks back.", (double)t->sched.n_preempted);
@@ -118,8 +119,10 @@ static void put_counters(struct out *o, const struct qr_stats *t)
     put_one(o, "vllm:prompt_tokens_cached_total", "counter", "Of those, taken from the prefix cache.", (double)t->cached_tokens);
     put_meta(o, by_source, "counter", "Prompt tokens, by where their keys and values came from.");
     put_sample(o, by_source, "", "source=\"local_compute\"", (double)(t->prompt_tokens - t->cached_tokens));
-    put_sample(o, by_source, "", "source=\"local_cache_hit\"", (double)t->cached_tokens);
-    put_sample(o, by_source, "", "source=\"external_kv_transfer\"", 0);
+    put_sample(o, by_source, "", "source=\"local_cache_hit\"", (double)(t->cached_tokens - outside));
+    put_sample(o, by_source, "", "source=\"external_kv_transfer\"", (double)outside);
+    put_one(o, "vllm:external_prefix_cache_queries_total", "counter", "Prompt tokens looked for in the file tier and at peers.", (double)t->n_sought);
+    put_one(o, "vllm:external_prefix_cache_hits_total", "counter", "Prompt tokens that came from there.", (double)outside);
     put_one(o, "vllm:generation_tokens_total", "counter", "Generated tokens.", (double)t->output_tokens);
     put_meta(o, success, "counter", "Requests that ended, by reason.");
     put_sample(o, success, "", "finished_reason=\"stop\"", (double)t->n_done_stop);
@@ -146,7 +149,7 @@ static void put_counters(struct out *o, const struct qr_stats *t)
 static void put_absent(struct out *o)
 {
     static const char *const name[] = {
-        "vllm:mm_cache_queries_total", "vllm:mm_cache_hits_total", "vllm:external_prefix_cache_queries_total", "vllm:external_prefix_cache_hits_total",
+        "vllm:mm_cache_queries_total", "vllm:mm_cache_hits_total",
     };
     for (int i = 0; i < QR_COUNT(name); i++)
         put_one(o, name[i], "counter", "Always 0: this server has no such part.", 0);
@@ -166,14 +169,18 @@ static void put_speculation(struct out *o, const struct qr_stats *t, int32_t dra
     }
 }
 
-/* By the tier of the cache that had them. */
+/* By the tier that had them: blocks that came back from the host's memory are counted for all prompts, and whole. */
 static void put_cached(struct out *o, const struct qr_stats *t, const struct qr_engine_limits *l)
 {
     static const char by_tier[] = "vllm:prompt_tokens_cached_by_source_total";
-    const double all = (double)t->cached_tokens, came = (double)t->kv.n_in * l->block_tokens, host = came < all ? came : all;
-    put_meta(o, by_tier, "counter", "Prompt tokens taken from the prefix cache, by where it had them.");
-    put_sample(o, by_tier, "", "source=\"device\"", all - host);
+    const double disk = (double)t->n_from_file, peers = (double)t->n_from_peer, here = (double)t->cached_tokens - disk - peers;
+    const double came = (double)t->kv.n_in * l->block_tokens, host = came < here ? came : here;
+    put_meta(o, by_tier, "counter", "Prompt tokens that were not computed, by where they were.");
+    put_sample(o, by_tier, "", "source=\"device\"", here - host);
     put_sample(o, by_tier, "", "source=\"host\"", host);
+    put_sample(o, by_tier, "", "source=\"p2p\"", peers);
+    put_sample(o, by_tier, "", "source=\"disk\"", disk);
+    put_sample(o, by_tier, "", "source=\"external_unspecified\"", 0);
 }
 
 static void put_histograms(struct out *o, const struct qr_stats *t)
@@ -183,12 +190,17 @@ static void put_histograms(struct out *o, const struct qr_stats *t)
 #undef PUT
 }
 
+/* Labels as vLLM has them, Python's words among them. */
 static void put_config(struct out *o, const struct qr_engine_limits *l)
 {
-    char extra[240];
+    char extra[512];
+    const int64_t tokens = (int64_t)l->n_blocks * l->block_tokens;
     put_meta(o, "vllm:cache_config_info", "gauge", "The cache as it was set up.");
-    snprintf(extra, sizeof extra, "block_size=\"%d\",num_gpu_blocks=\"%d\",cache_bytes=\"%lld\",cache_dtype=\"%s\",num_cpu_blocks=\"%d\"", l->block_tokens,
-             l->n_blocks, (long long)l->kv_bytes, qr_dtype_name(l->kv_dtype), l->n_host_blocks);
+    snprintf(extra, sizeof extra,
+             "block_size=\"%d\",num_gpu_blocks=\"%d\",num_cpu_blocks=\"%d\",cache_dtype=\"%s\",enable_prefix_caching=\"%s\","
+             "prefix_caching_hash_algo=\"sha256\",kv_cache_memory_bytes=\"%lld\",kv_cache_size_tokens=\"%lld\",kv_cache_max_concurrency=\"%.4f\"",
+             l->block_tokens, l->n_blocks, l->n_host_blocks, qr_dtype_name(l->kv_dtype), l->prefix_cache ? "True" : "False", (long long)l->kv_bytes,
+             (long long)tokens, (double)tokens / l->ctx_max);
     put_sample(o, "vllm:cache_config_info", "", extra, 1);
     put_one(o, "vllm:model_weights_memory_bytes", "gauge", "Memory of the weights.", (double)l->weight_bytes);
     put_one(o, "quire_kv_token_bytes", "gauge", "Memory of one token's keys and values, all layers.", (double)l->kv_token_bytes);

@@ -15,7 +15,8 @@
 #define LINE_BYTES 1024   /* three times as many are less than what a pipe that can be written to takes at once */
 #define PATIENCE_MS 100   /* for a reader that was busy */
 
-static _Atomic int level_now = QR_LOG_INFO; /* the one setting a process has */
+static _Atomic int level_now = QR_LOG_INFO; /* the settings a process has */
+static const char *process_now = "";        /* borrowed */
 
 /* A reader of stderr may stand still: a pager, a terminal after Ctrl-S, a collector with a full disk. No thread that
  * logs waits for it more than once: lines are lost then, and counted. */
@@ -37,6 +38,13 @@ static void put_line(const char *line, size_t n)
         (void)written; /* a log that cannot be written has nowhere to be reported */
     }
     pthread_mutex_unlock(&turn);
+}
+
+void qr_log_set_process(const char *name)
+{
+    QR_ASSERT(name != NULL);
+    QR_ASSERT(strlen(name) < 32);
+    process_now = name;
 }
 
 void qr_log_set_level(enum qr_log_level level)
@@ -62,7 +70,8 @@ void qr_log(enum qr_log_level level, const char *module, const char *fmt, ...)
     clock_gettime(CLOCK_REALTIME, &ts);
     gmtime_r(&ts.tv_sec, &tm);
     size_t n = strftime(line, sizeof line, "%Y-%m-%dT%H:%M:%S", &tm);
-    int m = snprintf(line + n, sizeof line - n, ".%03dZ %s %s ", (int)(ts.tv_nsec / 1000000), name[level], module);
+    int m = snprintf(line + n, sizeof line - n, ".%03dZ %s %s%s%s ", (int)(ts.tv_nsec / 1000000), name[level], process_now,
+                     *process_now ? "/" : "", module);
     n += (size_t)m;
     va_list ap;
     va_start(ap, fmt);

@@ -9,6 +9,9 @@
 
 enum qr_log_level { QR_LOG_ERROR, QR_LOG_WARN, QR_LOG_INFO, QR_LOG_DEBUG };
 
+/* Stands before every module from now on, as "prefill/server": for processes that share a log. name: static. Before there are threads. */
+void qr_log_set_process(const char *name);
+
 void qr_log_set_level(enum qr_log_level level);
 bool qr_log_on(enum qr_log_level level);
 void qr_log(enum qr_log_level level, const char *module, const char *fmt, ...) __attribute__((format(printf, 3, 4)));

@@ -144,6 +144,7 @@ static int measure(struct qr_comm *c, const struct sizes *k, struct qr_err *err)
 
 struct comm_options {
     int64_t ranks, rounds;
+    struct qr_comm_meeting meeting;
     double mib;
 };
 
@@ -151,7 +152,8 @@ struct comm_options {
 
 static const struct qr_option table[] = {
     {.name = "ranks", .brief = true, .type = QR_OPT_INT, .offset = AT(ranks), .builtin = "0", .min = 0, .max = QR_COMM_RANKS_MAX, .arg = "N",
-     .help = "Ranks to start; 0: those of mpirun, else two."},
+     .help = "Ranks to start; 0: those of mpirun or another launcher, else two."},
+    QR_COMM_MEETING_ROWS(struct comm_options, meeting, NULL),
     {.name = "mib", .brief = true, .type = QR_OPT_FLOAT, .offset = AT(mib), .builtin = "64", .min = 0.001, .max = 16384, .arg = "X",
      .help = "MiB of every rank's array."},
     {.name = "rounds", .brief = true, .type = QR_OPT_INT, .offset = AT(rounds), .builtin = "9", .min = 1, .max = 64, .arg = "N",
@@ -161,15 +163,15 @@ static int run_command(struct qr_command_run *r, struct qr_err *err)
 {
     const struct comm_options *o = r->options;
     const struct sizes k = {.n_bytes = (int64_t)(o->mib * (1 << 20)) / 4 * 4, .n_rounds = (int32_t)o->rounds};
-    struct qr_comm_mpirun started;
-    const bool mpirun = qr_comm_in_mpirun(&started);
-    const struct qr_comm_launch_options launch = {.n_ranks = o->ranks ? (int32_t)o->ranks : mpirun ? 0 : 2, .share_cpus = true};
+    struct qr_comm_group started;
+    const bool launched = o->meeting.rank >= 0 || qr_comm_group_find(&started);
+    const struct qr_comm_launch_options launch = {.n_ranks = o->ranks ? (int32_t)o->ranks : launched ? 0 : 2, .share_cpus = true, .meeting = &o->meeting};
     struct qr_comm_crew *crew;
     struct qr_comm c;
     int rc = qr_comm_launch(&c, &crew, &launch, err);
     if (rc)
         return rc;
-    const bool child = c.rank > 0 && !mpirun;
+    const bool child = c.rank > 0 && !launched;
     rc = measure(&c, &k, err);
     qr_comm_close(&c);
     if (child)

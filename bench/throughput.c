@@ -550,7 +550,7 @@ static int run(struct qr_command_run *command, struct qr_err *err)
     for (int32_t i = 0; i < n_cases; i++)
         seqs_max = cases[i].n_seqs > seqs_max ? cases[i].n_seqs : seqs_max;
     struct qr_comm_team team;
-    rc = qr_comm_team_begin(&team, (int32_t)o->tensor_parallel, err);
+    rc = qr_comm_team_begin(&team, &(struct qr_comm_launch_options){.n_ranks = (int32_t)o->tensor_parallel, .share_cpus = true}, err);
     if (rc != 0)
         return rc;
     rc = open_model(&r, o, qr_comm_team_comm(&team), seqs_max, err);

@@ -67,11 +67,12 @@ int qr_cli_team_begin(struct qr_comm_team *t, const struct qr_cli_model *m, stru
     QR_ASSERT(t != NULL && m != NULL);
     QR_ASSERT(m->tensor_parallel >= 1 && err != NULL);
     const int32_t n = (int32_t)m->tensor_parallel;
+    const struct qr_comm_launch_options o = {.n_ranks = n, .share_cpus = true, .meeting = &m->meeting};
     *t = (struct qr_comm_team){0};
     if (n > 1 && m->tune == QR_TUNE_NOW)
         return qr_err_set(err, QR_E_USAGE, "--tune now and --tensor-parallel %d: shapes are measured on one process only; leave it at cached", n);
     int rc = n > 1 && m->cpus ? qr_cpus_keep_to(m->cpus, err) : 0; /* of which each process gets its part */
-    rc = rc ? rc : qr_comm_team_begin(t, n, err);
+    rc = rc ? rc : qr_comm_team_begin(t, &o, err);
     if (rc == 0 && t->comm.rank > 0)
         qr_log_set_level(QR_LOG_ERROR); /* rank 0 says it */
     return rc;
@@ -125,11 +126,20 @@ void qr_cli_engine_config(struct qr_engine_config *c, const struct qr_cli_engine
     c->kv_host_bytes = (int64_t)(e->kv_host_gib * 0x1p30);
     c->prefix_cache = e->prefix_cache;
     c->pinned_share = e->kv_pinned_share;
+    c->sharing = e->sharing > 0 ? e->sharing : 1;
     c->policy = (enum qr_sched_policy)e->policy;
     c->itl_goal_us = e->itl_goal_us;
     c->ttft_goal_us = e->ttft_goal_us;
     c->draft_tokens = e->speculate == 0 ? (int32_t)e->draft_tokens : 0;
     c->draft_model = e->speculate == 0 ? e->draft_model : NULL;
+}
+
+void qr_cli_outside_config(struct qr_engine_config *c, const struct qr_cli_outside *o)
+{
+    QR_ASSERT(c != NULL);
+    QR_ASSERT(o != NULL);
+    c->outside = (struct qr_engine_outside){.listen = o->listen, .peer = o->peers.item, .n_peers = o->peers.n, .secret_file = o->secret_file,
+                                            .file_dir = o->file_dir, .file_bytes = (int64_t)(o->file_gib * 0x1p30)};
 }
 
 char *qr_cli_lora_name(const char *arg, const char **dir, struct qr_err *err)

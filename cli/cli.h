@@ -39,6 +39,7 @@ struct qr_cli_model {
     int32_t dtype, quantize, kv_cache; /* enum qr_compute, enum qr_quantize, enum qr_kv_cache */
     int32_t tune;                      /* enum qr_tune_mode */
     int64_t threads, tensor_parallel;
+    struct qr_comm_meeting meeting;    /* of commands with QR_CLI_MEETING_ROWS */
     struct qr_hub_options hub;         /* of a model that is named ORG/NAME */
     bool pin, deterministic;
 };
@@ -48,9 +49,31 @@ struct qr_cli_engine {
     double kv_host_gib, kv_pinned_share;
     int64_t itl_goal_us, ttft_goal_us, draft_tokens;
     int32_t policy, speculate; /* enum qr_sched_policy; index of its choices */
+    int32_t sharing;           /* no option: processes that this machine's memory is shared by; 0: one */
     bool prefix_cache;
     const char *draft_model;
 };
+
+/* Where blocks of the cache come from and go to, beside the process. */
+struct qr_cli_outside {
+    const char *listen, *secret_file, *file_dir;
+    struct qr_str_list peers;
+    double file_gib;
+};
+
+#define QR_CLI_OUTSIDE_ROWS(T, o)                                                                                                 \
+    {.name = "peer-listen", .type = QR_OPT_STR, .offset = offsetof(T, o.listen), .arg = "ADDRESS", .group = "Peers",                \
+     .help = "Lend blocks of the cache to other quire processes that connect here: HOST:PORT, unix:PATH (by shared memory), or ucx:HOST:PORT."}, \
+    {.name = "peer", .type = QR_OPT_LIST, .offset = offsetof(T, o.peers), .arg = "ADDRESS", .group = "Peers",                      \
+     .help = "Fetch blocks of prompts from the process that listens there, where that is faster than computing them; may be repeated. Answers' bytes " \
+             "are the same. It has to be the same program, model and settings of numbers."},                                     \
+    {.name = "peer-secret-file", .type = QR_OPT_STR, .offset = offsetof(T, o.secret_file), .arg = "FILE", .group = "Peers",         \
+     .help = "A file of mode 0600 with a secret that all peers have: needed for addresses beyond this machine."},                 \
+    {.name = "kv-file-dir", .type = QR_OPT_STR, .offset = offsetof(T, o.file_dir), .arg = "DIR", .group = "Cache",                  \
+     .help = "Keep full blocks of prompts and answers in files of DIR, too, within a second of their step; the next start finds them. One process has a " \
+             "directory."},                                                                                                     \
+    {.name = "kv-file-gib", .type = QR_OPT_FLOAT, .offset = offsetof(T, o.file_gib), .builtin = "10", .min = 0.001, .max = 1e6,     \
+     .arg = "GIB", .group = "Cache", .help = "What the files of --kv-file-dir may take; the oldest go first."}
 
 struct qr_cli_lora {
     struct qr_str_list adapters; /* NAME=PATH */
@@ -95,7 +118,7 @@ struct qr_cli_lora {
     {.name = "tensor-parallel", .type = QR_OPT_INT, .offset = offsetof(T, m.tensor_parallel), .builtin = "1", .min = 1,            \
      .max = QR_COMM_RANKS_MAX, .arg = "N", .group = "Model",                                                                      \
      .help = "Share the model out to N processes, which compute every step together: of this machine, each with its part of the processors and "  \
-             "--threads of its own, or those that mpirun has started."},                                                          \
+             "--threads of its own, or those that mpirun, srun or LeaderWorkerSet have started."},                                                          \
     {.name = "cpus", .type = QR_OPT_STR, .offset = offsetof(T, m.cpus), .arg = "LIST", .group = "Model",                           \
      .help = "Processors for the worker threads, such as 0-3,8, which then are as many; several processes share them out."},                      \
     {.name = "pin", .type = QR_OPT_FLAG, .offset = offsetof(T, m.pin), .builtin = "true", .group = "Model",                        \
@@ -106,6 +129,9 @@ struct qr_cli_lora {
      .arg = "WHEN", .group = "Model",                                                                                             \
      .help = "How work is cut, from measurements kept per processor; speed alone depends on it. cached: what now has measured before; " \
              "now: measure this model's shapes first, which takes seconds to minutes, and keep that."}
+
+/* The same for commands whose ranks may be started one by one. */
+#define QR_CLI_MEETING_ROWS(T, m) QR_COMM_MEETING_ROWS(T, m.meeting, "Ranks")
 
 #define QR_CLI_ENGINE_ROWS(T, e)                                                                                                  \
     {.name = "max-len", .type = QR_OPT_INT, .offset = offsetof(T, e.max_len), .builtin = "0", .min = 0, .max = 16777216, .arg = "N", \
@@ -167,10 +193,12 @@ int qr_cli_follow(struct qr_comm_team *t, const struct qr_cli_model *m, const st
 void qr_cli_progress_begin(struct qr_progress *p, struct qr_model_options *mo);
 
 /* What a start of an engine with these settings would be refused for, as far as can be known without reading weights. */
-int qr_cli_foresee(const struct qr_cli_model *m, const struct qr_cli_engine *e, const struct qr_cli_lora *l, struct qr_err *err);
+int qr_cli_foresee(const struct qr_cli_model *m, const struct qr_cli_engine *e, const struct qr_cli_lora *l, const struct qr_cli_outside *out,
+                   struct qr_err *err);
 
 void qr_cli_model_options(struct qr_model_options *mo, struct qr_backend_options *bo, const struct qr_cli_model *m);
 void qr_cli_engine_config(struct qr_engine_config *c, const struct qr_cli_engine *e);
+void qr_cli_outside_config(struct qr_engine_config *c, const struct qr_cli_outside *o);
 
 /* Sets c's slots and rank. `more` slots beside those of --lora, when their number is not given. Each adapter is held against the model before anything is
  * loaded. Errors: QR_E_USAGE; those of opening an adapter, of qr_lora_check, of reading the configuration. */

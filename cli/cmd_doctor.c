@@ -204,6 +204,7 @@ static void look_at_model(struct doctor *d)
 {
     struct qr_err err;
     const struct qr_cli_lora none = {0};
+    const struct qr_cli_outside nowhere = {0};
     struct qr_cli_model m = d->o->m;
     char path[QR_PATH_MAX];
     int status;
@@ -216,7 +217,7 @@ static void look_at_model(struct doctor *d)
     const bool fetched = rc == 0;
     m.model = path;
     rc = rc ? rc : qr_cli_need_model(&m, &err);
-    rc = rc ? rc : qr_cli_foresee(&m, &d->o->e, &none, &err);
+    rc = rc ? rc : qr_cli_foresee(&m, &d->o->e, &none, &nowhere, &err);
     if (rc == 0)
         add(d, "model", MARK_OK, "%.300s would be opened, and fits", d->o->m.model);
     else

@@ -444,7 +444,7 @@ static int generate(struct generator *g, struct qr_err *err)
      .brief = (short_flag) != 0, .letter = (short_flag)},
 
 static const struct qr_option table[] = {
-    QR_CLI_MODEL_ROWS(struct generate_options, m), QR_CLI_ENGINE_ROWS(struct generate_options, e),
+    QR_CLI_MODEL_ROWS(struct generate_options, m), QR_CLI_MEETING_ROWS(struct generate_options, m), QR_CLI_ENGINE_ROWS(struct generate_options, e),
     ROW(lora, QR_OPT_STR, "lora", .arg = "PATH", .group = "Model",
         .help = "With the LoRA adapter in PATH (a directory of PEFT's or quire train's, or a GGUF file); NAME=PATH, as quire serve has it, is "
                 "understood, too."),

@@ -10,6 +10,7 @@
 #include "cli/cli.h"
 #include "engine/adapters.h"
 #include "engine/draft/model.h"
+#include "engine/exchange.h"
 #include "loader/config/scorer.h"
 #include "model/lora.h"
 #include "tokenizer/chat.h"
@@ -30,6 +31,7 @@ struct plan_options {
     struct qr_cli_model m;
     struct qr_cli_engine e;
     struct qr_cli_lora l;
+    struct qr_cli_outside out;
     int64_t requests_bytes, grammars_bytes, responses_bytes;
     bool json;
 };
@@ -175,6 +177,7 @@ static int plan_model(struct memory_plan *p, const struct plan_options *o, struc
     struct qr_backend *be = NULL;
     qr_cli_model_options(&mo, &bo, &o->m);
     qr_cli_engine_config(ec, &o->e);
+    qr_cli_outside_config(ec, &o->out);
     qr_engine_config_fit(ec);
     mo.ctx_max = ec->ctx_max;
     mo.embeds = true;
@@ -184,7 +187,8 @@ static int plan_model(struct memory_plan *p, const struct plan_options *o, struc
         bo.n_threads = qr_cpu_count() > mo.n_ranks ? (qr_cpu_count() + mo.n_ranks - 1) / mo.n_ranks : 1;
     p->logit_rows = ec->logit_rows_max;
     p->n_ranks = mo.n_ranks;
-    int rc = plan_beside(p, ec, o, err);
+    int rc = qr_engine_check_outside(ec, mo.n_ranks, err);
+    rc = rc ? rc : plan_beside(p, ec, o, err);
     rc = rc ? rc : qr_backend_open(&be, &bo, err);
     if (rc == 0 && ec->lora_slots > 0)
         rc = qr_lora_supports(be, err);
@@ -280,14 +284,15 @@ static int foresee(struct memory_plan *p, struct qr_engine_config *ec, struct qr
     return rc ? rc : plan_text(p, t, o->m.model, ec, err);
 }
 
-int qr_cli_foresee(const struct qr_cli_model *m, const struct qr_cli_engine *e, const struct qr_cli_lora *l, struct qr_err *err)
+int qr_cli_foresee(const struct qr_cli_model *m, const struct qr_cli_engine *e, const struct qr_cli_lora *l, const struct qr_cli_outside *out,
+                   struct qr_err *err)
 {
     QR_ASSERT(m != NULL && e != NULL);
-    QR_ASSERT(l != NULL && err != NULL);
+    QR_ASSERT(l != NULL && out != NULL && err != NULL);
     struct memory_plan p = {.available = qr_memory_available()};
     struct qr_engine_config ec;
     struct qr_tokenizer *tokenizer = NULL;
-    const int rc = foresee(&p, &ec, &tokenizer, &(struct plan_options){.m = *m, .e = *e, .l = *l}, err);
+    const int rc = foresee(&p, &ec, &tokenizer, &(struct plan_options){.m = *m, .e = *e, .l = *l, .out = *out}, err);
     qr_tokenizer_close(tokenizer);
     return rc;
 }
@@ -327,6 +332,7 @@ static int plan(struct qr_command_run *r, struct qr_err *err)
 
 static const struct qr_option table[] = {
     QR_CLI_MODEL_ROWS(struct plan_options, m), QR_CLI_ENGINE_ROWS(struct plan_options, e), QR_CLI_LORA_ROWS(struct plan_options, l),
+    QR_CLI_OUTSIDE_ROWS(struct plan_options, out),
     {.name = "max-bodies-size", .type = QR_OPT_BYTES, .offset = offsetof(struct plan_options, requests_bytes), .builtin = "256MiB",
      .min = (double)QR_CLI_REQUESTS_MIN, .max = 64.0 * (1 << 30), .arg = "BYTES", .group = "Limits", .help = "As quire serve has it."},
     {.name = "responses-size", .type = QR_OPT_BYTES, .offset = offsetof(struct plan_options, responses_bytes), .builtin = "64MiB",

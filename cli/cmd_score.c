@@ -209,7 +209,7 @@ static void close_scorer(struct scorer *s)
 }
 
 static const struct qr_option table[] = {
-    QR_CLI_MODEL_ROWS(struct score_options, m),
+    QR_CLI_MODEL_ROWS(struct score_options, m), QR_CLI_MEETING_ROWS(struct score_options, m),
     {.name = "top", .brief = true, .type = QR_OPT_INT, .offset = offsetof(struct score_options, top), .builtin = "0", .min = 0, .max = TOP_MAX,
      .arg = "K", .group = "Output", .help = "Also the K most likely ids behind every position, with their log-probabilities."},
     {.name = "lora", .brief = true, .type = QR_OPT_STR, .offset = offsetof(struct score_options, lora), .arg = "PATH", .group = "Model",

@@ -13,12 +13,15 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/cpus.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/size.h"
 #include "base/thread.h"
 #include "cli/cli.h"
+#include "cli/pair.h"
 #include "engine/adapters.h"
+#include "engine/exchange.h"
 #include "server/sandbox.h"
 #include "server/server.h"
 #include "tokenizer/chat.h"
@@ -30,8 +33,10 @@ struct serve_options {
     struct qr_cli_model m;
     struct qr_cli_engine e;
     struct qr_cli_lora l;
+    struct qr_cli_outside out;
     struct qr_server_config s;
-    bool verbose, sandbox;
+    int32_t role; /* enum qr_side */
+    bool verbose, sandbox, pair;
 };
 
 /* Owned by the main thread; the loader fills tokenizer, chat and engine before it says ready, and is joined before they are used again. */
@@ -238,6 +243,7 @@ static int load(struct serve *s, struct qr_err *err)
     struct qr_source *source;
     qr_cli_model_options(&mo, &bo, &s->o->m);
     qr_cli_engine_config(&ec, &s->o->e);
+    qr_cli_outside_config(&ec, &s->o->out);
     mo.comm = qr_comm_team_comm(&s->team);
     mo.embeds = true;
     int rc = qr_source_open(&source, dir, err);
@@ -263,8 +269,10 @@ static int load(struct serve *s, struct qr_err *err)
         load_scorer(s, source);
     const int finished = qr_engine_finish(e, rc == 0 ? s->tokenizer : NULL, rc == 0 ? err : &not_needed);
     qr_progress_end(&progress);
-    if (finished == 0)
+    if (finished == 0) {
         s->engine = e;
+        qr_engine_set_role(e, (enum qr_side)s->o->role);
+    }
     if (finished == 0 && s->scorer.note[0])
         qr_log(QR_LOG_WARN, "loader", "no scores of pairs: %s", s->scorer.note);
     qr_source_unref(source);
@@ -382,12 +390,68 @@ static int serve(const struct serve_options *o)
     return s.status != 0 ? s.status : status;
 }
 
+/* What --pair decides itself. */
+static int check_pair(const struct serve_options *o, struct qr_err *err)
+{
+    const struct {
+        const char *flag;
+        bool given;
+    } with[] = {{"--role", o->role != QR_ROLE_BOTH}, {"--peer", o->out.peers.n > 0}, {"--peer-listen", o->out.listen != NULL},
+                {"--peer-secret-file", o->out.secret_file != NULL}, {"--tensor-parallel", o->m.tensor_parallel > 1}};
+    for (int i = 0; o->pair && i < QR_COUNT(with); i++)
+        if (with[i].given)
+            return qr_err_set(err, QR_E_USAGE, "--pair starts two processes that know each other: leave %s out", with[i].flag);
+    return 0;
+}
+
+/* The settings of one of both: half of the memory; what a service has once is the decoding process's, as clients reach that alone. */
+static void settings_of_side(struct serve_options *o, struct qr_pair *p)
+{
+    o->m.cpus = NULL;
+    o->e.sharing = 2;
+    o->role = p->prefill ? QR_ROLE_PREFILL : QR_ROLE_DECODE;
+    if (!p->prefill) {
+        o->out.peers = (struct qr_str_list){.item = &p->peer, .n = 1};
+        return;
+    }
+    o->out.listen = p->peer;
+    o->out.file_dir = NULL;
+    o->s.unix_socket = p->http;
+    o->s.tls_cert = o->s.tls_key = o->s.api_key_file = o->s.admin_key_file = o->s.metrics_key_file = o->s.access_log = o->s.warm_up = NULL;
+    o->s.api_keys = o->s.admin_keys = o->s.metrics_keys = (struct qr_str_list){0};
+    o->s.drain_us = 0;
+    qr_log_set_process("prefill");
+    unsetenv("NOTIFY_SOCKET");
+}
+
+static int serve_pair(const struct serve_options *given)
+{
+    struct serve_options o = *given;
+    struct qr_pair pair;
+    struct qr_err err;
+    int rc = qr_cli_need_model(&o.m, &err);
+    rc = rc ? rc : o.m.cpus ? qr_cpus_keep_to(o.m.cpus, &err) : 0; /* of which each has a part */
+    rc = rc ? rc : qr_pair_begin(&pair, &err);
+    if (rc)
+        return qr_command_fail("serve", &err);
+    settings_of_side(&o, &pair);
+    const int status = serve(&o);
+    qr_pair_end(&pair);
+    return status;
+}
+
 static const struct qr_option table[] = {
-    QR_CLI_MODEL_ROWS(struct serve_options, m), QR_CLI_ENGINE_ROWS(struct serve_options, e),
-    QR_CLI_LORA_ROWS(struct serve_options, l),
+    QR_CLI_MODEL_ROWS(struct serve_options, m), QR_CLI_MEETING_ROWS(struct serve_options, m), QR_CLI_ENGINE_ROWS(struct serve_options, e),
+    QR_CLI_LORA_ROWS(struct serve_options, l), QR_CLI_OUTSIDE_ROWS(struct serve_options, out),
     QR_OPTION(struct serve_options, e.ttft_goal_us, TIME, "ttft-goal", .builtin = "0", .min = 0, .max = 3600e6, .arg = "TIME", .group = "Limits",
               .help = "Time from arrival to the first token to aim at: a request that is predicted to miss it is answered 429 with the "
                       "estimate, and --itl-goal is held by running fewer sequences. 0: none."),
+    QR_OPTION(struct serve_options, role, ENUM, "role", .builtin = "both", .choices = "both|prefill|decode", .group = "Peers",
+              .help = "What this process does first, which POST /v1/role may change. decode: prompts are computed by a peer; prefill: for peers; both: here, and "
+                      "peers are asked only for what they have already."),
+    QR_OPTION(struct serve_options, pair, FLAG, "pair", .builtin = "false", .group = "Peers",
+              .help = "Start two processes of this machine: one computes prompts, and is started again when it dies; the other answers. Each has half of the "
+                      "processors and of the memory, and a copy of the weights."),
     QR_OPTION(struct serve_options, verbose, FLAG, "verbose", .brief = true, .letter = 'v', .builtin = "false",
               .group = "Output", .help = "Log what happens, request by request."),
     QR_OPTION(struct serve_options, sandbox, FLAG, "sandbox", .builtin = "false", .group = "Server",
@@ -399,10 +463,11 @@ static const struct qr_option table[] = {
 static int check(const struct serve_options *o, struct qr_err *err)
 {
     int rc = qr_server_check(&o->s, err);
+    rc = rc ? rc : check_pair(o, err);
     if (rc || !o->m.model)
         return rc;
     char *own = own_name(o->m.model);
-    rc = qr_cli_foresee(&o->m, &o->e, &o->l, err);
+    rc = qr_cli_foresee(&o->m, &o->e, &o->l, &o->out, err);
     rc = rc ? rc : check_adapters(o, own, err);
     qr_free(own);
     return rc;
@@ -415,8 +480,10 @@ static int run(struct qr_command_run *r, struct qr_err *err)
     qr_log_set_level(o->verbose ? QR_LOG_DEBUG : QR_LOG_INFO);
     if (qr_options_wants_check(r->set))
         return check(o, err);
-    r->status = serve(o);
-    return 0;
+    const int rc = check_pair(o, err);
+    if (rc == 0)
+        r->status = o->pair ? serve_pair(o) : serve(o);
+    return rc;
 }
 
 const struct qr_command qr_cmd_serve = {

@@ -38,6 +38,7 @@ struct train_options {
     struct qr_str_list set;
     bool resume, plan, settings, memory;
     int64_t ranks;
+    struct qr_comm_meeting meeting;
     const char *trace;
 };
 
@@ -482,7 +483,7 @@ static int as_rank(struct run *r, int *status, struct qr_err *err)
 /* Ranks that are not the first say nothing: the first hears why they failed, and tells it. */
 static int train(const struct train_options *o, const struct qr_train_config *c, int *status, struct qr_err *err)
 {
-    const struct qr_comm_launch_options launch = {.n_ranks = (int32_t)o->ranks, .share_cpus = !c->compute.cpus};
+    const struct qr_comm_launch_options launch = {.n_ranks = (int32_t)o->ranks, .share_cpus = !c->compute.cpus, .meeting = &o->meeting};
     struct run r = {.o = o, .c = c, .lock = -1, .sum = {.loss = NAN, .eval_loss = NAN}};
     struct qr_comm_crew *crew;
     sigset_t before;
@@ -495,7 +496,10 @@ static int train(const struct train_options *o, const struct qr_train_config *c,
     const bool first = r.comm.rank == 0;
     if (!first && !freopen("/dev/null", "w", stdout))
         qr_panic("cannot open /dev/null: %s", strerror(errno));
+    const bool speaks = !first && qr_comm_apart(&r.comm);
     rc = as_rank(&r, status, err);
+    if (rc && speaks)
+        qr_log(QR_LOG_ERROR, "ranks", "%s", err->msg);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (first)
         return qr_comm_crew_end(crew, rc == 0, *status, err);
@@ -553,7 +557,9 @@ static const struct qr_option table[] = {
     {.name = "ranks", .brief = true, .type = QR_OPT_INT, .offset = offsetof(struct train_options, ranks), .builtin = "0", .min = 0, .max = QR_COMM_RANKS_MAX,
      .arg = "N",
      .group = "Run",
-     .help = "Share the work among N processes of this machine, each with its part of the processors; 0: as many as mpirun has started, or one."},
+     .help = "Share the work among N processes of this machine, each with its part of the processors; 0: as many as mpirun, srun or LeaderWorkerSet "
+             "have started, or one."},
+    QR_COMM_MEETING_ROWS(struct train_options, meeting, "Run"),
     {.name = "trace", .brief = true, .type = QR_OPT_STR, .offset = offsetof(struct train_options, trace), .arg = "FILE", .group = "Run",
      .help = "Write a Chrome trace of the first ten steps: steps, layers and verbs with bytes, operations and share of the machine's peak."},
     {.name = "memory", .type = QR_OPT_FLAG, .offset = offsetof(struct train_options, memory), .builtin = "false", .group = "Run",

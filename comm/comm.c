@@ -348,12 +348,10 @@ bool qr_comm_lost(struct qr_comm *c, struct qr_err *err)
 
 void qr_comm_place(const struct qr_comm *c, int32_t *local_rank, int32_t *local_size)
 {
-    struct qr_comm_mpirun m;
     QR_ASSERT(local_rank != NULL && local_size != NULL);
     QR_ASSERT(c == NULL || (c->size > 0 && c->rank < c->size));
-    const bool mpi = c && qr_comm_in_mpirun(&m);
-    *local_rank = !c ? 0 : mpi ? m.local_rank : c->rank;
-    *local_size = !c ? 1 : mpi ? m.local_size : c->size;
+    *local_rank = !c ? 0 : c->local_size > 0 ? c->local_rank : c->rank;
+    *local_size = !c ? 1 : c->local_size > 0 ? c->local_size : c->size;
 }
 
 /* ---- memory ---- */

@@ -1,7 +1,7 @@
 /* comm.h - ranks that work on one thing: sums and copies of arrays between them.
  *
- * A rank is a thread (tests), a process on this machine, or a process that mpirun started; one `struct qr_comm` per rank says which one it is and reaches the
- * others. All ranks start the same calls in the same order; a call is started and waited for apart, so that it runs while the rank computes: a thread of
+ * A rank is a thread (tests), a process on this machine, or a process that a launcher started; one `struct qr_comm` per rank says which one it is and reaches
+ * the others. All ranks start the same calls in the same order; a call is started and waited for apart, so that it runs while the rank computes: a thread of
  * the comm carries calls out, one after the other, and sleeps between them. What is waited for at once (qr_comm_run) the caller may carry out itself.
  *
  * Sums are the same bits whatever carries them: element i is added along one binary tree over ranks, ((0 + 1) + (2 + 3)) + ..., in its own type. So a sum over
@@ -50,6 +50,7 @@ struct qr_comm_line;          /* comm.c: calls in flight, and the thread that ca
 
 struct qr_comm {
     int32_t rank, size;
+    int32_t local_rank, local_size; /* among the ranks on this machine; 0 of 0: all are on it */
     size_t window_bytes;       /* memory of this rank for what travels, all in use once large calls were made */
     const struct qr_comm_ops *ops;
     bool hurried;              /* the owner carries out a call itself: the caller waits and has nothing else to do */
@@ -69,20 +70,24 @@ void qr_comm_shared_free(struct qr_comm_shared *s);
 void qr_comm_shared_set_pid(struct qr_comm_shared *s, int32_t rank, int32_t pid); /* so that a rank that dies before it opens is missed */
 void qr_comm_open_shm(struct qr_comm *c, struct qr_comm_shared *s, int32_t rank); /* takes s over */
 
-/* What mpirun (of Open MPI) says in the environment; local: among the ranks on this machine. False when it has not started this process. */
-struct qr_comm_mpirun {
-    int32_t rank, size, local_rank, local_size;
-};
-bool qr_comm_in_mpirun(struct qr_comm_mpirun *m);
+/* Rank `rank` of `size` that a launcher which MPI knows has started. MPI is in a library of its own, which is opened here. Errors: QR_E_UNSUPPORTED (no such
+ * library, or another version of it), QR_E_USAGE, QR_E_IO. */
+bool qr_comm_has_mpi(void); /* the library is where it is looked for */
+int qr_comm_open_mpi(struct qr_comm *c, int32_t rank, int32_t size, struct qr_err *err);
 
-/* A rank that mpirun started. MPI is in a library of its own, which is opened here. Errors: QR_E_UNSUPPORTED (no such library, or another version of it),
- * QR_E_USAGE, QR_E_IO. */
-int qr_comm_open_mpi(struct qr_comm *c, struct qr_err *err);
+/* A connection to another rank: a stream socket, and its address for messages, "" where that says nothing. */
+struct qr_comm_link {
+    int fd;
+    char where[64];
+};
+
+/* Rank `rank` of `size` that has a connection to each of the others (rendezvous.h makes them): takes link[size] over, but for its own. */
+void qr_comm_open_tcp(struct qr_comm *c, int32_t rank, int32_t size, const struct qr_comm_link *link);
 
 /* Closes what was opened, and a zeroed comm. A rank that closes with calls not waited for gives up. */
 void qr_comm_close(struct qr_comm *c);
 
-/* "single", "shm", "mpi". */
+/* "single", "shm", "mpi", "tcp". */
 const char *qr_comm_name(const struct qr_comm *c);
 
 /* Starts a call; *ticket names it. Waits only when 256 calls are in flight. Errors: those of qr_comm_wait, of earlier

@@ -1,4 +1,4 @@
-/* launch.c - makes ranks of one process: fork before there are threads, or mpirun's environment. Rank 0 stays the
+/* launch.c - makes ranks of one process: fork before there are threads, or a launcher's group. Rank 0 stays the
  * process that the terminal and the service manager know. Children die with it (PR_SET_PDEATHSIG), and it reports how
  * each of them ended. Each rank may run on its share of the processors. Runs on the main thread, before any other
  * exists. */
@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/cpus.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/thread.h"
 
@@ -134,14 +135,28 @@ static int launch_processes(struct qr_comm *c, struct qr_comm_crew **crew, const
     return 0;
 }
 
-/* mpirun binds ranks to cores unless it is told not to; where it has not, ranks of one machine share it as forked ones do. */
-static int launch_mpi(struct qr_comm *c, const struct qr_comm_launch_options *o, const struct qr_comm_mpirun *m, struct qr_err *err)
+/* Launchers bind ranks to cores unless they are told not to; where none has, ranks of one machine share it as forked ones do. */
+static int launch_group(struct qr_comm *c, const struct qr_comm_launch_options *o, const struct qr_comm_group *g, struct qr_err *err)
 {
-    if (o->n_ranks != 0 && o->n_ranks != m->size)
-        return qr_err_set(err, QR_E_USAGE, "%d ranks asked for, but mpirun started %d: leave it to mpirun, or start without it", o->n_ranks, m->size);
-    if (o->share_cpus && m->local_size > 1 && qr_cpu_count() >= sysconf(_SC_NPROCESSORS_ONLN))
-        qr_comm_share_cpus(m->local_rank, m->local_size);
-    return qr_comm_open_mpi(c, err);
+    if (o->n_ranks != 0 && o->n_ranks != g->size)
+        return qr_err_set(err, QR_E_USAGE, "%d ranks asked for, but %s started %d: leave it to %s, or start without it", o->n_ranks, g->launcher, g->size,
+                          g->launcher);
+    if (g->size > QR_COMM_RANKS_MAX)
+        return qr_err_set(err, QR_E_USAGE, "%s started %d ranks, expected 1 to %d", g->launcher, g->size, QR_COMM_RANKS_MAX);
+    if (o->share_cpus && g->local_size > 1 && qr_cpu_count() >= sysconf(_SC_NPROCESSORS_ONLN))
+        qr_comm_share_cpus(g->local_rank, g->local_size);
+    return qr_comm_group_open(c, g, o->meeting, err);
+}
+
+/* A person said which rank this is. */
+static int launch_one(struct qr_comm *c, const struct qr_comm_launch_options *o, struct qr_err *err)
+{
+    const struct qr_comm_group g = {.launcher = "--rank", .rank = (int32_t)o->meeting->rank, .size = o->n_ranks, .local_size = 1, .at = "127.0.0.1"};
+    if (o->n_ranks < 2)
+        return qr_err_set(err, QR_E_USAGE, "--rank %d, but of how many is not said: give their number as well, 2 or more", g.rank);
+    if (g.rank >= g.size)
+        return qr_err_set(err, QR_E_USAGE, "--rank must be from 0 to %d of %d ranks, found %d", g.size - 1, g.size, g.rank);
+    return launch_group(c, o, &g, err);
 }
 
 int qr_comm_launch(struct qr_comm *c, struct qr_comm_crew **crew, const struct qr_comm_launch_options *o, struct qr_err *err)
@@ -151,9 +166,11 @@ int qr_comm_launch(struct qr_comm *c, struct qr_comm_crew **crew, const struct q
     *crew = NULL;
     if (o->n_ranks < 0 || o->n_ranks > QR_COMM_RANKS_MAX)
         return qr_err_set(err, QR_E_USAGE, "%d ranks, expected 1 to %d", o->n_ranks, QR_COMM_RANKS_MAX);
-    struct qr_comm_mpirun m;
-    if (qr_comm_in_mpirun(&m))
-        return launch_mpi(c, o, &m, err);
+    struct qr_comm_group g;
+    if (o->meeting && o->meeting->rank >= 0)
+        return launch_one(c, o, err);
+    if (qr_comm_group_find(&g))
+        return launch_group(c, o, &g, err);
     if (o->n_ranks > 1)
         return launch_processes(c, crew, o, err);
     qr_comm_open_single(c);
@@ -218,23 +235,23 @@ int qr_comm_crew_end(struct qr_comm_crew *crew, bool well, int status, struct qr
 
 /* ---- a team ---- */
 
-int qr_comm_team_begin(struct qr_comm_team *t, int32_t n_ranks, struct qr_err *err)
+int qr_comm_team_begin(struct qr_comm_team *t, const struct qr_comm_launch_options *o, struct qr_err *err)
 {
-    static const int ending[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
-    QR_ASSERT(t != NULL && n_ranks >= 1);
+    static const int ending[] = {SIGTERM, SIGHUP, SIGQUIT, SIGINT};
+    QR_ASSERT(t != NULL && o->n_ranks >= 1);
     QR_ASSERT(err != NULL);
     *t = (struct qr_comm_team){0};
-    if (n_ranks == 1)
+    const bool by_hand = o->meeting && o->meeting->rank >= 0;
+    if (o->n_ranks == 1 && !by_hand)
         return 0;
-    const struct qr_comm_launch_options o = {.n_ranks = n_ranks, .share_cpus = true};
-    int rc = qr_comm_launch(&t->comm, &t->crew, &o, err);
+    int rc = qr_comm_launch(&t->comm, &t->crew, o, err);
     if (rc == 0 && t->crew) {
         t->crew->patience_us = TEAM_PATIENCE_US;
         t->crew->silent = true;
     }
     if (rc || t->comm.rank == 0)
         return rc;
-    for (int i = 0; i < QR_COUNT(ending); i++)
+    for (int i = 0; i < QR_COUNT(ending) - by_hand; i++) /* a terminal of its own may end it */
         signal(ending[i], SIG_IGN);
     if (!freopen("/dev/null", "w", stdout))
         qr_panic("cannot open /dev/null: %s", strerror(errno));
@@ -257,6 +274,10 @@ int qr_comm_team_end(struct qr_comm_team *t, int rc, struct qr_err *err)
     const bool first = t->comm.rank == 0;
     if (rc)
         qr_comm_abort(&t->comm, err->msg);
+    const int32_t rank = t->comm.rank;
+    const bool apart = qr_comm_apart(&t->comm);
     qr_comm_close(&t->comm);
+    if (rc && apart && !first)
+        qr_log(QR_LOG_ERROR, "ranks", "rank %d ends: %s", rank, err->msg);
     return first ? qr_comm_crew_end(t->crew, rc == 0, 0, err) : rc;
 }

@@ -1,7 +1,6 @@
-/* mpi_open.c - the program's side of libquire_mpi.so: finds it when mpirun started the process, and checks that it fits. No header of MPI is read here, so this
+/* mpi_open.c - the program's side of libquire_mpi.so: finds it, and checks that it fits. No header of MPI is read here, so this
  * file is part of every build. QUIRE_MPI_LIB names the library's file; else it is looked for beside the program (base/library.h). */
 #include <dlfcn.h>
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,27 +10,11 @@
 
 #define LIBRARY "libquire_mpi.so"
 
-/* A number that mpirun (of Open MPI) has put into the environment. */
-static bool number(const char *name, int32_t *out)
+bool qr_comm_has_mpi(void)
 {
-    const char *s = getenv(name);
-    char *rest;
-    if (!s || !*s)
-        return false;
-    errno = 0;
-    const long n = strtol(s, &rest, 10);
-    *out = (int32_t)n;
-    return errno == 0 && *rest == 0 && n >= 0 && n < 1 << 20;
-}
-
-bool qr_comm_in_mpirun(struct qr_comm_mpirun *m)
-{
-    QR_ASSERT(m != NULL);
-    if (!number("OMPI_COMM_WORLD_SIZE", &m->size) || !number("OMPI_COMM_WORLD_RANK", &m->rank) || m->rank >= m->size)
-        return false;
-    if (!number("OMPI_COMM_WORLD_LOCAL_SIZE", &m->local_size) || !number("OMPI_COMM_WORLD_LOCAL_RANK", &m->local_rank) || m->local_rank >= m->local_size)
-        m->local_rank = 0, m->local_size = 1;
-    return true;
+    char path[QR_PATH_MAX];
+    const char *named = getenv("QUIRE_MPI_LIB");
+    return (named && *named) || qr_library_find(path, LIBRARY);
 }
 
 /* The symbols of MPI are for everybody: Open MPI opens parts of itself later, which look for them. */
@@ -60,19 +43,15 @@ static int open_library(const struct qr_comm_mpi_plugin **out, struct qr_err *er
     return 0;
 }
 
-int qr_comm_open_mpi(struct qr_comm *c, struct qr_err *err)
+int qr_comm_open_mpi(struct qr_comm *c, int32_t rank, int32_t size, struct qr_err *err)
 {
-    struct qr_comm_mpirun m;
     const struct qr_comm_mpi_plugin *p;
     QR_ASSERT(c != NULL && err != NULL);
-    if (!qr_comm_in_mpirun(&m))
-        return qr_err_set(err, QR_E_USAGE, "mpirun has not started this: OMPI_COMM_WORLD_SIZE and OMPI_COMM_WORLD_RANK are not in the environment");
-    if (m.size > QR_COMM_RANKS_MAX)
-        return qr_err_set(err, QR_E_USAGE, "mpirun started %d ranks, expected 1 to %d", m.size, QR_COMM_RANKS_MAX);
+    QR_ASSERT(rank >= 0 && rank < size && size <= QR_COMM_RANKS_MAX);
     int rc = open_library(&p, err);
     if (rc)
         return rc;
-    *c = (struct qr_comm){.rank = m.rank, .size = m.size, .ops = p->ops, .impl = p->make(m.size)};
+    *c = (struct qr_comm){.rank = rank, .size = size, .ops = p->ops, .impl = p->make(size)};
     rc = qr_comm_line_open(c, true, err);
     if (rc) {
         c->ops->close(c);

@@ -44,7 +44,7 @@ int32_t qr_engine_sharing(const struct qr_engine *e)
 {
     QR_ASSERT(e != NULL);
     QR_ASSERT(e->be != NULL && e->model != NULL);
-    return e->be->mem->host ? qr_engine_local_ranks(qr_model_comm(e->model)) : 1;
+    return e->config.sharing * (e->be->mem->host ? qr_engine_local_ranks(qr_model_comm(e->model)) : 1);
 }
 
 static int check_room(const struct qr_engine *e, size_t act_bytes, struct qr_err *err)
@@ -363,6 +363,19 @@ int32_t qr_engine_adapters(const struct qr_engine *e, struct qr_adapter_info *ou
 }
 
 /* ---- requests ---- */
+
+uint64_t qr_adapters_find_hash(struct qr_adapters *a, struct qr_hash128 hash)
+{
+    QR_ASSERT(a != NULL);
+    QR_ASSERT(hash.lo | hash.hi);
+    uint64_t id = 0;
+    pthread_mutex_lock(&a->lock);
+    for (int32_t i = 0; i < a->n_slots; i++)
+        if (a->slot[i].state == QR_ADAPTER_READY && a->slot[i].hash.lo == hash.lo && a->slot[i].hash.hi == hash.hi)
+            id = a->slot[i].id;
+    pthread_mutex_unlock(&a->lock);
+    return id;
+}
 
 int qr_adapters_take(struct qr_adapters *a, struct qr_request *r, struct qr_err *err)
 {

@@ -54,6 +54,7 @@ void qr_count_prompt(struct qr_engine *e, struct qr_slot *s, const struct qr_seq
     st->prompt_tokens += (uint64_t)seq->n_prompt;
     st->cached_tokens += (uint64_t)seq->n_cached;
     r->n_cached = seq->n_cached;
+    qr_outside_count(e, r);
     r->admitted_us = seq->admitted_us;
     qr_hist_add(&st->computed_len, seq->n_prompt - seq->n_cached);
     qr_hist_add(&st->queue, (double)(seq->admitted_us - r->arrived_us) * 1e-6);

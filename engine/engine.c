@@ -207,6 +207,8 @@ int qr_engine_submit(struct qr_engine *e, struct qr_request *r, struct qr_err *e
     if (!reserve(e, r->n_choices))
         return qr_err_set(err, QR_E_BUSY, "the queue is full: %d sequences running or waiting; try again later", e->n_slots);
     rc = qr_adapters_take(&e->adapters, r, err);
+    if (rc == 0)
+        qr_outside_name(e, r);
     if (rc == 0 && qr_mailbox_push(&e->inbox, &r->link))
         return 0;
     if (rc == 0) {

@@ -18,6 +18,7 @@
 #include "base/list.h"
 #include "base/sampling.h"
 #include "engine/stats.h"
+#include "exchange/exchange.h"
 #include "loader/config/pooling.h"
 #include "model/model.h"
 #include "scheduler/sched.h"
@@ -90,6 +91,8 @@ struct qr_request {
         int64_t ttl_us;           /* 0: until it is unpinned */
         int64_t expires_s;        /* written by the engine with the last event: wall clock; 0: never */
     } pin;
+    int32_t peer;                 /* that has its prompt's blocks (qr_engine_peer); -1, as it is made: whichever has them */
+    bool expected;                /* the peer has got the same prompt by another way: it computes the blocks, or is about to */
     bool continues;               /* it is more of what was begun with a request that was accepted: a drain lets it in */
     /* What the answer has to be, set behind qr_request_new. Its mask comes behind everything that changes a logit, and it wins: where min_tokens, bad_words and
      * allowed_token_ids forbid all that the grammar allows, they do not count. An end token ends the answer (STOP) whatever min_tokens says; with ignore_eos
@@ -104,7 +107,8 @@ struct qr_request {
     int32_t n_pooled;
     int32_t n_reasoning[QR_CHOICES_MAX]; /* generated tokens of thinking, markers included: with the last event of that choice */
     int32_t n_accepted[QR_CHOICES_MAX], n_rejected[QR_CHOICES_MAX]; /* guesses that were right, and wrong: with the last event, too */
-    int32_t n_cached;             /* prompt tokens found in the prefix cache (choice 0) */
+    int32_t n_cached;             /* prompt tokens found in the prefix cache (choice 0); of those: */
+    int32_t n_from_file, n_from_peer; /* came for this request from the file tier, and from peers */
     int64_t admitted_us;          /* when it left the queue; 0: before its first token */
     struct qr_err err;            /* when finish is QR_FINISH_ERROR */
     enum qr_late late;            /* and why: start_by_us came first (QUEUE), or the first token would be late (deadline.h) */
@@ -116,6 +120,14 @@ struct qr_request {
     bool fresh;                   /* no prediction has met its limit yet */
     int32_t adapter_slot;         /* -1: none */
     struct qr_hash128 adapter_hash; /* of its files */
+    struct qr_kv_name root;       /* of the names of its blocks (kvcache/kv_name.h), where the engine has names */
+    struct qr_kv_name *names;     /* owned [n_names], or NULL: of the prompt's blocks that may come from elsewhere */
+    int32_t n_names;
+    struct {
+        int32_t first, n_file, n_peer; /* blocks that came for it: behind the first blocks those of the file tier, behind these those of peers */
+    } came;
+    bool internal;                /* the engine's own, for a peer that wants its blocks: it has no receiver, and no event tells of it */
+    const struct qr_lend *lend;   /* what it is for, while that is there: an address to compare */
     uint64_t n_output_all;        /* tokens of all choices that have finished */
     int32_t n_output_most;        /* of the longest of them */
     struct qr_request_look look;
@@ -179,6 +191,16 @@ struct qr_draft_size {
     int64_t weight_bytes, act_bytes, token_bytes; /* act: its step, and blocks of its own; token: keys and values of one, beside the model's */
 };
 
+/* Where blocks may come from and go to, beside this process (exchange.h). All zeros: nowhere. Borrowed while opening. */
+struct qr_engine_outside {
+    const char *listen;           /* address for peers; NULL: none may ask */
+    const char *const *peer;      /* [n_peers] addresses of those that are asked */
+    int32_t n_peers;
+    const char *secret_file;      /* what all of them know; NULL: only for loopback and Unix sockets */
+    const char *file_dir;         /* of the file tier; NULL: there is none */
+    int64_t file_bytes;           /* what its files may take */
+};
+
 struct qr_engine_config {
     int32_t ctx_max;              /* tokens of one sequence; 0: the model's */
     int32_t running_max;          /* 64 */
@@ -193,6 +215,7 @@ struct qr_engine_config {
     bool prefix_cache;            /* true */
     double pinned_share;          /* 0.25: of the cache's blocks, that pins may hold (pins.h) */
     enum qr_sched_policy policy;
+    int32_t sharing;              /* 1: processes, ranks of one model apart, that share the memory */
     int32_t lora_slots;           /* 0: adapters that can be loaded at once (adapters.h) */
     int32_t lora_rank_max;        /* 16: their largest rank */
     struct qr_draft_source draft_source;
@@ -202,6 +225,7 @@ struct qr_engine_config {
     uint64_t hash_seed;           /* 0: random secret */
     const char *draft_model;      /* borrowed while opening: directory of a model that guesses tokens; NULL: none */
     struct qr_draft_size draft;   /* of it: for plans; an engine that opens finds it out itself */
+    struct qr_engine_outside outside;
 };
 void qr_engine_config_init(struct qr_engine_config *c);
 

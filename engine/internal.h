@@ -113,6 +113,11 @@ void qr_adapters_give_back(struct qr_adapters *a, const struct qr_request *r, ui
 /* Engine thread: all steps that were in flight when a request ended have landed. */
 void qr_adapters_landed(struct qr_adapters *a);
 
+/* The id of one that is ready and has these files; 0: there is none. Any thread. */
+uint64_t qr_adapters_find_hash(struct qr_adapters *a, struct qr_hash128 hash);
+
+struct qr_outside; /* exchange_parts.h */
+
 struct qr_engine {
     /* set at open, then read by all threads */
     struct qr_engine_config config;
@@ -131,6 +136,8 @@ struct qr_engine {
     void (*wake)(void *);                 /* of the receiver; NULL: none */
     void *wake_arg;
     _Atomic int64_t progress_us;
+    _Atomic int role;                     /* enum qr_side */
+    struct qr_outside *outside;           /* owned, set at open; the engine thread's, but for what exchange.h shows. NULL: blocks have no names */
     struct qr_adapters adapters;
     struct qr_pins pins;
     pthread_mutex_t stats_lock;
@@ -226,6 +233,28 @@ void qr_count_token(struct qr_engine *e, struct qr_slot *s, int64_t now);
 void qr_count_prompt(struct qr_engine *e, struct qr_slot *s, const struct qr_seq *seq, int64_t now);
 void qr_count_step(struct qr_engine *e, const struct qr_step_size *size, int64_t started, int64_t now);
 void qr_publish_stats(struct qr_engine *e);
+
+/* exchange.c: blocks from and for elsewhere. Whether blocks are to have names at all. */
+bool qr_outside_wanted(const struct qr_engine_config *c);
+int qr_outside_open(struct qr_engine *e, struct qr_err *err); /* behind the cache */
+void qr_outside_end(struct qr_engine *e);                     /* before requests are ended for good: what is in flight comes back */
+void qr_outside_free(struct qr_engine *e);
+
+/* A request that came in, with its adapter taken: its root and names. The thread that submits it, in the account that r was made in. */
+void qr_outside_name(struct qr_engine *e, struct qr_request *r);
+
+/* Engine thread. r came in: whether it is to be held at first. Then, once all its choices were added so, choice 0 at `index`, that it is looked for. */
+bool qr_outside_enter(struct qr_engine *e, const struct qr_request *r);
+void qr_outside_begin(struct qr_engine *e, struct qr_request *r, int32_t index, int64_t now);
+void qr_outside_look(struct qr_engine *e, int64_t now); /* between steps */
+int64_t qr_outside_wait_us(const struct qr_engine *e, int64_t wait_us); /* how long an idle engine may sleep, that would sleep wait_us (-1: for ever) */
+
+/* The choice at `index` ends. keeps: not now, as what is in flight still reads its request; it is stopped, and reaping tries again. drop: it has ended. */
+bool qr_outside_keeps(struct qr_engine *e, int32_t index);
+void qr_outside_drop(struct qr_engine *e, int32_t index);
+
+void qr_outside_count(struct qr_engine *e, struct qr_request *r); /* r->n_cached is known: where it came from */
+void qr_exchange_note(struct qr_engine *e, const struct qr_kv_note *note); /* what became of a block, as the pool tells it */
 
 /* look.c: answers a look, between two steps. */
 void qr_look_if_asked(struct qr_engine *e);

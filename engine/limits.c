@@ -8,6 +8,7 @@
 #include "base/assert.h"
 #include "base/size.h"
 #include "engine/draft/model.h"
+#include "engine/exchange.h"
 #include "engine/internal.h"
 
 void qr_engine_config_init(struct qr_engine_config *c)
@@ -15,7 +16,7 @@ void qr_engine_config_init(struct qr_engine_config *c)
     QR_ASSERT(c != NULL);
     *c = (struct qr_engine_config){.running_max = 64, .waiting_max = 256, .step_tokens_max = 512, .chunk_tokens_max = 256,
                                    .logit_rows_max = 64, .block_tokens = 16, .prefix_cache = true, .pinned_share = 0.25, .policy = QR_SCHED_MIXED,
-                                   .itl_goal_us = 90000, .lora_rank_max = 16};
+                                   .sharing = 1, .itl_goal_us = 90000, .lora_rank_max = 16};
 }
 
 void qr_engine_config_fit(struct qr_engine_config *c)
@@ -303,6 +304,7 @@ int64_t qr_engine_table_bytes(const struct qr_engine_limits *l, const struct qr_
     n += l->draft.token_bytes > 0 ? qr_draft_model_table_bytes(l) : 0;
     n += n_threads * (int64_t)qr_sampler_bytes(l->vocab) + qr_masks_bytes(l->vocab, qr_engine_draws_max(c), n_threads);
     n += qr_speculate_bytes(c, l->ctx_max);
+    n += qr_engine_outside_bytes(c, l, (l->kv_token_bytes - l->draft.token_bytes) * l->block_tokens);
     n += n_slots * ((int64_t)sizeof(struct qr_slot) + qr_output_text_cap(tokenizer)) + (int64_t)qr_view_bytes();
     return n + (int64_t)qr_engine_n_events(c, qr_output_text_cap(tokenizer)) * (int64_t)sizeof(struct qr_event);
 }

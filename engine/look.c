@@ -40,7 +40,8 @@ static void look_at_requests(struct qr_engine *e, uint64_t number)
     static const struct {
         enum qr_seq_state of;
         enum qr_request_state state;
-    } row[] = {{QR_SEQ_WAITING, QR_REQUEST_WAITING}, {QR_SEQ_PREFILL, QR_REQUEST_PREFILL}, {QR_SEQ_DECODE, QR_REQUEST_DECODE}};
+    } row[] = {{QR_SEQ_HELD, QR_REQUEST_WAITING}, {QR_SEQ_WAITING, QR_REQUEST_WAITING}, {QR_SEQ_PREFILL, QR_REQUEST_PREFILL},
+                 {QR_SEQ_DECODE, QR_REQUEST_DECODE}};
     for (int k = 0; k < QR_COUNT(row); k++) {
         int32_t n;
         const int32_t *index = qr_sched_list(e->sched, row[k].of, &n);

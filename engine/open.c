@@ -4,6 +4,7 @@
 
 #include "base/assert.h"
 #include "base/mem.h"
+#include "engine/exchange.h"
 #include "engine/internal.h"
 #include "engine/pooling.h"
 #include "loader/pack/share.h"
@@ -118,6 +119,7 @@ int qr_engine_make(struct qr_engine *e, struct qr_err *err)
     qr_pages_start(&e->pages); /* before the backend pins this thread */
     int rc = qr_backend_open(&e->be, &options, err);
     rc = rc ? rc : qr_adapters_check(c, e->be, err);
+    rc = rc ? rc : qr_engine_check_outside(c, options.n_ranks > 1 ? options.n_ranks : 1, err);
     if (rc == 0 && c->draft_model)
         rc = qr_draft_model_size(&e->config.draft, c, e->be, e->model_options, err);
     if (rc == 0)
@@ -171,13 +173,14 @@ int qr_engine_make(struct qr_engine *e, struct qr_err *err)
     make_events(e);
     e->limits.scratch_bytes = (int64_t)qr_backend_scratch_bytes(e->be);
     e->limits.table_bytes = qr_engine_table_bytes(&e->limits, c, e->tokenizer, e->be->n_threads);
-    return 0;
+    return qr_outside_open(e, err);
 }
 
 void qr_engine_unmake(struct qr_engine *e)
 {
     QR_ASSERT(e != NULL);
     qr_pages_stop(&e->pages);
+    qr_outside_free(e);
     qr_backlog_release(&e->backlog);
     qr_deadlines_release(&e->deadlines);
     qr_ahead_release(&e->ahead);

@@ -47,7 +47,7 @@ enum qr_finish qr_pins_end(struct qr_engine *e, int32_t index, int64_t now)
     if (!r->pin.wanted)
         return QR_FINISH_LENGTH;
     QR_ASSERT(q->n_computed >= n * e->limits.block_tokens && q->n_blocks >= n);
-    const int32_t at = qr_kv_pin(e->pool, q->blocks, n, q->ids, q->salt);
+    const int32_t at = qr_kv_pin(e->pool, q->blocks, n, q->ids, q->salt, &q->root, q->adapter);
     if (at < 0) {
         fail_full(e, r, &r->err);
         return QR_FINISH_ERROR;

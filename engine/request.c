@@ -107,6 +107,7 @@ static struct qr_request *request_new(const struct qr_sampling *sampling, const 
     r->n_prompt = ids->n_prompt;
     r->n_prediction = ids->n_prediction;
     r->n_choices = r->n_open = n_choices;
+    r->peer = -1;
     qr_list_init(&r->link);
     if (n_pooled > 0) {
         r->pooled = (double *)at;
@@ -159,6 +160,7 @@ void qr_request_free(struct qr_request *r)
     if (!r)
         return;
     qr_grammar_unref(r->grammar);
+    qr_free(r->names);
     qr_free(r->memory);
     qr_free(r);
 }

@@ -58,6 +58,14 @@ enum qr_step_part {
 };
 const char *qr_step_part_name(enum qr_step_part part); /* "plan", ... */
 
+/* Blocks from and for elsewhere (exchange.h). */
+struct qr_outside_stats {
+    uint64_t n_held, held_us;    /* requests that waited for blocks, and how long together */
+    uint64_t n_given_up;         /* those of them that had waited long enough before all had come */
+    uint64_t n_for_peers;        /* prompts that were computed for peers: requests like any other in the ledger */
+    uint64_t n_unwritten;        /* blocks that the file tier could not take in time */
+};
+
 struct qr_stats {
     struct qr_sched_stats sched;
     struct qr_kv_stats kv;
@@ -66,6 +74,7 @@ struct qr_stats {
     uint64_t prompt_tokens, cached_tokens, output_tokens, n_steps, step_us_total;
     /* Of prompts, in tokens: what was looked for outside of the cache; of cached_tokens, what came from the file tier and from peers. */
     uint64_t n_sought, n_from_file, n_from_peer;
+    struct qr_outside_stats outside;
     uint64_t n_late[5];          /* requests that were not begun, by enum qr_late; they count as failed */
     /* Sequences with guesses, counted in each step; their guesses; those that were right, and at which place. */
     uint64_t n_drafts, n_draft_tokens, n_accepted_tokens, accepted_at[QR_DRAFT_MAX];

@@ -7,6 +7,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "base/thread.h"
 #include "engine/internal.h"
 #include "engine/pooling.h"
@@ -70,10 +71,24 @@ static void release_slot(struct qr_engine *e, int32_t index, struct qr_event *ev
     atomic_fetch_sub(&e->n_reserved, 1);
 }
 
+/* A request without a receiver. */
+static void end_unheard(struct qr_engine *e, int32_t index, int64_t now)
+{
+    struct qr_request *r = e->slot[index].req;
+    struct qr_event unheard QR_UNINITIALIZED;
+    QR_ASSERT(r->n_open == 1 && e->slot[index].out.finish != QR_FINISH_NONE);
+    release_slot(e, index, &unheard, now);
+    qr_request_free(r);
+}
+
 /* Sends what the choice has to say: a token (may be NULL) and all certain text, in as many events as the text takes. */
 static void say(struct qr_engine *e, int32_t index, const struct qr_token_logprob *token, int64_t now)
 {
     struct qr_slot *s = &e->slot[index];
+    if (s->req->internal) {
+        end_unheard(e, index, now);
+        return;
+    }
     for (bool more = true; more;) {
         struct qr_event *ev = next_event(e, s);
         if (token)
@@ -107,6 +122,11 @@ static void tell(struct qr_engine *e)
 static void end_slot(struct qr_engine *e, int32_t index, enum qr_finish finish, int64_t now)
 {
     QR_ASSERT(finish != QR_FINISH_ERROR || e->slot[index].req->err.code != QR_OK);
+    if (qr_outside_keeps(e, index)) {
+        atomic_store(&e->to_reap, true);
+        return;
+    }
+    qr_outside_drop(e, index);
     qr_output_end(&e->slot[index].out, finish);
     say(e, index, NULL, now);
 }
@@ -120,15 +140,15 @@ static struct qr_hash128 chain_start(const struct qr_engine *e, const struct qr_
     return r->adapter_slot < 0 ? r->salt : qr_hash128_keyed(both, sizeof both, &e->salt_secret);
 }
 
-/* Puts one choice into the scheduler. The place was reserved at submit, so only a prompt that can never run is refused. */
-static void admit_choice(struct qr_engine *e, struct qr_request *r, int32_t choice, int32_t group, int64_t now)
+/* Puts one choice into the scheduler, and returns where. The place was reserved at submit, so only a prompt that can never run is refused. */
+static int32_t admit_choice(struct qr_engine *e, struct qr_request *r, int32_t choice, int32_t group, bool held, int64_t now)
 {
     const bool all_rows = r->pooling > QR_POOLING_LAST || (r->sampling.n_prompt_logprobs >= 0 && choice == 0);
     struct qr_sched_add add = {.id = r->id, .ids = r->ids[choice], .n_prompt = r->n_prompt, .new_max = r->sampling.max_tokens,
                                .priority = r->priority, .group = group, .leader = choice == 0,
                                .prompt_logits = all_rows, .now_us = now, .client = r->client, .salt = chain_start(e, r),
                                .adapter = r->adapter_slot + 1, .hidden = r->pooling != QR_POOLING_NONE,
-                               .new_min = qr_request_draws_min(r)};
+                               .new_min = qr_request_draws_min(r), .root = r->root, .held = held};
     struct qr_err err;
     int32_t index = qr_sched_add(e->sched, &add, &err);
     if (index < 0)
@@ -139,6 +159,7 @@ static void admit_choice(struct qr_engine *e, struct qr_request *r, int32_t choi
     qr_guide_init(&s->guide, r);
     qr_speculate_begin(e, index);
     qr_output_init(&s->out, e->text + (size_t)index * (size_t)e->text_cap, r, choice, e->tokenizer);
+    return index;
 }
 
 static void admit(struct qr_engine *e, struct qr_request *r, int64_t now)
@@ -152,9 +173,16 @@ static void admit(struct qr_engine *e, struct qr_request *r, int64_t now)
     qr_hist_add(&e->stats.prompt_len, r->n_prompt);
     qr_hist_add(&e->stats.choices, r->n_choices);
     qr_hist_add(&e->stats.asked_len, r->sampling.max_tokens);
-    for (int32_t c = 0; c < r->n_choices; c++)
-        admit_choice(e, r, c, group, now);
-    qr_deadlines_enter(e, r, now);
+    const bool held = qr_outside_enter(e, r);
+    int32_t first = -1;
+    for (int32_t c = 0; c < r->n_choices; c++) {
+        const int32_t index = admit_choice(e, r, c, group, held, now);
+        first = c == 0 ? index : first;
+    }
+    if (held)
+        qr_outside_begin(e, r, first, now);
+    else
+        qr_deadlines_enter(e, r, now);
 }
 
 static void receive(struct qr_engine *e, int64_t wait_us)
@@ -603,6 +631,7 @@ static void look_around(struct qr_engine *e, int64_t wait_us)
     const int64_t now = qr_clock_us();
     qr_deadlines_look(e, now);
     reap(e, now);
+    qr_outside_look(e, now);
     qr_pins_release(e, now);
     tell(e);
     qr_backend_errand_end(e->be);
@@ -623,6 +652,7 @@ static void run(struct qr_engine *e)
             mark(e, QR_PART_IDLE);
         } else if (atomic_load(&e->lost) || !qr_engine_step(e)) {
             wait_us = sent ? 0 : e->stats.n_inside > 0 ? STUCK_WAIT_US : e->exec.ranks ? PING_US : qr_pins_wait_us(e);
+            wait_us = qr_outside_wait_us(e, wait_us);
             qr_exec_ping(&e->exec, PING_US);
             if (!atomic_load(&e->lost) && lose(e))
                 wait_us = 0;
@@ -671,6 +701,7 @@ void *qr_engine_thread(void *arg)
         atomic_store(&e->progress_us, qr_clock_us());
         run(e);
         qr_adapters_end(&e->adapters);
+        qr_outside_end(e);
         cancel_all(e);
         qr_publish_stats(e);
     }

@@ -2,7 +2,7 @@
  *
  * The exchange has a thread of its own: it listens to peers, speaks to them, and never touches the cache. The engine thread begins fetches, takes what arrived,
  * and copies blocks out for what peers ask. Each side gives the other messages whose number is bounded: fetches by the engine, lends by connections, parcels
- * by their pools. Content is checked before the engine sees it: the name that was asked for, and the sum of the bytes. A dead, slow or lying peer costs time
+ * by their pools. Content is checked before the engine sees it: the name that was wanted, and the sum of the bytes. A dead, slow or lying peer costs time
  * only; what it costs is the engine's to bound, by qr_exchange_stop.
  *
  * Nothing is owned across processes: a lend is an answer, not a lease. */
@@ -32,7 +32,7 @@ struct qr_fetch {
     struct qr_node link;
     void *user;                  /* the engine's */
     const struct qr_kv_name *names; /* borrowed [n] */
-    int32_t first, n;
+    int32_t first, n, next;      /* next: of whom it is asked; the block that comes next */
     int32_t peer;                /* number of the peer that is asked; -1: the first that has most of them */
     bool expected;               /* the peer has been asked to compute this by another way (a router): it may come to know of it a little later */
     struct qr_exchange_prompt prompt;
@@ -40,7 +40,7 @@ struct qr_fetch {
     /* written by the exchange, readable by the engine at any time */
     _Atomic int32_t n_there;     /* blocks from `first` on that the peer said it has or had */
     _Atomic bool computing;      /* and that it computes the others */
-    _Atomic int64_t heard_us;    /* when anything of the peer came last */
+    _Atomic int64_t heard_us;    /* when anything for it came last */
     const char *why;             /* once over: static; NULL: all came */
 };
 
@@ -57,7 +57,7 @@ struct qr_lend {
 };
 
 struct qr_exchange_config {
-    const char *listen;          /* borrowed; NULL: nobody may ask */
+    const char *listen;          /* borrowed; NULL: no peer may ask */
     const char *peer[QR_PEERS_MAX]; /* borrowed */
     int32_t n_peers;
     const void *secret;          /* borrowed; NULL: only loopback and Unix sockets are allowed */
@@ -77,11 +77,15 @@ struct qr_exchange_config {
 /* Listens, starts the thread, begins to connect; peers may be absent, and come and go. QR_E_USAGE for addresses and a missing secret, QR_E_IO. */
 int qr_exchange_open(struct qr_exchange **out, const struct qr_exchange_config *config, struct qr_err *err);
 
-/* Ends the thread. All that was the exchange's of fetches is the engine's again; lends with the engine are void. NULL is fine. */
+/* Ends the thread, in less than a second. All that was the exchange's of fetches is the engine's again; lends with the engine are void; parcels that the engine
+ * has are given back before. NULL is fine. */
 void qr_exchange_close(struct qr_exchange *x);
 
 /* Number of the peer with this address, as given or as host and port; -1: it is not one of --peer. Any thread. */
 int32_t qr_exchange_peer(const struct qr_exchange *x, const char *address);
+
+/* Where it listens, as peers may write it, with the port that the system chose for port 0; NULL: it does not. Any thread. */
+const char *qr_exchange_address(const struct qr_exchange *x);
 
 /* ---- engine thread ---- */
 
@@ -91,7 +95,7 @@ void qr_exchange_stop(struct qr_exchange *x, struct qr_fetch *f); /* no more is 
 /* What has come: parcels that arrived (of fetches, in order, checked), fetches that are over, lends that are asked. Appends to the lists; never waits. */
 void qr_exchange_take(struct qr_exchange *x, struct qr_node *arrived, struct qr_node *over, struct qr_node *asked);
 
-struct qr_parcel *qr_exchange_parcel(struct qr_exchange *x);             /* for a block of a lend; NULL: wait */
+struct qr_parcel *qr_exchange_parcel(struct qr_exchange *x, struct qr_lend *lend); /* for a block of it; NULL: wait, it has its share of them */
 void qr_exchange_send(struct qr_exchange *x, struct qr_parcel *parcel);  /* with lend, index, name; its sum is made here or there */
 void qr_exchange_tell(struct qr_exchange *x, struct qr_lend *lend, int32_t n_there, bool computing); /* for the peer: at least every 100 ms while it waits */
 void qr_exchange_answered(struct qr_exchange *x, struct qr_lend *lend);  /* no block follows. It is the exchange's again */
@@ -100,7 +104,8 @@ void qr_exchange_answered(struct qr_exchange *x, struct qr_lend *lend);  /* no b
 
 struct qr_exchange_stats {
     int64_t n_fetches, n_lends, blocks_in, blocks_out, bytes_in, bytes_out;
-    int64_t n_refused, n_bad_sum, n_bad_frame, n_lost; /* hellos refused; blocks with a wrong sum or name; frames that are none; connections that ended while something was asked */
+    int64_t n_refused, n_bad_sum, n_bad_frame; /* hellos refused; blocks with a wrong sum or name; frames that are none */
+    int64_t n_lost;                            /* connections that ended while something was asked */
     int32_t n_connected;
     double bytes_per_second;     /* of what came lately; 0: nothing did */
 };

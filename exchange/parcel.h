@@ -1,5 +1,5 @@
-/* parcel.h - a buffer of one cache block, on its way between the engine thread and the exchange or the file tier. Ownership moves with it: it lies in one mailbox,
- * or with one thread. All are made at start and given back to the pool they came from, so their number is the bound of what is in flight.
+/* parcel.h - a buffer of one cache block, on its way between the engine thread and the exchange or the file tier. Ownership moves with it: it lies on one
+ * list, or with one thread. All are made at start and given back to the pool they came from, so their number is the bound of what is in flight.
  */
 #ifndef QR_EXCHANGE_PARCEL_H
 #define QR_EXCHANGE_PARCEL_H

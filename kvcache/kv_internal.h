@@ -84,6 +84,15 @@ static inline struct qr_kv_block *qr_kv_at(const struct qr_kv_pool *p, int32_t b
     return (struct qr_kv_block *)(p->record + (size_t)b * p->record_bytes);
 }
 
+/* Slots of a table for so many entries: 1.2 probes a hit at most, on average. */
+static inline uint32_t qr_kv_slots_for(int32_t n_all)
+{
+    uint32_t n = 16;
+    while (n < 4 * (uint32_t)n_all)
+        n *= 2;
+    return n;
+}
+
 static inline int32_t qr_kv_n_all(const struct qr_kv_pool *p)
 {
     return p->n_blocks + p->n_host;

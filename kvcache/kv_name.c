@@ -1,6 +1,6 @@
 /* kv_name.c - names of full blocks, the way from a name to its entry, and the ring of notes about entries (kv_name.h). The table is open-addressed with linear
  * probing and deletion by shifting back, as the pool's own. Two entries may have one name: where a block's parent was given up and computed again, the
- * child of the old one is still an entry. Their content is the same, so one stands for both, and a note is made of the first and the last only.
+ * child of the old one is still an entry. Their content is the same, so one stands for both, one of the first tier if there is one; notes are of that one.
  * The engine thread owns it; nothing is allocated after opening. */
 #include "kvcache/kv_name.h"
 
@@ -40,14 +40,6 @@ void qr_kv_name_all(struct qr_kv_name *out, const struct qr_kv_name *root, const
 
 /* ---- opening ---- */
 
-static uint32_t slots_for(int32_t n_all)
-{
-    uint32_t n = 16;
-    while (n < 4 * (uint32_t)n_all)
-        n *= 2;
-    return n;
-}
-
 static size_t note_bytes_of(int32_t block_tokens)
 {
     return sizeof(struct qr_kv_note) + qr_align_up((size_t)block_tokens * sizeof(int32_t), 8);
@@ -57,7 +49,7 @@ size_t qr_kv_names_bytes(int32_t n_all, int32_t block_tokens, int32_t n_notes)
 {
     QR_ASSERT(n_all >= 1 && block_tokens >= 1);
     QR_ASSERT(n_notes >= 16);
-    return (size_t)n_all * sizeof(struct qr_kv_name) + slots_for(n_all) * sizeof(int32_t) + (size_t)n_notes * note_bytes_of(block_tokens);
+    return (size_t)n_all * sizeof(struct qr_kv_name) + qr_kv_slots_for(n_all) * sizeof(int32_t) + (size_t)n_notes * note_bytes_of(block_tokens);
 }
 
 void qr_kv_names_open(struct qr_kv_pool *p, int32_t n_notes)
@@ -65,7 +57,7 @@ void qr_kv_names_open(struct qr_kv_pool *p, int32_t n_notes)
     QR_ASSERT(p != NULL && p->names == NULL && p->prefix_cache);
     QR_ASSERT(p->uid_last == 0 && n_notes >= 16);
     struct qr_kv_names *m = qr_alloc(1, sizeof *m);
-    const uint32_t n_slots = slots_for(qr_kv_n_all(p));
+    const uint32_t n_slots = qr_kv_slots_for(qr_kv_n_all(p));
     m->of = qr_alloc((size_t)qr_kv_n_all(p), sizeof *m->of);
     m->slot = qr_alloc(n_slots, sizeof *m->slot);
     memset(m->slot, 0xff, n_slots * sizeof *m->slot);
@@ -106,13 +98,15 @@ static bool same(const struct qr_kv_name *a, const struct qr_kv_name *b)
     return memcmp(a->byte, b->byte, sizeof a->byte) == 0;
 }
 
-/* The entry of this name that is not block `but`, or -1. */
-static int32_t find(const struct qr_kv_names *m, const struct qr_kv_name *name, int32_t but)
+/* The entry of this name, of the first tier if one is there; or -1. */
+static int32_t find(const struct qr_kv_pool *p, const struct qr_kv_name *name)
 {
-    for (uint32_t i = home_of(m, name); m->slot[i] >= 0; i = (i + 1) & m->slot_mask)
-        if (m->slot[i] != but && same(&m->of[m->slot[i]], name))
-            return m->slot[i];
-    return -1;
+    const struct qr_kv_names *m = p->names;
+    int32_t found = -1;
+    for (uint32_t i = home_of(m, name); m->slot[i] >= 0 && (found < 0 || found >= p->n_blocks); i = (i + 1) & m->slot_mask)
+        if (same(&m->of[m->slot[i]], name))
+            found = m->slot[i];
+    return found;
 }
 
 /* Where block's entry is, or the empty slot that it would have. */
@@ -128,7 +122,7 @@ int32_t qr_kv_name_find(const struct qr_kv_pool *p, const struct qr_kv_name *nam
 {
     QR_ASSERT(p != NULL && p->names != NULL);
     QR_ASSERT(name != NULL);
-    return find(p->names, name, -1);
+    return find(p, name);
 }
 
 /* ---- notes ---- */
@@ -180,10 +174,19 @@ int64_t qr_kv_notes_lost(const struct qr_kv_pool *p)
 
 /* ---- what becomes of entries ---- */
 
+/* Block `was` stood for this name. What does now is noted, if it is not of the same tier. */
+static void note_change(struct qr_kv_pool *p, const struct qr_kv_name *name, int32_t was)
+{
+    const int32_t is = find(p, name), block = is >= 0 ? is : was;
+    if (is >= 0 && (is >= p->n_blocks) == (was >= p->n_blocks))
+        return;
+    note(p, &(struct qr_kv_note){.kind = is >= 0 ? QR_KV_MOVED : QR_KV_REMOVED, .block = block, .host = block >= p->n_blocks, .name = *name}, NULL);
+}
+
 void qr_kv_name_enter(struct qr_kv_pool *p, int32_t block, int32_t parent, const struct qr_kv_name *root, const int32_t *ids, int32_t about)
 {
     QR_ASSERT(p != NULL && root != NULL && ids != NULL);
-    QR_ASSERT(block >= 0 && block < p->n_blocks && parent >= -1 && parent < p->n_blocks);
+    QR_ASSERT(block >= 0 && block < p->n_blocks && parent >= -1 && parent < qr_kv_n_all(p));
     struct qr_kv_names *m = p->names;
     if (m == NULL || (qr_kv_at(p, block)->indexed && m->slot[slot_of(m, block)] == block))
         return; /* it has its name: it came from the second tier */
@@ -191,9 +194,11 @@ void qr_kv_name_enter(struct qr_kv_pool *p, int32_t block, int32_t parent, const
     qr_kv_name_chain(&m->of[block], &before, ids, p->block_tokens);
     if (!qr_kv_at(p, block)->indexed)
         return;
-    const bool known = find(m, &m->of[block], block) >= 0;
+    const int32_t was = find(p, &m->of[block]);
     m->slot[slot_of(m, block)] = block;
-    if (!known)
+    if (was >= 0)
+        note_change(p, &m->of[block], was);
+    else
         note(p, &(struct qr_kv_note){.kind = QR_KV_STORED, .block = block, .about = about, .first = parent < 0, .name = m->of[block], .parent = before}, ids);
 }
 
@@ -207,6 +212,7 @@ void qr_kv_name_drop(struct qr_kv_pool *p, int32_t block)
     uint32_t hole = slot_of(m, block);
     if (m->slot[hole] != block)
         return;
+    const int32_t was = find(p, &m->of[block]);
     for (uint32_t i = (hole + 1) & m->slot_mask; m->slot[i] >= 0; i = (i + 1) & m->slot_mask) {
         const uint32_t home = home_of(m, &m->of[m->slot[i]]);
         if (((i - home) & m->slot_mask) >= ((i - hole) & m->slot_mask)) {
@@ -215,8 +221,7 @@ void qr_kv_name_drop(struct qr_kv_pool *p, int32_t block)
         }
     }
     m->slot[hole] = -1;
-    if (find(m, &m->of[block], block) < 0)
-        note(p, &(struct qr_kv_note){.kind = QR_KV_REMOVED, .block = block, .host = block >= p->n_blocks, .name = m->of[block]}, NULL);
+    note_change(p, &m->of[block], was);
 }
 
 void qr_kv_name_move(struct qr_kv_pool *p, int32_t from, int32_t to)
@@ -226,9 +231,10 @@ void qr_kv_name_move(struct qr_kv_pool *p, int32_t from, int32_t to)
     struct qr_kv_names *m = p->names;
     if (m == NULL || m->slot[slot_of(m, from)] != from)
         return;
+    const int32_t was = find(p, &m->of[from]);
     m->slot[slot_of(m, from)] = to;
     m->of[to] = m->of[from];
-    note(p, &(struct qr_kv_note){.kind = QR_KV_MOVED, .block = to, .host = to >= p->n_blocks, .name = m->of[to]}, NULL);
+    note_change(p, &m->of[to], was);
 }
 
 void qr_kv_name_clear(struct qr_kv_pool *p)
@@ -255,8 +261,8 @@ const char *qr_kv_names_check(const struct qr_kv_pool *p)
     for (int32_t b = 0; b < qr_kv_n_all(p); b++) {
         const bool named = m->slot[slot_of(m, b)] == b;
         n_named += named;
-        if (named && !qr_kv_at(p, b)->indexed)
-            return "a name leads to a block that is no entry";
+        if (named != qr_kv_at(p, b)->indexed)
+            return named ? "a name leads to a block that is no entry" : "an entry has no name";
     }
     return n_slots == n_named ? NULL : "the table of names holds a block where its name does not lead";
 }

@@ -33,13 +33,14 @@ size_t qr_kv_names_bytes(int32_t n_all, int32_t block_tokens, int32_t n_notes);
  * note (the adapter's number). Without names it does nothing. */
 void qr_kv_name_enter(struct qr_kv_pool *p, int32_t block, int32_t parent, const struct qr_kv_name *root, const int32_t *ids, int32_t about);
 
-/* The entry of this name, of either tier, or -1. No reference is taken: it is valid until the next call that takes a block. */
+/* The entry of this name, of the second tier only where the first has none, or -1. No reference is taken: it is valid until the next call that takes a block.
+ * Its content is there when the pool's moves are worked off. What finds a prefix by its ids may not find it, where an entry before it was given up. */
 int32_t qr_kv_name_find(const struct qr_kv_pool *p, const struct qr_kv_name *name);
 
 enum qr_kv_note_kind {
     QR_KV_STORED,  /* an entry came: name, parent's name, ids */
     QR_KV_REMOVED, /* its content was given up */
-    QR_KV_MOVED,   /* it went to the other tier: host says which */
+    QR_KV_MOVED,   /* it is of the other tier now: host says which */
     QR_KV_CLEARED, /* all of them were, or notes were lost before this one: what is known of earlier ones is void */
 };
 

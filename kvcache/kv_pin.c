@@ -37,7 +37,8 @@ void qr_kv_pins_close(struct qr_kv_pins *pins)
 }
 
 /* The block of the first tier by which the content of `own` is found behind `parent` (-1: a first block). */
-static int32_t findable(struct qr_kv_pool *p, int32_t own, int32_t parent, const int32_t *tokens, struct qr_hash128 salt)
+static int32_t findable(struct qr_kv_pool *p, int32_t own, int32_t parent, const int32_t *tokens, struct qr_hash128 salt,
+                        const struct qr_kv_name *root, int32_t about)
 {
     const uint64_t parent_uid = parent >= 0 ? qr_kv_at(p, parent)->uid : 0;
     const struct qr_hash128 hash = qr_kv_chain(p, parent >= 0 ? qr_kv_at(p, parent)->hash : salt, tokens);
@@ -48,6 +49,7 @@ static int32_t findable(struct qr_kv_pool *p, int32_t own, int32_t parent, const
         qr_kv_index_drop(p, own);
     const bool entered = qr_kv_prefix_enter(p, own, parent, salt, tokens);
     QR_ASSERT(entered);
+    qr_kv_name_enter(p, own, parent, root, tokens, about);
     return own;
 }
 
@@ -59,7 +61,8 @@ static int32_t free_pin(const struct qr_kv_pins *pins)
     return pin < QR_KV_PINS_MAX ? pin : -1;
 }
 
-int32_t qr_kv_pin(struct qr_kv_pool *p, const int32_t *blocks, int32_t n, const int32_t *tokens, struct qr_hash128 salt)
+int32_t qr_kv_pin(struct qr_kv_pool *p, const int32_t *blocks, int32_t n, const int32_t *tokens, struct qr_hash128 salt, const struct qr_kv_name *root,
+                  int32_t about)
 {
     QR_ASSERT(p != NULL && p->pins != NULL && p->prefix_cache);
     QR_ASSERT(blocks != NULL && tokens != NULL && n >= 1);
@@ -70,7 +73,7 @@ int32_t qr_kv_pin(struct qr_kv_pool *p, const int32_t *blocks, int32_t n, const 
     int32_t *list = pins->listed + pins->n_listed, n_fresh = 0;
     for (int32_t i = 0; i < n; i++) {
         QR_ASSERT(qr_kv_refs(p, blocks[i]) > 0);
-        list[i] = findable(p, blocks[i], i > 0 ? list[i - 1] : -1, tokens + (size_t)i * (size_t)p->block_tokens, salt);
+        list[i] = findable(p, blocks[i], i > 0 ? list[i - 1] : -1, tokens + (size_t)i * (size_t)p->block_tokens, salt, root, about);
         n_fresh += pins->n_of[list[i]] == 0;
     }
     if (n_fresh > pins->n_blocks_max - pins->n_blocks)

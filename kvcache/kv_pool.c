@@ -10,10 +10,7 @@
 
 static uint32_t slots_for(int32_t n_all, bool prefix_cache)
 {
-    uint32_t n = prefix_cache ? 16 : 1;
-    while (prefix_cache && n < 4 * (uint32_t)n_all) /* 1.2 probes a hit at most, on average */
-        n *= 2;
-    return n;
+    return prefix_cache ? qr_kv_slots_for(n_all) : 1;
 }
 
 static size_t record_bytes_of(int32_t block_tokens, bool prefix_cache)

@@ -84,7 +84,7 @@ bool qr_kv_prefix_enter(struct qr_kv_pool *p, int32_t block, int32_t parent, str
 {
     QR_ASSERT(p != NULL && tokens != NULL);
     QR_ASSERT(block >= 0 && block < p->n_blocks && qr_kv_at(p, block)->refs > 0);
-    QR_ASSERT(parent >= -1 && parent < p->n_blocks && parent != block);
+    QR_ASSERT(parent >= -1 && parent < qr_kv_n_all(p) && parent != block);
     struct qr_kv_block *x = qr_kv_at(p, block);
     uint64_t parent_uid = parent >= 0 ? qr_kv_at(p, parent)->uid : 0;
     if (!p->prefix_cache || x->indexed || (parent >= 0 && parent_uid == 0))

@@ -8,7 +8,7 @@
 /* A queue holds sequences of its state in strict order. Queues of different states cannot share a member then. */
 static const char *check_queue(const struct qr_sched *s, const struct qr_sched_queue *q, enum qr_seq_state state)
 {
-    bool (*const before)(const struct qr_sched_slot *, const struct qr_sched_slot *) = q == &s->waiting ? qr_waits_before : qr_ranks_before;
+    bool (*const before)(const struct qr_sched_slot *, const struct qr_sched_slot *) = qr_is_ranked(s, q) ? qr_ranks_before : qr_waits_before;
     for (int32_t i = 0; i < q->n; i++) {
         if (q->seq[i] < 0 || q->seq[i] >= s->n_slots || s->slot[q->seq[i]].seq.state != state)
             return "a queue holds a sequence of another state";
@@ -37,7 +37,7 @@ static const char *check_waiting(const struct qr_sched_slot *x)
 {
     const struct qr_seq *q = &x->seq;
     if (x->table >= 0 || q->blocks != NULL || q->n_blocks != 0 || q->n_computed != 0 || x->reserve != 0 || x->seq.planned)
-        return "a waiting sequence holds something";
+        return "a sequence that waits, or is held, has blocks or rows";
     return NULL;
 }
 
@@ -86,13 +86,13 @@ static const char *check_slots(const struct qr_sched *s)
         n_planned += x->seq.planned;
         const char *broken = check_counts(&x->seq);
         if (broken == NULL)
-            broken = x->seq.state == QR_SEQ_WAITING ? check_waiting(x) : check_running(s, x);
+            broken = x->seq.state <= QR_SEQ_WAITING ? check_waiting(x) : check_running(s, x);
         if (broken == NULL && x->seq.n_preempted > s->config.preempt_max)
             broken = "a sequence was preempted too often";
         if (broken != NULL)
             return broken;
     }
-    if (n_used != s->waiting.n + qr_n_running(s))
+    if (n_used != s->held.n + s->waiting.n + qr_n_running(s))
         return "a sequence is in no queue";
     if (reserved != s->reserved || s->reserved > qr_kv_pool_available(s->pool))
         return "the reserved blocks are not there or do not add up";
@@ -128,7 +128,7 @@ static const char *check_turns(const struct qr_sched *s)
         if (last && (node[user].n_waiting != i + 1 - first || qr_waiting_of(s, user) != first))
             return "a user has other sequences waiting than the queue has of it";
     }
-    if (node[0].n_waiting != s->waiting.n || node[0].n_inside != s->waiting.n + qr_n_running(s))
+    if (node[0].n_waiting != s->waiting.n || node[0].n_inside != s->held.n + s->waiting.n + qr_n_running(s))
         return "the sequences of all keys are not those that are there";
     return qr_fair_check(&s->fair, QR_FAIR_OUT * (double)s->config.running_max * s->config.ctx_max);
 }
@@ -141,6 +141,8 @@ const char *qr_sched_check(const struct qr_sched *s)
     qr_kv_pool_stats(s->pool, &stats);
     memset(s->count, 0, (size_t)stats.n_blocks * sizeof *s->count);
     const char *broken = qr_kv_pool_check(s->pool);
+    if (broken == NULL)
+        broken = check_queue(s, &s->held, QR_SEQ_HELD);
     if (broken == NULL)
         broken = check_queue(s, &s->waiting, QR_SEQ_WAITING);
     if (broken == NULL)

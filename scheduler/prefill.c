@@ -99,12 +99,13 @@ static void start_from_cache(struct qr_sched *s, struct qr_sched_slot *x)
 void qr_sched_find(struct qr_sched *s, int32_t seq)
 {
     struct qr_sched_slot *x = qr_slot(s, seq);
-    QR_ASSERT(x->seq.state == QR_SEQ_WAITING && x->table < 0);
+    QR_ASSERT((x->seq.state == QR_SEQ_WAITING || x->seq.state == QR_SEQ_HELD) && x->table < 0);
     int32_t n_hashed = 0;
     const int32_t n_ids = x->seq.prompt_logits ? 1 : x->seq.n_ids, n_max = (n_ids - 1) / s->block_tokens, most = n_max < s->blocks_max ? n_max : s->blocks_max;
     s->hashed_serial = 0; /* no sequence's */
     int32_t n = qr_kv_prefix_find(s->pool, s->count, most, x->seq.ids, most * s->block_tokens, x->seq.salt, s->hashes, &n_hashed);
     x->seq.n_found = n * s->block_tokens;
+    x->tail = qr_kv_tail_of(s->pool, n > 0 ? s->count[n - 1] : -1);
     while (n > 0)
         qr_kv_unref(s->pool, s->count[--n]);
 }
@@ -126,8 +127,7 @@ static void start_from_donor(struct qr_sched *s, struct qr_sched_slot *x, const 
         qr_kv_ref(s->pool, q->blocks[i]);
 }
 
-/* Blocks that running prompts will still take for what is known of them: admission leaves these alone. */
-static int32_t blocks_promised(const struct qr_sched *s)
+int32_t qr_blocks_promised(const struct qr_sched *s)
 {
     int32_t n = 0;
     for (int32_t i = 0; i < s->prefill.n; i++) {
@@ -153,7 +153,7 @@ static bool has_room(const struct qr_sched *s, const struct qr_sched_slot *x)
     bool whole = qr_protected(s, &x->seq);
     int32_t n_rows = whole ? qr_rows_max(&x->seq) : qr_rows_known(&x->seq);
     int32_t need = qr_blocks_more(s, &x->seq, n_rows) + blocks_afar(s, &x->seq);
-    int32_t room = qr_kv_pool_available(s->pool) - s->reserved - blocks_promised(s);
+    int32_t room = qr_kv_pool_available(s->pool) - s->reserved - qr_blocks_promised(s); /* admission leaves these alone */
     bool alone = qr_n_running(s) == 0;
     QR_ASSERT(!alone || room >= need);
     return alone || room >= need + s->config.watermark_blocks;

@@ -42,6 +42,7 @@ static int check_config(const struct qr_sched_config *c, const struct qr_kv_stat
 
 static void alloc_queues(struct qr_sched *s, int32_t running_max)
 {
+    s->held.seq = qr_alloc((size_t)s->n_slots, sizeof *s->held.seq);
     s->waiting.seq = qr_alloc((size_t)s->n_slots, sizeof *s->waiting.seq);
     s->prefill.seq = qr_alloc((size_t)s->n_slots, sizeof *s->prefill.seq);
     s->decode.seq = qr_alloc((size_t)s->n_slots, sizeof *s->decode.seq);
@@ -99,6 +100,7 @@ void qr_sched_free(struct qr_sched *s)
         if (s->slot[i].seq.state != QR_SEQ_FREE)
             qr_seq_release_blocks(s, &s->slot[i]);
     }
+    qr_free(s->held.seq);
     qr_free(s->waiting.seq);
     qr_free(s->prefill.seq);
     qr_free(s->decode.seq);
@@ -136,7 +138,7 @@ int32_t qr_sched_add(struct qr_sched *s, const struct qr_sched_add *add, struct 
     QR_ASSERT(add->group >= -1);
     struct qr_seq q = {
         .id = add->id,
-        .state = QR_SEQ_WAITING,
+        .state = add->held ? QR_SEQ_HELD : QR_SEQ_WAITING,
         .ids = add->ids,
         .n_ids = add->n_prompt,
         .n_prompt = add->n_prompt,
@@ -153,6 +155,7 @@ int32_t qr_sched_add(struct qr_sched *s, const struct qr_sched_add *add, struct 
         .adapter = add->adapter,
         .hidden = add->hidden,
         .owner = qr_kv_owner(s->pool, add->salt),
+        .root = add->root,
     };
     int rc = check_add(s, &q, err);
     if (rc < 0)
@@ -161,7 +164,7 @@ int32_t qr_sched_add(struct qr_sched *s, const struct qr_sched_add *add, struct 
     s->free_slot = s->slot[seq].next_free;
     s->slot[seq] = (struct qr_sched_slot){.seq = q, .serial = ++s->serial_last, .user = qr_fair_join(&s->fair, &add->client), .table = -1,
                                           .next_free = -1};
-    qr_queue_insert(s, &s->waiting, seq);
+    qr_queue_insert(s, qr_queue_of(s, q.state), seq);
     return seq;
 }
 
@@ -282,9 +285,11 @@ static void publish(struct qr_sched *s, struct qr_sched_slot *x, int32_t first)
 {
     const struct qr_seq *q = &x->seq;
     const int shift = __builtin_ctz((unsigned)s->block_tokens);
-    for (int32_t i = first >> shift; i < q->n_computed >> shift && !qr_is_apart(s, q); i++)
-        qr_kv_prefix_enter(s->pool, q->blocks[i], i > 0 ? q->blocks[i - 1] : -1, q->salt,
-                           q->ids + (size_t)i * (size_t)s->block_tokens);
+    for (int32_t i = first >> shift; i < q->n_computed >> shift && !qr_is_apart(s, q); i++) {
+        const int32_t parent = i > 0 ? q->blocks[i - 1] : -1, *ids = q->ids + (size_t)i * (size_t)s->block_tokens;
+        qr_kv_prefix_enter(s->pool, q->blocks[i], parent, q->salt, ids);
+        qr_kv_name_enter(s->pool, q->blocks[i], parent, &q->root, ids, q->adapter);
+    }
     qr_seq_leave_behind(s, x);
 }
 
@@ -377,6 +382,7 @@ void qr_sched_stats(const struct qr_sched *s, struct qr_sched_stats *out)
     QR_ASSERT(s != NULL);
     QR_ASSERT(out != NULL);
     *out = (struct qr_sched_stats){
+        .n_held = s->held.n,
         .n_waiting = s->waiting.n,
         .n_prefill = s->prefill.n,
         .n_decode = s->decode.n,
@@ -396,7 +402,9 @@ const int32_t *qr_sched_list(const struct qr_sched *s, enum qr_seq_state state, 
 {
     QR_ASSERT(s != NULL && n != NULL);
     QR_ASSERT(state != QR_SEQ_FREE);
-    const struct qr_sched_queue *q = state == QR_SEQ_WAITING ? &s->waiting : state == QR_SEQ_PREFILL ? &s->prefill : &s->decode;
+    const struct qr_sched_queue *const of[] = {[QR_SEQ_HELD] = &s->held, [QR_SEQ_WAITING] = &s->waiting, [QR_SEQ_PREFILL] = &s->prefill,
+                                               [QR_SEQ_DECODE] = &s->decode};
+    const struct qr_sched_queue *q = of[state];
     *n = q->n;
     return q->seq;
 }

@@ -22,7 +22,7 @@
 
 #include "base/err.h"
 #include "base/hash.h"
-#include "kvcache/kv_pool.h"
+#include "kvcache/kv_name.h"
 #include "scheduler/fair.h"
 
 enum qr_sched_policy {
@@ -44,7 +44,7 @@ struct qr_sched_config {
     enum qr_sched_policy policy;
 };
 
-enum qr_seq_state { QR_SEQ_FREE, QR_SEQ_WAITING, QR_SEQ_PREFILL, QR_SEQ_DECODE };
+enum qr_seq_state { QR_SEQ_FREE, QR_SEQ_HELD, QR_SEQ_WAITING, QR_SEQ_PREFILL, QR_SEQ_DECODE };
 
 /* The scheduler's view of one sequence: a slab entry referred to by index. No sampling, no text: the engine keeps those beside it. What steps read of all
  * that run is one line of memory, the first. */
@@ -74,6 +74,7 @@ struct qr_seq {
     int64_t arrived_us, admitted_us; /* admitted_us: first admission, or -1 */
     struct qr_hash128 salt;
     uint32_t owner;            /* qr_kv_owner of it */
+    struct qr_kv_name root;    /* of the names of its blocks */
 };
 _Static_assert(offsetof(struct qr_seq, id) == 64, "what steps read is a line");
 
@@ -92,6 +93,8 @@ struct qr_sched_add {
     int32_t adapter;           /* for engine/lower.c; nothing here depends on it */
     bool hidden;               /* rows that want logits want hidden states instead; the same holds of it */
     int32_t new_min;           /* <= new_max: tokens that it draws in any case. For estimates (engine/backlog.h) */
+    struct qr_kv_name root;    /* of the names of its blocks, where the pool has names (kvcache/kv_name.h) */
+    bool held;                 /* it does not wait for its turn before qr_sched_let_go */
 };
 
 struct qr_plan_item {
@@ -141,7 +144,8 @@ void qr_sched_limit_mixed(struct qr_sched *s, int32_t tokens);
 /* Sequences that may run from now on: none is begun while so many do. INT32_MAX (the start): running_max. */
 void qr_sched_limit_running(struct qr_sched *s, int32_t n);
 
-/* Looks up how many rows of a sequence that waits the prefix cache has now: q->n_found. It may have fewer, or more, when the sequence begins. */
+/* Looks up how many rows of a sequence that waits, or is held, the prefix cache has now: q->n_found. It may have fewer, or more, when the sequence begins.
+ * What was found is the last to be evicted. */
 void qr_sched_find(struct qr_sched *s, int32_t seq);
 
 int32_t qr_sched_n_decode(const struct qr_sched *s); /* sequences that have a row to decode in the next step */
@@ -173,7 +177,7 @@ void qr_sched_finish(struct qr_sched *s, int32_t seq);
 const struct qr_seq *qr_sched_seq(const struct qr_sched *s, int32_t seq); /* asserts that it is in use */
 
 struct qr_sched_stats {
-    int32_t n_waiting, n_prefill, n_decode;
+    int32_t n_held, n_waiting, n_prefill, n_decode;
     int64_t waiting_tokens;    /* prompt tokens in the queue */
     int64_t n_preempted;       /* ever */
     int64_t n_recomputed;      /* tokens computed again because of preemption, ever */
@@ -186,6 +190,25 @@ const int32_t *qr_sched_list(const struct qr_sched *s, enum qr_seq_state state, 
 
 /* Those that wait, as they would be begun if nothing came and nothing else were served: [n], until the next call. Changes nothing. */
 const int32_t *qr_sched_order(struct qr_sched *s, int32_t *n);
+
+/* ---- blocks that come from elsewhere, for a sequence that is held (land.c) ---- */
+
+/* It waits for its turn from now on, in its place by arrival. Siblings are let go together, the leader first. */
+void qr_sched_let_go(struct qr_sched *s, int32_t seq);
+
+/* Blocks that could land now and would be there when those that run have what they are known to need, and the watermark is kept; <= 0: none. */
+int32_t qr_sched_spare(const struct qr_sched *s);
+
+enum { QR_PLACE_HAS = -1, QR_PLACE_NONE = -2 };
+
+/* A block, the caller's alone, for the content of block `index` of the sequence's ids, index < (n_prompt - 1) / block_tokens, once those before it are cached.
+ * QR_PLACE_HAS: this one is cached, too, go on with the next. QR_PLACE_NONE: an earlier one is not, or not any more, or there is no block to spare: the rest is
+ * not to be had here. The caller works off the pool's moves, copies the content in and calls qr_sched_land, or gives it back with qr_kv_unref; before it calls
+ * anything else here. */
+int32_t qr_sched_place(struct qr_sched *s, int32_t seq, int32_t index);
+
+/* The content is there: the block is cached from now on, as an entry like any other, without an owner. q->n_found counts it. */
+void qr_sched_land(struct qr_sched *s, int32_t seq, int32_t block);
 
 /* Checks every invariant of scheduler and pool, O(everything): NULL, or a sentence that says what is broken. */
 const char *qr_sched_check(const struct qr_sched *s);

@@ -1,7 +1,7 @@
 /* sched_internal.h - the scheduler's inside, shared by the files of this folder.
  *
  * Order. A sequence that was admitted has a rank, its place in the order of first admissions; those of a key that run share out their
- * ranks by (priority, serial of arrival). Running queues are sorted by rank, the waiting one by (user, priority, serial). Blocks are
+ * ranks by (priority, serial of arrival). Running queues are sorted by rank, those of held and waiting ones by (user, priority, serial). Blocks are
  * handed out in rank order over both running queues, and a sequence may only take blocks from sequences that rank behind
  * it; so what is planned stays planned, and the first in rank waits for protected sequences only.
  *
@@ -18,6 +18,7 @@
 #define QR_SCHEDULER_SCHED_INTERNAL_H
 
 #include "base/assert.h"
+#include "kvcache/kv_land.h"
 #include "scheduler/sched.h"
 
 struct qr_sched_slot {
@@ -30,6 +31,7 @@ struct qr_sched_slot {
     int32_t logits_done;   /* prompt rows whose logits were delivered (prompt_logits) */
     int32_t next_free;
     uint64_t stuck;        /* the plan that found it waiting for a sibling's prompt */
+    struct qr_kv_tail tail; /* the last block of n_found, as it was found */
     _Alignas(64) struct qr_seq seq; /* what everybody sees */
 };
 
@@ -45,7 +47,7 @@ struct qr_sched {
     int32_t hold_max;     /* blocks that one sequence holds at most; INT32_MAX without a window */
     struct qr_sched_slot *slot; /* owned [n_slots] */
     int32_t free_slot;
-    struct qr_sched_queue waiting, prefill, decode;
+    struct qr_sched_queue held, waiting, prefill, decode;
     struct qr_fair fair, ahead; /* ahead: order.c's */
     int32_t *order;       /* owned [n_slots]: order.c's */
     int64_t waiting_tokens; /* ids of those that wait, which stay as many until they run */
@@ -90,6 +92,12 @@ static inline bool qr_ranks_before(const struct qr_sched_slot *a, const struct q
 static inline bool qr_goes_before(const struct qr_sched_slot *a, const struct qr_sched_slot *b)
 {
     return a->seq.priority != b->seq.priority ? a->seq.priority < b->seq.priority : a->serial < b->serial;
+}
+
+/* The running queues are sorted by rank, the others as their sequences wait. */
+static inline bool qr_is_ranked(const struct qr_sched *s, const struct qr_sched_queue *q)
+{
+    return q == &s->prefill || q == &s->decode;
 }
 
 static inline bool qr_waits_before(const struct qr_sched_slot *a, const struct qr_sched_slot *b)
@@ -185,5 +193,6 @@ void qr_decode_write(struct qr_sched *s, struct qr_plan *plan);
 /* prefill.c: chunks of prompts, and what leaves the queue. */
 void qr_prefill_plan(struct qr_sched *s, int32_t seq, struct qr_plan *plan, struct qr_sched_budget *left);
 void qr_prefill_admit(struct qr_sched *s, struct qr_plan *plan, struct qr_sched_budget *left, int64_t now_us);
+int32_t qr_blocks_promised(const struct qr_sched *s); /* that running prompts will still take for what is known of them */
 
 #endif

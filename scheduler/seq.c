@@ -10,7 +10,7 @@ static int32_t position(const struct qr_sched *s, const struct qr_sched_queue *q
     while (lo < hi) {
         int32_t mid = lo + (hi - lo) / 2;
         const struct qr_sched_slot *at = &s->slot[q->seq[mid]];
-        if (q == &s->waiting ? qr_waits_before(at, x) : qr_ranks_before(at, x))
+        if (qr_is_ranked(s, q) ? qr_ranks_before(at, x) : qr_waits_before(at, x))
             lo = mid + 1;
         else
             hi = mid;
@@ -54,8 +54,10 @@ int32_t qr_waiting_of(const struct qr_sched *s, int32_t user)
 
 struct qr_sched_queue *qr_queue_of(struct qr_sched *s, enum qr_seq_state state)
 {
-    QR_ASSERT(state == QR_SEQ_WAITING || state == QR_SEQ_PREFILL || state == QR_SEQ_DECODE);
-    return state == QR_SEQ_WAITING ? &s->waiting : state == QR_SEQ_PREFILL ? &s->prefill : &s->decode;
+    struct qr_sched_queue *const of[] = {[QR_SEQ_HELD] = &s->held, [QR_SEQ_WAITING] = &s->waiting, [QR_SEQ_PREFILL] = &s->prefill,
+                                         [QR_SEQ_DECODE] = &s->decode};
+    QR_ASSERT(state > QR_SEQ_FREE && state < QR_COUNT(of));
+    return of[state];
 }
 
 void qr_seq_move(struct qr_sched *s, int32_t seq, enum qr_seq_state to)

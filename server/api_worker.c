@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "server/console.h"
+#include "server/disagg.h"
 #include "server/route.h"
 
 static void reply_json(struct qr_conn *c, struct qr_buf *body)
@@ -54,7 +55,7 @@ static void put_load(struct qr_buf *out, struct qr_server *s)
     put_real(out, "cache_hit_rate", rates.hit_ratio);
     put_real(out, "utilization", (double)(t.sched.n_prefill + t.sched.n_decode) / l->running_max);
     put_real(out, "backlog_seconds", t.backlog_s);
-    qr_buf_printf(out, ",\"queues\":{\"waiting\":%d,\"grammar\":0,\"paused\":0,\"retracted\":0},\"disaggregation\":{\"mode\":\"null\"}", t.sched.n_waiting);
+    qr_buf_printf(out, ",\"queues\":{\"waiting\":%d,\"grammar\":0,\"paused\":0,\"retracted\":0},\"disaggregation\":{\"mode\":\"%s\"}", t.sched.n_waiting, qr_disagg_mode(s));
     qr_buf_printf(out, ",\"memory\":{\"weight_gb\":%.3f,\"kv_cache_gb\":%.3f,\"token_capacity\":%lld}}", (double)l->weight_bytes * 0x1p-30,
                   (double)l->kv_bytes * 0x1p-30, (long long)most);
 }
@@ -86,7 +87,9 @@ void qr_api_server_info(struct qr_server *s, struct qr_conn *c)
     qr_json_put_member_text(&b, "served_model_name", s->names[0]);
     qr_json_put_member_text(&b, "status", qr_server_trouble(s) ? qr_server_trouble(s) : "ready");
     qr_json_put_member_text(&b, "kv_cache_dtype", qr_dtype_name(l->kv_dtype));
-    qr_json_put_member_text(&b, "disaggregation_mode", "null");
+    qr_json_put_member_text(&b, "disaggregation_mode", qr_disagg_mode(s));
+    if (qr_disagg_port(s) > 0)
+        qr_json_put_member_i64(&b, "disaggregation_bootstrap_port", qr_disagg_port(s));
     qr_json_put_member_i64(&b, "tp_size", l->n_ranks > 1 ? l->n_ranks : 1);
     qr_json_put_member_i64(&b, "dp_size", 1);
     qr_json_put_member_i64(&b, "page_size", l->block_tokens);

@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "engine/adapters.h"
 #include "server/console.h"
+#include "server/disagg.h"
 #include "server/keys.h"
 #include "server/limits.h"
 #include "server/openai_write.h"
@@ -305,6 +306,8 @@ static void submit(struct qr_call *call)
         r->salt = salt;
         r->client = client;
         r->adapter = call->adapter;
+        r->peer = call->peer;
+        r->expected = call->peer_expected;
         qr_call_form_request(call, r);
         r->arrived_us = call->arrived_us;
         r->timed = call->params.timeout_us > 0;
@@ -471,6 +474,8 @@ void qr_call_start(struct qr_server *s, struct qr_conn *c, const struct qr_call_
     call->created_s = qr_clock_wall_s();
     call->arrived_us = qr_clock_us();
     call->digest = key->digest;
+    call->peer = -1;
+    qr_disagg_header(call, qr_conn_head(c)->kv_source);
     snprintf(call->id, sizeof call->id, "%s%016llx", kind->door ? kind->door->id_prefix : kind->id_prefix ? kind->id_prefix : "",
              (unsigned long long)qr_server_next_id(s));
     qr_conn_take_body(c, &call->body, &call->account);

@@ -16,6 +16,7 @@
 #include "base/buf.h"
 #include "base/list.h"
 #include "engine/engine.h"
+#include "exchange/exchange.h"
 #include "server/api_error.h"
 #include "server/door.h"
 #include "server/openai.h"
@@ -118,6 +119,9 @@ struct qr_call {
     char id[48];                            /* "chatcmpl-..." */
     int64_t created_s, arrived_us, first_token_us; /* first_token_us 0: there is none yet */
     const char *model;                      /* borrowed from the server or params: the name in answers */
+    int32_t peer;                           /* that its prompts' blocks are asked of first (disagg.h); -1: none was named */
+    bool peer_expected;                     /* and computes them, or is about to */
+    char kv_source[QR_PEER_ADDRESS_MAX];    /* of a header that names one; "": there was none */
     uint64_t adapter;                       /* that the requests ask for; 0: none */
     struct qr_grammar *grammar;             /* owned, counted: of every answer; NULL: free text */
     struct qr_thinking thinking;            /* of every answer */
@@ -136,7 +140,7 @@ struct qr_call {
 extern const struct qr_call_kind qr_call_chat, qr_call_responses, qr_call_messages, qr_call_count_tokens, qr_call_ollama_chat,
     qr_call_ollama_generate, qr_call_ollama_show, qr_call_ollama_embed, qr_call_ollama_embeddings, qr_call_completions, qr_call_embeddings, qr_call_rerank,
     qr_call_score, qr_call_load_adapter, qr_call_unload_adapter, qr_call_tokenize, qr_call_detokenize, qr_call_render_chat, qr_call_render_completions,
-    qr_call_response_tokens, qr_call_pin;
+    qr_call_response_tokens, qr_call_pin, qr_call_role;
 
 void qr_call_start(struct qr_server *s, struct qr_conn *c, const struct qr_call_kind *kind);
 void qr_call_gone(void *server, struct qr_conn *c); /* connection handler: the client left */

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "engine/adapters.h"
 #include "server/call.h"
+#include "server/disagg.h"
 
 int qr_call_read(struct qr_json **doc, const struct qr_call *call, const struct qr_member *member, int32_t n,
                  struct qr_err *err)
@@ -70,7 +71,7 @@ bool qr_call_parse(struct qr_call *call)
         snprintf(call->error.param, sizeof call->error.param, "model");
         return false;
     }
-    return qr_call_parse_as(call, call->kind->api);
+    return qr_call_parse_as(call, call->kind->api) && qr_disagg_find(call);
 }
 
 /* The chat body that the door makes of the call's. */

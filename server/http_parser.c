@@ -87,6 +87,7 @@ static int keep_field(struct qr_http_parser *p)
         {"origin", &p->head.origin, false},
         {"accept", &p->head.accept, false},
         {"if-none-match", &p->head.if_none_match, false},
+        {"x-kv-cache-source-host-port", &p->head.kv_source, false},
     };
     struct qr_span value = trimmed(p->value);
     for (int i = 0; i < QR_COUNT(wanted); i++) {

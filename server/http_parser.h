@@ -36,7 +36,7 @@ struct qr_http_head {
     bool http10, keep_alive, expect_continue, expect_other, chunked;
     int64_t content_length;             /* 0 when there is no body, -1 when chunked */
     /* the fields that the server reads; data NULL when absent */
-    struct qr_span host, authorization, api_key, content_type, content_encoding, request_id, origin, accept, if_none_match;
+    struct qr_span host, authorization, api_key, content_type, content_encoding, request_id, origin, accept, if_none_match, kv_source;
     struct qr_http_forwarded said;
 };
 

@@ -15,6 +15,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "engine/adapters.h"
+#include "engine/exchange.h"
 #include "server/route.h"
 
 struct out {
@@ -84,10 +85,10 @@ static void put_gauges(struct out *o, const struct qr_stats *t)
     static const char by_reason[] = "vllm:num_requests_waiting_by_reason", sleep[] = "vllm:engine_sleep_state";
     double used = t->kv.n_blocks > 0 ? (double)t->kv.n_owned / (double)t->kv.n_blocks : 0;
     put_one(o, "vllm:num_requests_running", "gauge", "Sequences in prefill or decode.", t->sched.n_prefill + t->sched.n_decode);
-    put_one(o, "vllm:num_requests_waiting", "gauge", "Sequences in the queue.", t->sched.n_waiting);
+    put_one(o, "vllm:num_requests_waiting", "gauge", "Sequences in the queue.", t->sched.n_waiting + t->sched.n_held);
     put_meta(o, by_reason, "gauge", "Those, by what they wait for.");
     put_sample(o, by_reason, "", "reason=\"capacity\"", t->sched.n_waiting);
-    put_sample(o, by_reason, "", "reason=\"deferred\"", 0);
+    put_sample(o, by_reason, "", "reason=\"deferred\"", t->sched.n_held);
     put_meta(o, sleep, "gauge", "This server never sleeps.");
     put_sample(o, sleep, "", "sleep_state=\"awake\"", 1);
     put_sample(o, sleep, "", "sleep_state=\"weights_offloaded\"", 0);
@@ -217,6 +218,80 @@ static void put_host_tier(struct out *o, const struct qr_stats *t, const struct 
     put_one(o, "quire_kv_host_hit_tokens_total", "counter", "Prompt tokens found there.", (double)t->kv.n_in * l->block_tokens);
     put_one(o, "quire_kv_host_out_bytes_total", "counter", "Bytes of blocks that went there.", (double)t->kv.n_out * block_bytes);
     put_one(o, "quire_kv_host_in_bytes_total", "counter", "Bytes of blocks that came back.", (double)t->kv.n_in * block_bytes);
+}
+
+/* ---- blocks from and for elsewhere ---- */
+
+struct row {
+    const char *name, *type, *help;
+    double value;
+};
+
+static void put_rows(struct out *o, const struct row *row, int n)
+{
+    for (int i = 0; i < n; i++)
+        put_one(o, row[i].name, row[i].type, row[i].help, row[i].value);
+}
+
+static void put_held(struct out *o, const struct qr_outside_stats *t)
+{
+    const struct row row[] = {
+        {"quire_held_requests_total", "counter", "Requests that waited for blocks from files or peers.", (double)t->n_held},
+        {"quire_held_seconds_total", "counter", "How long they waited, together.", (double)t->held_us * 1e-6},
+        {"quire_held_given_up_total", "counter", "Those of them that went on before all blocks had come.", (double)t->n_given_up},
+    };
+    put_rows(o, row, QR_COUNT(row));
+}
+
+static void put_exchange(struct out *o, const struct qr_engine *e, const struct qr_outside_stats *of)
+{
+    struct qr_exchange_stats t;
+    if (!qr_engine_exchange_stats(e, &t))
+        return;
+    const struct row row[] = {
+        {"quire_exchange_peers_connected", "gauge", "Peers that can be asked for blocks.", t.n_connected},
+        {"quire_exchange_bytes_per_second", "gauge", "How fast blocks of peers came lately; 0: none did.", t.bytes_per_second},
+        {"quire_exchange_fetches_total", "counter", "Questions to peers.", (double)t.n_fetches},
+        {"quire_exchange_lends_total", "counter", "Questions of peers.", (double)t.n_lends},
+        {"quire_exchange_blocks_in_total", "counter", "Blocks that came from peers.", (double)t.blocks_in},
+        {"quire_exchange_blocks_out_total", "counter", "Blocks that went to peers.", (double)t.blocks_out},
+        {"quire_exchange_bytes_in_total", "counter", "Bytes of blocks that came from peers.", (double)t.bytes_in},
+        {"quire_exchange_bytes_out_total", "counter", "Bytes of blocks that went to peers.", (double)t.bytes_out},
+        {"quire_exchange_prompts_total", "counter", "Prompts that were computed for peers.", (double)of->n_for_peers},
+        {"quire_exchange_refused_total", "counter", "Connections refused: another secret, model or program.", (double)t.n_refused},
+        {"quire_exchange_bad_blocks_total", "counter", "Blocks that came with a wrong sum or name, and were thrown away.", (double)t.n_bad_sum},
+        {"quire_exchange_bad_frames_total", "counter", "Messages of peers that were none.", (double)t.n_bad_frame},
+        {"quire_exchange_lost_total", "counter", "Connections that ended while something was asked.", (double)t.n_lost},
+    };
+    put_rows(o, row, QR_COUNT(row));
+}
+
+static void put_files(struct out *o, const struct qr_engine *e, const struct qr_outside_stats *of)
+{
+    struct qr_file_tier_stats t;
+    if (!qr_engine_file_stats(e, &t))
+        return;
+    const struct row row[] = {
+        {"quire_kv_file_blocks", "gauge", "Blocks in files.", (double)t.n_blocks},
+        {"quire_kv_file_bytes", "gauge", "What the files take.", (double)t.bytes},
+        {"quire_kv_file_written_blocks_total", "counter", "Blocks written to files.", (double)t.blocks_written},
+        {"quire_kv_file_read_blocks_total", "counter", "Blocks read from files.", (double)t.blocks_read},
+        {"quire_kv_file_written_bytes_total", "counter", "Bytes written to files.", (double)t.bytes_written},
+        {"quire_kv_file_read_bytes_total", "counter", "Bytes read from files.", (double)t.bytes_read},
+        {"quire_kv_file_unwritten_blocks_total", "counter", "Blocks not written as the disk was behind.", (double)of->n_unwritten},
+        {"quire_kv_file_bad_blocks_total", "counter", "Blocks in files that were not what their header says, and were not used.", (double)t.n_bad_sum},
+        {"quire_kv_file_full_total", "counter", "Writes that the disk had no room for.", (double)t.n_full},
+        {"quire_kv_file_failed_total", "counter", "Other failures of the disk.", (double)t.n_failed},
+        {"quire_kv_file_extents_dropped_total", "counter", "Files that gave way to newer ones.", (double)t.n_extents_dropped},
+    };
+    put_rows(o, row, QR_COUNT(row));
+}
+
+static void put_outside(struct out *o, const struct qr_engine *e, const struct qr_stats *t)
+{
+    put_held(o, &t->outside);
+    put_exchange(o, e, &t->outside);
+    put_files(o, e, &t->outside);
 }
 
 /* One family: a sample for each adapter that is there. A name may be there twice while the older one's last requests run, so ids tell them apart. */
@@ -383,6 +458,10 @@ static void put_server(struct out *o, struct qr_server *s)
     put_meta(o, "quire_calls_total", "counter", "API calls begun, by route.");
     for (int i = QR_COUNTED_CHAT; i < QR_COUNTED_N; i++)
         put_sample(o, "quire_calls_total", "", route[i], (double)s->n_begun[i]);
+    static const char *const hint[] = {[QR_HINT_ASKED] = "result=\"asked\"", [QR_HINT_FOREIGN] = "result=\"foreign_engine\"", [QR_HINT_NO_PEER] = "result=\"no_peer\""};
+    put_meta(o, "quire_peer_hints_total", "counter", "Requests in which a router named a peer, by what became of that.");
+    for (int i = 0; i < QR_HINTS; i++)
+        put_sample(o, "quire_peer_hints_total", "", hint[i], (double)atomic_load_explicit(&s->n_hints[i], memory_order_relaxed));
     put_one(o, "quire_requests_bytes", "gauge", "Memory that requests hold of --max-bodies-size.", (double)atomic_load(&s->budget.used_bytes));
     put_one(o, "quire_requests_bytes_max", "gauge", "What they may hold.", (double)s->budget.max_bytes);
     if (s->forms)
@@ -422,6 +501,7 @@ void qr_metrics_put(struct qr_buf *out, struct qr_server *s)
         put_histograms(&o, &stats);
         put_config(&o, qr_engine_limits(s->model.engine));
         put_host_tier(&o, &stats, qr_engine_limits(s->model.engine));
+        put_outside(&o, s->model.engine, &stats);
         put_lora(&o, s->model.engine);
     }
     qr_buf_release(&o.labels);

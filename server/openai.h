@@ -51,6 +51,17 @@ struct qr_thinking_params {
     bool off;                           /* the request wants none */
 };
 
+/* What routers of other engines say of prefill and decode apart (disagg.h). */
+struct qr_disagg_params {
+    const char *host;                   /* borrowed from doc: of the peer that has the prompt's blocks, or computes them; NULL: none is named */
+    int64_t port, bootstrap_port;       /* 0: not given */
+    bool foreign;                       /* the blocks are another engine's */
+    bool expected;                      /* the peer is asked for the prompt at the same time */
+    bool computes;                      /* the prompt is computed for another: the answer says where its blocks are */
+    int32_t rank;                       /* of a worker among those of one address: always 0 */
+    bool bootstrap, room;               /* SGLang's fields: who is who they do not say */
+};
+
 struct qr_params {
     struct qr_json *doc;                /* owned; everything below points into it */
     const struct qr_json *model, *prompt, *messages;         /* borrowed from doc; NULL when absent */
@@ -59,6 +70,7 @@ struct qr_params {
     struct qr_demand demand;
     struct qr_tool_params tools;        /* chat */
     struct qr_thinking_params thinking; /* chat */
+    struct qr_disagg_params disagg;
     const char *cache_salt;             /* borrowed from doc; NULL when absent */
     size_t cache_salt_len;
     uint64_t user;                      /* stands for a user's name; 0: none was given */

@@ -9,7 +9,7 @@
 #include "base/assert.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "server/openai.h"
+#include "server/disagg.h"
 
 #define BOTH (QR_API_CHAT | QR_API_COMPLETIONS)
 #define AT(field) offsetof(struct qr_params, field)
@@ -20,7 +20,7 @@
 #define ARRAY .json = QR_JSON_T_ARRAY, .expected = "an array"
 #define OBJECT .json = QR_JSON_T_OBJECT, .expected = "an object"
 #define DEMAND(field) {field, BOTH, QR_FIELD_OTHER, .read = qr_read_demand}
-#define APART "this worker computes prompts and answers in one process; leave it out, and the router's modes for prefill and decode apart"
+#define RANK(field) {field, BOTH, QR_FIELD_INT, .offset = AT(disagg.rank), .min = 0, .max = 0} /* one process is one worker */
 #define NO_BLANKS "patterns of white space are not taken; structured_outputs.disable_any_whitespace leaves none"
 
 /* What a row of base/sampling.h is as a field of a request. */
@@ -100,10 +100,11 @@ static const struct qr_field fields[] = {
     {"guided_whitespace_pattern", BOTH, QR_FIELD_REFUSED, .why = NO_BLANKS},
     {"use_beam_search", BOTH, QR_FIELD_REFUSED, .why = "beam search is not supported; use n with sampling"},
     {"prompt_embeds", BOTH, QR_FIELD_REFUSED, .why = "tensors are not taken from requests; send text or token ids"},
-    {"kv_transfer_params", BOTH, QR_FIELD_REFUSED, .why = APART},
-    {"bootstrap_host", BOTH, QR_FIELD_REFUSED, .why = APART},
-    {"bootstrap_port", BOTH, QR_FIELD_REFUSED, .why = APART},
-    {"bootstrap_room", BOTH, QR_FIELD_REFUSED, .why = APART},
+    {"kv_transfer_params", BOTH, QR_FIELD_OTHER, OBJECT, .read = qr_read_kv_transfer_params},
+    {"bootstrap_host", BOTH, QR_FIELD_OTHER, .read = qr_read_bootstrap_host},
+    {"bootstrap_port", BOTH, QR_FIELD_OTHER, .read = qr_read_bootstrap_port},
+    {"bootstrap_room", BOTH, QR_FIELD_OTHER, .read = qr_read_bootstrap_room},
+    RANK("routed_dp_rank"), RANK("disagg_prefill_dp_rank"), RANK("data_parallel_rank"),
     {"logits_processors", BOTH, QR_FIELD_REFUSED, .why = "code is not taken from requests; leave it out"},
     IGNORED("metadata", BOTH), IGNORED("store", BOTH),
     IGNORED("service_tier", BOTH), IGNORED("guided_decoding_backend", BOTH),
@@ -334,6 +335,7 @@ int qr_params_parse(struct qr_params *p, enum qr_api api, const char *body, size
     rc = rc ? rc : check_together(p, api, err);
     rc = rc ? rc : qr_tools_settle(p, err);
     rc = rc ? rc : qr_thinking_settle(p, err);
+    rc = rc ? rc : qr_disagg_settle(p, err);
     if (rc != 0)
         qr_params_release(p);
     return rc;

@@ -8,6 +8,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/json.h"
+#include "server/disagg.h"
 
 static bool is_chat(const struct qr_call *call)
 {
@@ -419,5 +420,6 @@ void qr_write_whole(struct qr_call *call, struct qr_buf *out)
     put_timings(out, call);
     if (is_chat(call))
         put_prompt(out, &call->piece[0]);
+    qr_disagg_put(out, call);
     qr_buf_put_byte(out, '}');
 }

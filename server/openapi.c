@@ -24,6 +24,7 @@ static const struct {
     {"/v1/cache/pin", "model:string messages: prompt: cache_salt:string tools: key:string ttl:"},
     {"/v1/load_lora_adapter", "lora_name:string! lora_path:string! load_inplace:boolean"},
     {"/v1/unload_lora_adapter", "lora_name:string!"},
+    {"/v1/role", "role:string!"},
     {"/api/embed", "model:string input:!"},
     {"/api/embeddings", "model:string prompt:string!"},
     {"/api/show", "model:string"},

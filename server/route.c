@@ -38,6 +38,7 @@ static const struct qr_route routes[] = {
     {"DELETE", "/v1/cache/pin/", QR_ACCESS_ADMIN, true, .handle = qr_api_unpin, .about = "Keep one of them no more."},
     {"POST", "/v1/load_lora_adapter", QR_ACCESS_ADMIN, true, .call = &qr_call_load_adapter, .about = "Serve one more adapter."},
     {"POST", "/v1/unload_lora_adapter", QR_ACCESS_ADMIN, true, .call = &qr_call_unload_adapter, .about = "Serve an adapter no more."},
+    {"POST", "/v1/role", QR_ACCESS_ADMIN, true, .call = &qr_call_role, .about = "Compute prompts for peers, or have them computed by peers, first."},
     {"GET", "/v1/ops/state", QR_ACCESS_ADMIN, false, .handle = qr_api_ops_state, .about = "What the server does now."},
     {"GET", "/v1/ops/events", QR_ACCESS_ADMIN, false, .handle = qr_api_ops_events, .about = "The same each second, as events."},
     {"POST", "/v1/ops/requests/", QR_ACCESS_ADMIN, false, .handle = qr_api_ops_request, .about = "End a request: {id}/cancel."},

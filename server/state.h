@@ -25,6 +25,9 @@ enum qr_counted { QR_COUNTED_NOT, QR_COUNTED_CHAT, QR_COUNTED_COMPLETIONS, QR_CO
                   QR_COUNTED_TOKENIZE, QR_COUNTED_MESSAGES, QR_COUNTED_RESPONSES, QR_COUNTED_OLLAMA, QR_COUNTED_RERANK, QR_COUNTED_SCORE, QR_COUNTED_PINS,
                   QR_COUNTED_N };
 
+/* What became of a peer that a request named: it is asked first; its blocks are another engine's; it is none of --peer. */
+enum qr_peer_hint { QR_HINT_ASKED, QR_HINT_FOREIGN, QR_HINT_NO_PEER, QR_HINTS };
+
 enum qr_phase { QR_PHASE_LOADING, QR_PHASE_READY, QR_PHASE_FAILED };
 
 #define QR_TRIM_BYTES (32 << 10) /* of bodies: what less than this leaves in the heaps, under a MiB, is not worth a trim */
@@ -76,6 +79,7 @@ struct qr_server {
     uint64_t n_submitted, n_ended;        /* engine requests: the ledger's server half */
     int64_t submitted_tokens;             /* of their prompts */
     uint64_t n_begun[QR_COUNTED_N];       /* calls */
+    _Atomic uint64_t n_hints[QR_HINTS];   /* any thread */
     struct qr_buf scratch;                /* owned: one stream chunk at a time */
     struct qr_account scratch_account;    /* while one is put there */
 };

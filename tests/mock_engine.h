@@ -17,6 +17,7 @@
 #define MOCK_SEED_FREEZE 668
 #define MOCK_SEED_SHORTEST 669
 #define MOCK_SEED_LATE 670 /* to 672: not begun, for each of the reasons from QR_LATE_REFUSED on; to be tried again after 6.5 s */
+#define MOCK_SEED_PEER 673 /* its cached tokens are the peer's number, plus 1, and 100 more where that expects the prompt */
 #define MOCK_SEED_END 1000
 #define MOCK_SEED_SAY 500000
 #define MOCK_EMBD 8 /* numbers of an embedding */
@@ -27,6 +28,7 @@ struct mock_options {
     int32_t running_max, waiting_max, ctx_max, n_events;
     int32_t n_blocks;       /* of a cache that is there in looks only, at most QR_LOOK_CELLS_MAX */
     int64_t prefill_us;     /* before the first token */
+    bool deaf;              /* it does not listen for peers; else at 127.0.0.1:7000. Peers are 127.0.0.1:7001, [::1]:7001, unix:/run/peer */
     struct qr_str_list scripts; /* what it says; empty: something */
 };
 void mock_options_init(struct mock_options *o);

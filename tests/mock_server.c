@@ -25,7 +25,7 @@ struct settings {
     double rate;
     int64_t event_tokens, running, waiting, ctx, events, blocks, prefill_us, load_us;
     int32_t scorer;
-    bool fail_load, fields, routes, no_chat, verbose;
+    bool fail_load, fields, routes, no_chat, verbose, deaf;
 };
 
 #define AT(field) offsetof(struct settings, field)
@@ -44,6 +44,7 @@ static const struct qr_option table[] = {
     ROW("mock-events", QR_OPT_INT, events, "4096", 1, 1e6, "Event pool."),
     ROW("mock-blocks", QR_OPT_INT, blocks, "100", 100, 4096, "Cache blocks."),
     ROW("mock-prefill", QR_OPT_TIME, prefill_us, "0", 0, 1e9, "Time before the first token."),
+    ROW("mock-deaf", QR_OPT_FLAG, deaf, "false", 0, 0, "No peer may ask it."),
     ROW("mock-load", QR_OPT_TIME, load_us, "0", 0, 1e9, "Time to load."),
     ROW("mock-fail-load", QR_OPT_FLAG, fail_load, "false", 0, 0, "Loading fails."),
     {.name = "mock-scorer", .type = QR_OPT_ENUM, .offset = AT(scorer), .builtin = "none", .choices = "none|texts|joined|question", .group = "Mock",
@@ -111,6 +112,7 @@ static void *load_main(void *arg)
     mock.ctx_max = (int32_t)o->ctx;
     mock.n_events = (int32_t)o->events;
     mock.n_blocks = (int32_t)o->blocks;
+    mock.deaf = o->deaf;
     mock.prefill_us = o->prefill_us;
     mock.scripts = o->scripts;
     int rc = o->fail_load ? qr_err_set(&err, QR_E_DAMAGED, "the mock was asked to fail") : qr_tokenizer_open(&l->tokenizer, o->model, &err);

@@ -1,6 +1,6 @@
 #!/bin/sh
 # check_world.sh - other people's packages from PyPI beside build/quire: their clients against the server, their engines and validators beside its grammars;
-# the page in a browser, the package in a bare Debian, the dashboard's queries in a Prometheus.
+# the page in a browser, the package in a bare Debian, the dashboard's queries in a Prometheus, ranks started by a Slurm.
 # No test: it needs a network, and the packages change. Environments lie in build/world; what cannot be installed is skipped, which is said. `./dev check-world` builds and calls it.
 set -eu
 cd "$(dirname "$0")/.."
@@ -63,6 +63,11 @@ if command -v prometheus >/dev/null 2>&1 && command -v promtool >/dev/null 2>&1;
     check python3 tools/check_monitoring.py
 else
     skip monitoring "no prometheus (apt-get install prometheus)"
+fi
+if command -v slurmctld >/dev/null 2>&1 && command -v slurmd >/dev/null 2>&1 && command -v munged >/dev/null 2>&1; then
+    check python3 tools/check_ranks.py
+else
+    skip ranks "no Slurm (apt-get install slurm-wlm munge)"
 fi
 if [ -e build/tests/libquire_cuda_emu.so ]; then
     check env QUIRE_FULL=1 QUIRE_BIN="$PWD/build/quire" QUIRE_CUDA_EMU_LIB="$PWD/build/tests/libquire_cuda_emu.so" python3 tests/e2e/test_gpu_script.py

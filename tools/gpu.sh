@@ -16,7 +16,20 @@
 # exit status; out of time; skipped (something is not here); missing (the program does not know a flag); no time (too
 # little was left to begin); not built; fell back (a line of its own: something slower did the work). The exit status is
 # the number of lines that are neither ok nor skipped.
-# QUIRE_GPU_SECONDS (570): what all steps may take together. Settings of the card are left as they are.
+# QUIRE_GPU_SECONDS (570): what all steps may take together. QUIRE_GPU_MODELS: the folder for models where /dev/shm has no 50 GB free. Settings of the card are
+# left as they are.
+#
+# What to do about a line of summary.txt:
+#   facts FAILED          there is no driver, or it does not answer: nothing else can run
+#   build ...             the packed program did not start: the first lines printed name the library. The same command again if time ran out
+#   instructions FAILED   WRONG names the instruction. Boxes, wgmma: QUIRE_CUDA_HOPPER=0 in front of the next command; early kernels: QUIRE_CUDA_OVERLAP=0;
+#                         anything else: skip command 3, run memcheck-rows
+#   ops-... FAILED        WRONG lines in log.txt name kernel and shape; ops-attention alone, with ops-attention-mma ok: QUIRE_CUDA_HOPPER=0
+#   start FAILED, start fell back   what follows does without the kernel that the log names
+#   ... out of time       nothing, at first; the step alone when command 3 is done
+#   ... fell back         something slower did the work: attention (mma.sync), fp8-products (our kernels), same-bits (--deterministic costs what is said),
+#                         packed-program (pack again)
+#   ... missing           the packed program is older than the script: pack again
 set -u
 
 # Command, step, seconds that it may take, what it needs (q: the built program; t: PyTorch), and models. Those of a command may take 570 s together.

@@ -11,7 +11,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <link.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +22,7 @@
 
 #include "base/assert.h"
 #include "base/buf.h"
+#include "base/build_id.h"
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -43,33 +43,6 @@
 _Static_assert(PLACE_AT + sizeof ((struct qr_packed_key *)0)->place + sizeof(uint64_t) <= QR_PACKED_HEADER_BYTES, "key, place and hash fit into the header");
 
 /* ---- the key ---- */
-
-struct build {
-    char hex[80];
-};
-
-static int find_build(struct dl_phdr_info *info, size_t size, void *user)
-{
-    struct build *b = user;
-    (void)size;
-    for (int i = 0; i < info->dlpi_phnum; i++) {
-        if (info->dlpi_phdr[i].p_type != PT_NOTE)
-            continue;
-        const char *at = (const char *)(uintptr_t)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr), *end = at + info->dlpi_phdr[i].p_memsz;
-        while (end - at >= (ptrdiff_t)sizeof(ElfW(Nhdr))) {
-            ElfW(Nhdr) n;
-            memcpy(&n, at, sizeof n);
-            at += sizeof n;
-            const char *name = at, *id = at + qr_align_up(n.n_namesz, 4);
-            at = id + qr_align_up(n.n_descsz, 4);
-            if (n.n_type != NT_GNU_BUILD_ID || n.n_namesz != 4 || memcmp(name, "GNU", 4) != 0 || at > end)
-                continue;
-            for (uint32_t k = 0; k < n.n_descsz && k < sizeof b->hex / 2 - 1; k++)
-                snprintf(b->hex + (size_t)2 * k, 3, "%02x", (unsigned)(uint8_t)id[k]);
-        }
-    }
-    return 1; /* the program is the first, and libraries do not pack */
-}
 
 /* All source files; and without what changes when a file is written again, for the copy's name. */
 static void hash_sources(uint64_t *files, uint64_t *name, const struct qr_tensor_files *st)
@@ -94,18 +67,17 @@ void qr_packed_key_make(struct qr_packed_key *key, const char *dir, const struct
 {
     QR_ASSERT(key != NULL && dir != NULL && st != NULL);
     QR_ASSERT(share != NULL && kernels != NULL);
-    struct build build = {""};
+    char build[QR_BUILD_ID_TEXT];
     struct qr_buf config = {0};
     uint64_t files, name;
-    dl_iterate_phdr(find_build, &build);
     qr_hf_config_write(&config, &share->whole);
     hash_sources(&files, &name, st);
     snprintf(key->text, sizeof key->text, MAGIC "build %s\nkernels %s\ntype %s\nrank %d of %d\nconfig %016" PRIx64 "\nfiles %016" PRIx64 "\nbytes %zu\n",
-             build.hex, kernels, qr_dtype_name(to), share->rank, share->size,
+             qr_build_id(build), kernels, qr_dtype_name(to), share->rank, share->size,
              qr_hash64(config.data, config.len, qr_hash64(&share->whole.quant, sizeof share->whole.quant, 0)), files, n_bytes);
     qr_buf_release(&config);
     if (snprintf(key->path, sizeof key->path, "%s/%016" PRIx64 "-%s-%s-%d-of-%d" TAIL, dir, name, kernels, qr_dtype_name(to), share->rank, share->size) >=
-            (int)sizeof key->path - 32 || !build.hex[0])
+            (int)sizeof key->path - 32 || !build[0])
         key->path[0] = 0;
     snprintf(key->place, sizeof key->place, "%s", st->place && strlen(st->place) < sizeof key->place ? st->place : "");
     mkdir(dir, 0700); /* what is wrong with it, opening or writing says */

@@ -127,8 +127,8 @@ static bool mpirun_is_there(void)
 
 int main(int argc, char **argv)
 {
-    struct qr_comm_mpirun m;
-    if (qr_comm_in_mpirun(&m))
+    struct qr_comm_group g;
+    if (qr_comm_group_find(&g))
         return be_rank(argc > 1 ? argv[1] : "random");
     if (!mpirun_is_there()) {
         printf("SKIP stress_mpi: no libquire_mpi.so or no mpirun here (apt-get install libopenmpi-dev openmpi-bin)\n0 passed, 0 failed, 1 skipped\n");

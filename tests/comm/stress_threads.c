@@ -1,8 +1,10 @@
-/* Ranks as threads: random calls of 1 to 64 ranks are the serial tree's sums, bit for bit; 1, 2, 4 and 8 ranks give the same sum of the same leaves; ranks that
- * start different calls, leave or give up end everybody's wait with a word about it. A plain program, so that the thread sanitizer can run it. */
+/* Ranks as threads that reach each other's memory, and as threads with a stream between every two, as ranks of several machines have: random calls of 1 to 64
+ * ranks are the serial tree's sums, bit for bit; 1, 2, 4 and 8 ranks give the same sum of the same leaves; ranks that start different calls, leave or give up
+ * end everybody's wait with a word about it. A plain program, so that the thread sanitizer can run it. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "tests/comm/rig.h"
@@ -29,12 +31,31 @@ static void *run_rank(void *arg)
     return NULL;
 }
 
+static void open_streams(struct qr_comm *c, int32_t n)
+{
+    static struct qr_comm_link link[QR_COMM_RANKS_MAX][QR_COMM_RANKS_MAX];
+    for (int32_t i = 0; i < n; i++)
+        for (int32_t j = i + 1, pair[2]; j < n; j++) {
+            CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
+            link[i][j].fd = pair[0];
+            link[j][i].fd = pair[1];
+        }
+    for (int32_t i = 0; i < n; i++)
+        qr_comm_open_tcp(&c[i], i, n, link[i]);
+}
+
+static const struct transport {
+    const char *name;
+    void (*open)(struct qr_comm *c, int32_t n);
+    int32_t odd; /* as many ranks as there may be, or a number of them that is no power of two */
+} transports[] = {{"memory", open_threads, QR_COMM_RANKS_MAX}, {"streams", open_streams, 13}};
+
 /* body(c, arg) by n ranks, each a thread. */
-static void with_ranks(int32_t n, void (*body)(struct qr_comm *c, void *arg), void *arg)
+static void with_ranks(const struct transport *t, int32_t n, void (*body)(struct qr_comm *c, void *arg), void *arg)
 {
     struct qr_comm c[QR_COMM_RANKS_MAX];
     struct rank r[QR_COMM_RANKS_MAX];
-    open_threads(c, n);
+    t->open(c, n);
     for (int32_t i = 0; i < n; i++) {
         r[i] = (struct rank){.c = &c[i], .body = body, .arg = arg};
         CHECK(pthread_create(&r[i].thread, NULL, run_rank, &r[i]) == 0);
@@ -91,7 +112,7 @@ static void add_leaves(struct qr_comm *c, void *arg)
         memcpy(out->sum, own, sizeof own);
 }
 
-static void same_sum_of_leaves(void)
+static void same_sum_of_leaves(const struct transport *t)
 {
     struct leaves one, many;
     struct qr_comm single;
@@ -99,7 +120,7 @@ static void same_sum_of_leaves(void)
     add_leaves(&single, &one);
     qr_comm_close(&single);
     for (int32_t n = 1; n <= LEAVES; n *= 2) {
-        with_ranks(n, add_leaves, &many);
+        with_ranks(t, n, add_leaves, &many);
         CHECK(memcmp(&one, &many, sizeof one) == 0);
     }
 }
@@ -157,7 +178,7 @@ static void faulty(struct qr_comm *c, void *arg)
     free(data); /* at once: nobody uses it any more */
 }
 
-static void faults(void)
+static void faults(const struct transport *t)
 {
     static const char *const said[N_FAULTS] = {
         "ranks started different calls: rank 0 all_reduce of 1000 f32, rank 2 all_reduce of 999 f32",
@@ -171,7 +192,7 @@ static void faults(void)
     for (int32_t kind = 0; kind < N_FAULTS; kind++)
         for (int32_t round = 0; round < 3; round++) {
             struct fault f = {.kind = kind};
-            with_ranks(4, faulty, &f);
+            with_ranks(t, 4, faulty, &f);
             const int32_t n = atomic_load(&f.n_said), all = kind == LEAVES_EARLY || kind == CLOSES_UNDER_WAY ? 3 : 4;
             CHECK(kind == GIVES_UP_LATE || n == all); /* late: the call may be through */
             for (int32_t i = 0; i < n; i++)
@@ -208,16 +229,19 @@ int main(void)
     qr_comm_open_single(&single);
     rig_run(&single, seed, N_CALLS, N_MAX);
     qr_comm_close(&single);
-    for (int32_t n = 1; n <= 8; n++)
-        with_ranks(n, random_calls, &seed);
-    with_ranks(13, few_calls, &seed);
-    with_ranks(QR_COMM_RANKS_MAX, few_calls, &seed);
-    printf("PASS random calls of 1 to 64 ranks are the serial tree's\n");
-    same_sum_of_leaves();
-    printf("PASS 1 to 16 ranks add 16 leaves to the same bits\n");
-    faults();
-    printf("PASS whoever does otherwise, leaves or gives up is named to all\n");
+    for (int i = 0; i < QR_COUNT(transports); i++) {
+        const struct transport *t = &transports[i];
+        for (int32_t n = 1; n <= 8; n++)
+            with_ranks(t, n, random_calls, &seed);
+        with_ranks(t, 13, few_calls, &seed);
+        with_ranks(t, t->odd, few_calls, &seed);
+        printf("PASS random calls of 1 to %d ranks are the serial tree's (%s)\n", t->odd, t->name);
+        same_sum_of_leaves(t);
+        printf("PASS 1 to 16 ranks add 16 leaves to the same bits (%s)\n", t->name);
+        faults(t);
+        printf("PASS whoever does otherwise, leaves or gives up is named to all (%s)\n", t->name);
+    }
     signals_are_for_others();
-    printf("PASS a comm's thread takes no signals\n4 passed, 0 failed, 0 skipped\n");
+    printf("PASS a comm's thread takes no signals\n7 passed, 0 failed, 0 skipped\n");
     return 0;
 }

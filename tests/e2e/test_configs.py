@@ -3,6 +3,7 @@ import glob
 import json
 import os
 import re
+import subprocess
 
 from lib import ROOT, Server, Skip, main, run
 
@@ -58,7 +59,7 @@ def test_alerts_say_what_is_so_and_what_to_do():
 def test_the_pods_arguments_are_options_and_their_end_leaves_time_for_the_drain():
     text = read('kubernetes', 'deployment.yaml')
     args = re.findall(r'^ +- --([a-z-]+)(?:=(\S+))?$', text, re.M)
-    known = set(re.findall(r'^ .*?--([a-z-]+)', run('serve', '--help')[1].replace('[no-]', ''), re.M))
+    known = options_of('serve')
     assert len(args) >= 6 and {name for name, _ in args} <= known, args
     drain = int(dict(args)['drain-timeout'].removesuffix('s'))
     grace = int(re.search(r'terminationGracePeriodSeconds: (\d+)', text).group(1))
@@ -79,9 +80,53 @@ def test_every_yaml_file_parses_and_manifests_are_what_they_are_called():
     for path in sorted(glob.glob(os.path.join(CONFIGS, '**', '*.yaml'), recursive=True)):
         with open(path, encoding='utf-8') as f:
             documents = list(load(f))
-        assert len(documents) == 1 and documents[0], path
-        kinds[os.path.basename(path)] = documents[0].get('kind')
-    assert kinds['deployment.yaml'] == 'Deployment' and kinds['service.yaml'] == 'Service' and kinds['hpa.yaml'] == 'HorizontalPodAutoscaler'
+        assert documents and all(documents), path
+        kinds[os.path.basename(path)] = [d.get('kind') for d in documents]
+    assert kinds['deployment.yaml'] == ['Deployment'] and kinds['service.yaml'] == ['Service'] and kinds['hpa.yaml'] == ['HorizontalPodAutoscaler']
+    assert kinds['leaderworkerset.yaml'] == ['LeaderWorkerSet'] and kinds['gateway.yaml'] == ['InferencePool', 'Gateway', 'HTTPRoute']
+
+
+def options_of(command):
+    return set(re.findall(r'^ .*?--([a-z-]+)', run(command, '--help')[1].replace('[no-]', ''), re.M))
+
+
+def test_a_group_of_pods_is_as_many_ranks_as_its_command_says_and_the_gateway_finds_its_leader():
+    load = yaml().safe_load_all
+    group, = load(read('kubernetes', 'leaderworkerset.yaml'))
+    pool, gateway, route = load(read('kubernetes', 'gateway.yaml'))
+    pods = group['spec']['leaderWorkerTemplate']
+    leader, worker = pods['leaderTemplate'], pods['workerTemplate']
+    first, other = leader['spec']['containers'][0], worker['spec']['containers'][0]
+    args = dict(a[2:].split('=', 1) for a in first['args'][1:])
+    assert first['args'][0] == 'serve' and first['args'] == other['args'] and set(args) <= options_of('serve'), args
+    assert int(args['tensor-parallel']) == pods['size'] and pods['restartPolicy'] == 'RecreateGroupOnPodRestart'
+    mounted = {m['name']: m['mountPath'] for m in first['volumeMounts']}
+    volumes = {v['name'] for v in leader['spec']['volumes']}
+    assert set(mounted) == volumes and leader['spec']['volumes'] == worker['spec']['volumes']
+    assert all(any(args[o].startswith(path + '/') for path in mounted.values()) for o in ('model', 'ranks-secret-file', 'api-key-file', 'admin-key-file'))
+    ports = {p['name']: p['containerPort'] for p in first['ports']}
+    assert ports['http'] == int(args['port']) and f'Port {ports["ranks"]} unless named' in ' '.join(run('serve', '--help')[1].split())
+    wait, probe = args['ranks-wait'], first['startupProbe']
+    assert wait.endswith('m') and 60 * int(wait[:-1]) < probe['periodSeconds'] * probe['failureThreshold']
+    assert int(args['drain-timeout'].removesuffix('s')) + int(first['lifecycle']['preStop']['exec']['command'][1]) + 2 < leader['spec']['terminationGracePeriodSeconds']
+    assert 'readinessProbe' not in other
+    labels, wanted = leader['metadata']['labels'], pool['spec']['selector']['matchLabels']
+    assert labels['llm-d.ai/engine-type'] == 'vllm' and wanted.items() <= labels.items() and not wanted.items() <= worker['metadata']['labels'].items()
+    assert pool['spec']['targetPorts'] == [{'number': ports['http']}]
+    backend, parent = route['spec']['rules'][0]['backendRefs'][0], route['spec']['parentRefs'][0]
+    assert (backend['kind'], backend['name'], parent['name']) == (pool['kind'], pool['metadata']['name'], gateway['metadata']['name'])
+    assert backend['group'] == pool['apiVersion'].split('/')[0]
+
+
+def test_the_batch_script_is_one_of_the_shell_and_its_flags_are_options():
+    path = os.path.join(CONFIGS, 'slurm', 'serve.sbatch')
+    text = read('slurm', 'serve.sbatch')
+    assert subprocess.run(['sh', '-n', path], check=False).returncode == 0
+    command = re.search(r'" serve (.*\\\n.*)&$', text, re.M).group(1)
+    said = set(re.findall(r'--([a-z-]+)', command))
+    assert len(said) == 6 and said <= options_of('serve'), said
+    directives = re.findall(r'^#SBATCH (\S+)$', text, re.M)
+    assert len(directives) == text.count('#SBATCH') == 6 and all(d.startswith('--') for d in directives), directives
 
 
 def test_the_unit_waits_for_its_model_and_names_options_there_are():

@@ -8,6 +8,8 @@ enum { P = 4, MAX = 64 };
 
 static const struct qr_hash128 salt = {.lo = 1, .hi = 1}, other = {.lo = 2, .hi = 1};
 
+static const struct qr_kv_name no_root;
+
 static struct qr_kv_pool *new_pool(int32_t n_blocks, int32_t n_host, int32_t n_pinned_max)
 {
     struct qr_hash_secret secret;
@@ -71,7 +73,7 @@ static int32_t pin(struct qr_kv_pool *p, const int32_t *tokens, int32_t n)
 {
     int32_t blocks[MAX];
     compute(p, blocks, tokens, n);
-    const int32_t pinned = qr_kv_pin(p, blocks, n, tokens, salt);
+    const int32_t pinned = qr_kv_pin(p, blocks, n, tokens, salt, &no_root, 0);
     release(p, blocks, n);
     return pinned;
 }
@@ -141,7 +143,7 @@ Test(kv_pin, holds_what_others_find_and_not_a_private_copy)
     count_up(tokens, 2 * P, 0);
     compute(p, one, tokens, 2);
     compute(p, two, tokens, 2);
-    cr_assert_geq(qr_kv_pin(p, two, 2, tokens, salt), 0);
+    cr_assert_geq(qr_kv_pin(p, two, 2, tokens, salt, &no_root, 0), 0);
     release(p, two, 2);
     release(p, one, 2);
     expect(p, 2, 2);
@@ -164,7 +166,7 @@ Test(kv_pin, makes_a_prefix_whole_whose_beginning_was_evicted_or_has_moved)
         flood(p);
         qr_kv_moved(p);
         cr_assert_eq(found(p, tokens, 2, salt), n_host > 0 ? 2 : 0);
-        cr_assert_geq(qr_kv_pin(p, two, 2, tokens, salt), 0);
+        cr_assert_geq(qr_kv_pin(p, two, 2, tokens, salt, &no_root, 0), 0);
         release(p, two, 2);
         expect(p, 2, 2);
         flood(p);

@@ -30,7 +30,8 @@ struct world_row {
 };
 
 struct world_seq {
-    bool alive, zombie; /* zombie: ended, but the driver has not called finish yet */
+    bool alive, zombie, held; /* zombie: ended, but the driver has not called finish yet */
+    int32_t group;
     uint64_t id;
     int32_t *ids;                       /* borrowed: world.tokens[row] */
     int32_t row;
@@ -65,11 +66,12 @@ struct world {
     int32_t tokens[WORLD_SEQS_MAX][WORLD_CTX_MAX + 1];
     bool row_used[WORLD_SEQS_MAX];
     struct world_pin pin[QR_KV_PINS_MAX];
-    int32_t n_alive, n_zombies, next_group;
+    int32_t n_alive, n_zombies, n_held, next_group; /* alive: held ones, too */
     int64_t now_us, n_preempted_gone, n_recomputed;
     uint64_t next_id;
     struct {
         int64_t ops, steps, rows, copies, preemptions, finished, cancelled, refused, hit_tokens, forced_collisions, out, in, behind, pinned;
+        int64_t let_go, landed, no_place, names;
         int64_t right, wrong, forced; /* guesses that were accepted, and that were dropped after they were computed; ids known without a draw */
     } total;
     char broken[160]; /* empty while all is well */
@@ -101,7 +103,7 @@ static inline void world_check(struct world *w)
     qr_sched_stats(w->sched, &stats);
     if (stats.n_recomputed != w->n_recomputed)
         world_fail(w, "the rows computed again do not add up");
-    if (stats.n_waiting + stats.n_prefill + stats.n_decode != w->n_alive + w->n_zombies)
+    if (stats.n_held != w->n_held || stats.n_held + stats.n_waiting + stats.n_prefill + stats.n_decode != w->n_alive + w->n_zombies)
         world_fail(w, "the scheduler holds other sequences than were added");
 }
 
@@ -146,6 +148,8 @@ static inline void world_init(struct world *w, uint32_t (*draw)(void *, uint32_t
         w->total.forced_collisions = 1;
     }
     qr_kv_pins_open(w->pool, world_below(w, 2) ? (int32_t)world_below(w, (uint32_t)w->n_blocks) : 0);
+    if (w->prefix_cache && world_below(w, 2))
+        qr_kv_names_open(w->pool, 16);
     struct qr_err err;
     int rc = qr_sched_new(&w->sched, &w->config, w->pool, &err);
     QR_ASSERT(rc == 0);
@@ -214,6 +218,7 @@ static inline void world_note_add(struct world *w, int32_t seq, const struct wor
         x->digest[i] = digest = world_mix(digest, x->ids[i]);
     w->row_used[row] = true;
     w->n_alive++;
+    w->n_held += x->held;
 }
 
 static inline void world_add_one(struct world *w, const struct world_seq *like, const int32_t *ids, struct qr_client client, int32_t priority,
@@ -235,6 +240,8 @@ static inline void world_add_one(struct world *w, const struct world_seq *like, 
         .now_us = w->now_us,
         .client = client,
         .salt = {.lo = like->salt, .hi = 7},
+        .root = {{(uint8_t)like->salt}},
+        .held = like->held,
     };
     struct qr_err err;
     int32_t seq = qr_sched_add(w->sched, &add, &err);
@@ -255,6 +262,8 @@ static inline void world_add(struct world *w)
     int32_t group = n > 1 ? w->next_group++ : -1;
     struct qr_client client = {.key = world_below(w, (uint32_t)w->n_keys), .user = world_below(w, (uint32_t)w->n_users)};
     client.weight = 1 + 2 * (int32_t)client.key;
+    like.held = world_below(w, 4) == 0;
+    like.group = group;
     for (int32_t i = 0; i < n; i++)
         world_add_one(w, &like, ids, client, world_below(w, 16) ? priority : 0, group, i == 0);
 }
@@ -281,7 +290,7 @@ static inline void world_pin(struct world *w, int32_t seq)
     const int32_t n = q->n_computed / w->block_tokens;
     if (n == 0 || !w->prefix_cache || q->n_behind > 0) /* given back blocks are not its own */
         return;
-    const int32_t pin = qr_kv_pin(w->pool, q->blocks, n, q->ids, q->salt);
+    const int32_t pin = qr_kv_pin(w->pool, q->blocks, n, q->ids, q->salt, &q->root, q->adapter);
     if (pin < 0)
         return;
     if (w->pin[pin].n_blocks != 0)
@@ -323,7 +332,8 @@ static inline void world_end(struct world *w, int32_t seq)
     qr_sched_finish(w->sched, seq);
     w->n_alive -= x->alive;
     w->n_zombies -= x->zombie;
-    x->alive = x->zombie = false;
+    w->n_held -= x->held;
+    x->alive = x->zombie = x->held = false;
     w->row_used[x->row] = false;
 }
 
@@ -386,7 +396,7 @@ static inline void world_check_item(struct world *w, const struct qr_plan_item *
     struct world_seq *x = &w->seq[item->seq];
     const bool decode = part != WORLD_PREFILL;
     int32_t end = item->first + item->n_tokens - q->n_draft;
-    if (!x->alive || q->id != x->id)
+    if (!x->alive || x->held || q->id != x->id)
         world_fail(w, "a sequence that ended is planned");
     if (q->state != (decode ? QR_SEQ_DECODE : QR_SEQ_PREFILL))
         world_fail(w, "an item stands in the wrong part of the plan");
@@ -422,7 +432,7 @@ static inline void world_check_progress(struct world *w, bool any)
 {
     if (w->n_zombies > 0)
         return;
-    if (any != (w->n_alive > 0))
+    if (any != (w->n_alive > w->n_held))
         world_fail(w, any ? "a plan without sequences" : "nothing is planned although a sequence is there");
     int32_t top = -1;
     bool planned = false, protected_runs = false;
@@ -430,7 +440,7 @@ static inline void world_check_progress(struct world *w, bool any)
         if (!w->seq[i].alive)
             continue;
         const struct qr_seq *q = qr_sched_seq(w->sched, i), *t = top < 0 ? NULL : qr_sched_seq(w->sched, top);
-        if (q->state == QR_SEQ_WAITING)
+        if (q->state == QR_SEQ_WAITING || q->state == QR_SEQ_HELD)
             continue;
         protected_runs = protected_runs || q->n_preempted >= w->config.preempt_max;
         if (t == NULL || (w->n_keys == 1 ? q->priority < t->priority || (q->priority == t->priority && q->id < t->id)
@@ -601,9 +611,27 @@ static inline void world_look(struct world *w)
         world_fail(w, "more was found than there is");
 }
 
+/* The names of full blocks of those that run are what their ids spell. */
+static inline void world_look_at_names(struct world *w)
+{
+    struct qr_kv_name name[WORLD_CTX_MAX + 1];
+    for (int32_t k = 0; k < WORLD_SEQS_MAX && qr_kv_has_names(w->pool); k++) {
+        const struct qr_seq *q = w->seq[k].alive ? qr_sched_seq(w->sched, k) : NULL;
+        if (!q || q->state < QR_SEQ_PREFILL || qr_is_apart(w->sched, q))
+            continue;
+        qr_kv_name_all(name, &q->root, q->ids, q->n_computed, w->block_tokens);
+        for (int32_t i = q->n_behind; i < q->n_computed / w->block_tokens; i++, w->total.names++) {
+            if (memcmp(&w->pool->names->of[q->blocks[i]], &name[i], sizeof *name) != 0)
+                world_fail(w, "a block has another name than its ids spell");
+        }
+    }
+}
+
 static inline void world_step(struct world *w)
 {
     w->now_us += 1000;
+    if (world_below(w, 16) == 0)
+        world_look_at_names(w);
     if (world_below(w, 4) == 0) {
         w->mixed_max = world_below(w, 2) ? INT32_MAX : 1 + (int32_t)world_below(w, (uint32_t)w->config.step_tokens_max);
         qr_sched_limit_mixed(w->sched, w->mixed_max);
@@ -633,6 +661,76 @@ static inline void world_step(struct world *w)
     w->total.preemptions += w->plan.n_preempted;
 }
 
+/* ---- held sequences ---- */
+
+static inline int32_t world_any_held(struct world *w)
+{
+    const uint32_t at = world_below(w, WORLD_SEQS_MAX);
+    for (uint32_t i = 0; i < WORLD_SEQS_MAX; i++)
+        if (w->seq[(at + i) % WORLD_SEQS_MAX].held)
+            return (int32_t)((at + i) % WORLD_SEQS_MAX);
+    return -1;
+}
+
+/* With its siblings, in the order of their indexes, which need not be that of their arrival. */
+static inline void world_let_go(struct world *w, int32_t seq)
+{
+    const int32_t group = w->seq[seq].group;
+    for (int32_t i = 0; i < WORLD_SEQS_MAX; i++) {
+        struct world_seq *x = &w->seq[i];
+        if (!x->held || (i != seq && (group < 0 || x->group != group)))
+            continue;
+        qr_sched_let_go(w->sched, i);
+        x->held = false;
+        w->n_held--;
+        w->total.let_go++;
+    }
+}
+
+/* Content that was computed elsewhere comes for the next blocks of a sequence, or from further on; some of it does not come to its end. */
+static inline void world_land(struct world *w, int32_t seq)
+{
+    const struct qr_seq *q = qr_sched_seq(w->sched, seq);
+    const struct world_seq *x = &w->seq[seq];
+    const int32_t end = (q->n_prompt - 1) / w->block_tokens, found = q->n_found < 0 ? 0 : q->n_found / w->block_tokens;
+    int32_t index = world_below(w, 4) ? found : (int32_t)world_below(w, (uint32_t)end + 1), block = QR_PLACE_HAS;
+    for (uint32_t n = world_below(w, 8); n > 0 && index < end && !q->prompt_logits && w->prefix_cache && block != QR_PLACE_NONE; n--, index++) {
+        const int32_t available = qr_kv_pool_available(w->pool), spare = qr_sched_spare(w->sched);
+        int32_t n_moves;
+        block = qr_sched_place(w->sched, seq, index);
+        (void)qr_kv_moves(w->pool, &n_moves);
+        if (block < 0 && n_moves > 0)
+            world_fail(w, "blocks make room for one that is not placed");
+        world_move(w);
+        w->total.no_place += block == QR_PLACE_NONE;
+        if (block >= 0 && (spare <= 0 || qr_kv_refs(w->pool, block) != 1))
+            world_fail(w, "a block lands where none is to spare, or on another's");
+        for (int32_t i = 0; block >= 0 && i < w->block_tokens; i++) {
+            const int32_t pos = index * w->block_tokens + i;
+            w->kv[block * w->block_tokens + i] = (struct world_row){.token = x->ids[pos], .pos = pos, .digest = x->digest[pos]};
+        }
+        if (block >= 0 && world_below(w, 16) == 0) {
+            qr_kv_unref(w->pool, block);
+            block = QR_PLACE_NONE;
+        }
+        if (block >= 0)
+            qr_sched_land(w->sched, seq, block);
+        w->total.landed += block >= 0;
+        if (qr_kv_pool_available(w->pool) != available)
+            world_fail(w, "what landed is held");
+        world_check(w);
+    }
+}
+
+static inline void world_held(struct world *w)
+{
+    const int32_t seq = world_any_held(w);
+    if (seq >= 0 && world_below(w, 4))
+        world_land(w, seq);
+    else if (seq >= 0)
+        world_let_go(w, seq);
+}
+
 static inline void world_end_zombies(struct world *w)
 {
     for (int32_t i = 0; i < WORLD_SEQS_MAX; i++) {
@@ -648,6 +746,8 @@ static inline void world_drain(struct world *w)
     if (w->broken[0] != '\0')
         return;
     world_end_zombies(w);
+    for (int32_t seq; (seq = world_any_held(w)) >= 0;)
+        world_let_go(w, seq);
     bool zombies_ok = w->zombies_ok;
     w->zombies_ok = false;
     int64_t n_steps_max = (int64_t)w->n_alive * w->config.ctx_max * (w->config.preempt_max + 1);
@@ -673,6 +773,8 @@ static inline void world_op(struct world *w)
     w->total.ops++;
     if (kind < 16)
         world_add(w);
+    else if (kind < 22)
+        world_held(w);
     else if (kind < 58)
         world_step(w);
     else if (kind < 61)

@@ -1,0 +1,242 @@
+#!/usr/bin/env python3
+"""check_pair.py - prefill and decode apart, at length: what tests/e2e/test_pair.py asks for in seconds, in numbers that a promise needs, and what it costs and brings.
+
+    tools/check_pair.py same [--requests 1000]        through shared memory, TCP, and TCP between network namespaces at 1 Gbit/s (root): the bytes of one process
+    tools/check_pair.py kills [--kills 200]           either side is killed at random moments; a proxy flips bits, cuts and stalls: no wrong byte, none 1 s late
+    tools/check_pair.py storm --model DIR [--rounds 2]  16 streams beside prompts of 4,096 tokens: through `serve --pair`, and through one process, in turn
+    tools/check_pair.py prefix --model DIR            the first token of a prompt of 4,096 tokens that a peer, or the file tier after a kill, has
+
+Each prints what it found beside what is asked for, and exits with 1 where that is missed. Times mean nothing on a machine that does something else.
+Standard library only; the program is build/quire or QUIRE_BIN. Models of a published shape: `quire bench make-model`.
+"""
+import argparse
+import contextlib
+import json
+import os
+import random
+import secrets
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'tests', 'e2e'))
+import bench_storm  # noqa: E402
+import lib  # noqa: E402
+import mixed  # noqa: E402
+import sides  # noqa: E402
+
+SPACE, HERE, THERE = 'quire-pair', '10.83.7.1', '10.83.7.2'
+
+
+class Report:
+    failed = False
+
+    def say(self, what, good, found):
+        self.failed |= not good
+        print(f"{'ok  ' if good else 'FAIL'} {what}: {found}", flush=True)
+
+
+@contextlib.contextmanager
+def namespace(rate='1gbit'):
+    """Another network on this machine, reached by a link of that rate both ways; yields what runs a program there."""
+    def ip(*args):
+        subprocess.run(args, check=True, capture_output=True, timeout=30)
+    shaped = ('root', 'tbf', 'rate', rate, 'burst', '256kb', 'latency', '50ms')
+    inside = ('ip', 'netns', 'exec', SPACE)
+    subprocess.run(['ip', 'netns', 'del', SPACE], capture_output=True, timeout=30, check=False)
+    ip('ip', 'netns', 'add', SPACE)
+    try:
+        ip('ip', 'link', 'add', 'quire-here', 'type', 'veth', 'peer', 'name', 'quire-there', 'netns', SPACE)
+        for before, name, address in (((), 'quire-here', HERE), (inside, 'quire-there', THERE)):
+            ip(*before, 'ip', 'addr', 'add', address + '/24', 'dev', name)
+            ip(*before, 'ip', 'link', 'set', name, 'up')
+            ip(*before, 'tc', 'qdisc', 'add', 'dev', name, *shaped)
+        yield inside
+    finally:
+        subprocess.run(['ip', 'netns', 'del', SPACE], capture_output=True, timeout=30, check=False)
+
+
+@contextlib.contextmanager
+def ways(model):
+    """Pairs, by what connects them: name, and what makes one with more flags."""
+    places, held = sides.addresses()
+    with contextlib.ExitStack() as stack:
+        out = [(name, lambda *more, address=address: sides.Sides(address, more, model=model)) for name, address in places.items()]
+        if os.geteuid() == 0:
+            inside = stack.enter_context(namespace())
+            secret = stack.enter_context(tempfile.NamedTemporaryFile('w', prefix='quire-secret-'))
+            secret.write(secrets.token_hex(32) + '\n')
+            secret.flush()
+            out.append(('tcp between namespaces at 1 Gbit/s', lambda *more: sides.Sides(f'{THERE}:7070', ['--peer-secret-file', secret.name, *more], model=model,
+                                                                                       before=inside)))
+        else:
+            print('SKIP namespaces: root is needed')
+        yield out
+    del held
+
+
+def alone(model, todo, times):
+    """Outcomes of one process, and the median of the seconds that each request took, of so many times."""
+    with lib.Server(model=model) as one:
+        outcomes = mixed.run(one.port, todo)
+        seconds = [statistics.median(mixed.ask(one.port, r).seconds for _ in range(times)) if times and r.cancel_s is None else 0 for r in todo]
+    return outcomes, seconds
+
+
+def check_same(o, report):
+    todo = mixed.requests(o.requests, o.seed, n_prefixes=max(8, o.requests // 16))
+    expected, _ = alone(o.model, todo, 0)
+    with ways(o.model) as pairs:
+        for name, make in pairs:
+            with make() as pair:
+                ours = mixed.run(pair.d.at, todo)
+                try:
+                    mixed.same(todo, ours, expected)
+                    pair.consistent()
+                    found = f'{pair.from_peer():.0f} of {mixed.metrics(pair.d.at)["vllm:prompt_tokens_total"]:.0f} prompt tokens came from the peer'
+                    report.say(f'{name}: {len(todo)} requests have the bytes of one process', pair.from_peer() > 0, found)
+                except AssertionError as e:
+                    report.say(f'{name}: {len(todo)} requests have the bytes of one process', False, e)
+
+
+def check_kills(o, report):
+    todo = [r for r in mixed.requests(o.requests, o.seed) if r.cancel_s is None]
+    expected, seconds = alone(o.model, todo, 5)
+    rng = random.Random(o.seed)
+    places, held = sides.addresses()
+    for name, address in places.items():
+        with sides.Sides(address, model=o.model) as pair:
+            longest, n = sides.ask_through_kills(pair, todo, expected, 2, o.kills // len(places), rng)
+            judge(report, f'{name}: {o.kills // len(places)} kills, {n} answers', pair, [a - b for a, b in zip(longest, seconds)])
+    for what in ({'flip_every': 100000}, {'cut_every': 300000}, {'stall_every': 500000, 'stall_s': 3}, {'flip_every': 300000, 'cut_every': 1000000, 'stall_every': 2000000}):
+        proxy = sides.Proxy(places['tcp'], o.seed, **what)
+        with sides.Sides(places['tcp'], through=proxy.address, model=o.model) as pair:
+            ours = mixed.run(pair.d.at, todo, at_once=2)
+            mixed.same(todo, ours, expected)
+            judge(report, f'a line with {what}: {proxy.n}', pair, [a.seconds - b for a, b in zip(ours, seconds)])
+        proxy.close()
+    del held
+
+
+def judge(report, name, pair, late_s):
+    """All bytes were equal by now."""
+    pair.consistent()
+    report.say(f'{name}: every byte equal', max(late_s) <= 1, f'the latest by {max(late_s):.2f} s')
+
+
+# ---- the storm ----
+
+def rain(server, o, n_storm):
+    """Figures of running streams, and of prompts that come all at once beside them; without a storm of the first alone."""
+    streams = bench_storm.load(server, '--users', o.streams, '--num-requests', o.streams, '--input-len', 32, '--output-len', o.stream_len, '--vocab', 400,
+                               '--slo', f'ttft:{o.ttft_s}s,tpot:{o.tpot_ms}ms')
+    bench_storm.until_all_decode(server, o.streams)
+    began = time.monotonic()
+    storm = n_storm and bench_storm.load(server, '--rate', '1e6', '--users', n_storm, '--num-requests', n_storm, '--input-len', o.storm_len, '--output-len', 4,
+                                         '--seed', 7, '--vocab', 400, '--slo', f'ttft:{o.ttft_s}s,tpot:{o.tpot_ms}ms')
+    b = bench_storm.figures(storm) if storm else None
+    lasted = time.monotonic() - began
+    a = bench_storm.figures(streams)
+    good = [round(f['request_goodput'] * f['duration']) for f in (a, b) if f]
+    return {'itl p50': a['median_itl_ms'], 'itl p99': a['p99_itl_ms'], 'itl max': a['max_itl_ms'], 'ttft p50': b['median_ttft_ms'] if b else 0,
+            'ttft p99': b['p99_ttft_ms'] if b else 0, 'storm s': lasted, 'good': sum(good)}
+
+
+def check_storm(o, report):
+    flags = ['--max-running', str(o.streams + o.storm), '--max-step-tokens', '512', '--max-len', str(max(o.storm_len, 1024) + 64)]
+    settings = {'threads': '0', 'QUIRE_THREADS': '0'}
+    rows = {'pair, idle': (['--pair'], 0), 'pair': (['--pair'], o.storm), 'one': ([], o.storm), 'one, goal 40ms': (['--itl-goal', '40ms'], o.storm),
+            'one, prefill first': (['--policy', 'prefill-first'], o.storm)}
+    runs = {name: [] for name in rows}
+    for _ in range(o.rounds):
+        for name, (more, n_storm) in rows.items():
+            with lib.Server(*flags, *more, model=o.model, env={k: v for k, v in settings.items() if k.startswith('QUIRE_')}) as server:
+                if '--pair' in more:
+                    until_peer(server)
+                runs[name].append(rain(server, o, n_storm))
+    table = {name: {key: statistics.median(r[key] for r in of) for key in of[0]} for name, of in runs.items()}
+    print(f'{o.streams} streams of {o.stream_len} tokens, {o.storm} prompts of {o.storm_len}; medians of {o.rounds} rounds, ms; good: TTFT {o.ttft_s} s, TPOT {o.tpot_ms} ms')
+    for name, row in table.items():
+        print(f'  {name:20}' + ''.join(f'{key} {value:8.1f}  ' for key, value in row.items()))
+    idle, pair, best = table['pair, idle'], table['pair'], max((r for n, r in table.items() if n.startswith('one')), key=lambda r: (r['good'], -r['itl p99']))
+    report.say('no gap above one step of its own and 50 ms', pair['itl max'] <= idle['itl max'] + 50, f"{pair['itl max']:.1f} ms, idle {idle['itl max']:.1f} ms")
+    report.say('ITL p99 1.2 times that without the storm (an aim)', pair['itl p99'] <= 1.2 * idle['itl p99'], f"{pair['itl p99'] / idle['itl p99']:.2f}")
+    print(f"     TTFT p50 {pair['ttft p50'] / best['ttft p50']:.2f} times that of the best single process; good requests {pair['good']:.0f} : {best['good']:.0f}")
+
+
+def until_peer(server, seconds=120):
+    """Until the process that decodes is connected to the other."""
+    end = time.monotonic() + seconds
+    while 'prefill/' not in server.stderr() and time.monotonic() < end:
+        time.sleep(0.05)
+    ask(server, [7] * 64)
+
+
+# ---- a prefix that is somewhere else ----
+
+def ask(server, ids):
+    """Seconds to the first token of a prompt of ids, and how many of its tokens were found."""
+    began = time.monotonic()
+    first = cached = None
+    for event in server.stream('/v1/completions', {'prompt': ids, 'max_tokens': 2, 'temperature': 0, 'stream_options': {'include_usage': True}}):
+        first = first or time.monotonic() - began
+        cached = (event.get('usage') or {}).get('prompt_tokens_details', {}).get('cached_tokens', cached)
+    return first, cached
+
+
+def check_prefix(o, report):
+    rng = random.Random(o.seed)
+    prompts = [[rng.randrange(1000, 30000) for _ in range(o.prefix + 8)] for _ in range(o.rounds)]
+    flags = ['--max-len', str(o.prefix + 64), '--threads', str(o.threads)]
+    places, held = sides.addresses()
+    with lib.Server('--peer-listen', places['unix'], *flags, model=o.model) as first:
+        computed = [ask(first, ids)[0] for ids in prompts]
+        with lib.Server('--peer', places['unix'], *flags, model=o.model) as second:
+            ask(second, prompts[0][:64])
+            told(report, 'a peer', computed, [ask(second, ids) for ids in prompts], o)
+    with tempfile.TemporaryDirectory(prefix='quire-kv-') as directory:
+        with lib.Server('--kv-file-dir', directory, *flags, model=o.model) as first:
+            computed = [ask(first, ids)[0] for ids in prompts]
+            time.sleep(2)  # written within a second of its step
+            first.process.kill()
+            first.process.wait()
+        with lib.Server('--kv-file-dir', directory, *flags, model=o.model) as second:
+            told(report, 'the file tier, after kill -9', computed, [ask(second, ids) for ids in prompts], o)
+    del held
+
+
+def told(report, name, computed, found, o):
+    times, cached = [f[0] for f in found], [f[1] for f in found]
+    ratio = statistics.median(times) / statistics.median(computed)
+    report.say(f'a prefix of {o.prefix} tokens from {name}: at most 0.2 times computing it', ratio <= 0.2 and min(cached) >= o.prefix,
+               f'{ratio:.3f} ({statistics.median(times):.3f} s of {statistics.median(computed):.3f} s), {min(cached)} tokens cached')
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument('what', choices=['same', 'kills', 'storm', 'prefix'])
+    p.add_argument('--model', default=sides.TINY)
+    p.add_argument('--seed', type=int, default=30)
+    p.add_argument('--requests', type=int)
+    p.add_argument('--kills', type=int, default=200)
+    p.add_argument('--rounds', type=int, default=2)
+    p.add_argument('--streams', type=int, default=16)
+    p.add_argument('--stream-len', type=int, default=200)
+    p.add_argument('--storm', type=int, default=6)
+    p.add_argument('--storm-len', type=int, default=4096)
+    p.add_argument('--ttft-s', type=float, default=4)
+    p.add_argument('--tpot-ms', type=float, default=40)
+    p.add_argument('--prefix', type=int, default=4096)
+    p.add_argument('--threads', type=int, default=2)
+    o = p.parse_args()
+    o.requests = o.requests or (1000 if o.what == 'same' else 100)
+    report = Report()
+    print(f'seed {o.seed}, {lib.QUIRE}, {json.dumps({"model": o.model})}')
+    {'same': check_same, 'kills': check_kills, 'storm': check_storm, 'prefix': check_prefix}[o.what](o, report)
+    return 1 if report.failed else 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())

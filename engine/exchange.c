@@ -23,7 +23,7 @@
 #define BLOCKS_MIN 4                            /* fewer are computed sooner */
 #define BESIDE_BYTES ((int64_t)8 << 20)         /* copied in a turn beside sequences that decode: 2 ms of a slow memory */
 #define GRACE_US 500000                         /* that a request may wait beyond what computing the blocks that came would have taken */
-#define SILENCE_US 300000                       /* a peer that computes says so three times in it */
+#define SILENCE_US 500000                       /* a peer that computes says so five times in it */
 #define MORE_HOPEFUL 1.1                        /* a file tier that was too slow is tried again some time */
 #define TICK_US 5000                            /* an idle engine with blocks on their way looks so often */
 #define PARCEL_BYTES ((size_t)32 << 20)         /* of blocks on their way, in each direction */
@@ -147,7 +147,8 @@ static int open_peers(struct qr_engine *e, struct qr_outside *x, struct qr_err *
     const struct qr_engine_outside *o = &e->config.outside;
     struct qr_buf secret = {0};
     struct qr_exchange_config c = {.domain = x->domain, .block_bytes = x->block_bytes, .n_parcels = n_parcels_of(x->block_bytes), .lends_max = QR_LENDS_MAX,
-                                   .prompt_max = e->limits.ctx_max, .wake = wake, .wake_arg = e, .compute = qr_lends_compute, .compute_user = e};
+                                   .prompt_max = e->limits.ctx_max, .wake = wake, .wake_arg = e, .compute = qr_lends_compute, .compute_user = e,
+                                   .beat_us = &e->progress_us};
     if (!o->listen && o->n_peers == 0)
         return 0;
     int rc = read_peers(&c, &secret, o, err);

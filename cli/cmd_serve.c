@@ -490,7 +490,8 @@ static const struct qr_option table[] = {
     QR_OPTION(struct serve_options, events.arrays, ENUM, "kv-events-format", .builtin = "maps", .choices = "maps|arrays", .group = "Routers",
               .help = "How an event is written: maps, as vLLM has done since 0.29 and vllm-router wants it; or arrays, as before."),
     QR_OPTION(struct serve_options, events.topic, STR, "kv-events-topic", .arg = "TEXT", .group = "Routers",
-              .help = "What subscribers filter by, and llm-d takes pod and model from; without it kv@ADDRESS@MODEL, with the address for clients."),
+              .help = "What subscribers filter by, and llm-d takes pod and model from; without it kv@ADDRESS@MODEL, with the "
+                      "address for clients."),
     QR_OPTION(struct serve_options, role, ENUM, "role", .builtin = "both", .choices = "both|prefill|decode", .group = "Peers",
               .help = "What this process does first, which POST /v1/role may change. decode: prompts are computed by a peer; prefill: for peers; both: here, and "
                       "peers are asked only for what they have already."),

@@ -1,7 +1,7 @@
-/* events.c - from the cache's notes to subscribers (events.h). The engine thread writes slots of a ring, the events thread reads them; each owns one index. A step's
- * notes become visible together, by the flush. The thread sleeps in one poll over a wake descriptor and the replay socket; while notes come it looks again every
- * NAP_MS, so that a busy engine makes no system call. Sockets never wait: to a subscriber that is behind by SENT_MAX batches, PUB drops what comes. Batches are kept
- * for replay up to KEPT_MAX and KEPT_BYTES. */
+/* events.c - from the cache's notes to subscribers (events.h). The engine thread writes slots of a ring, the events thread reads them; each owns one index.
+ * A step's notes become visible together, by the flush. The thread sleeps in one poll over a wake descriptor and the replay socket; while notes come it looks
+ * again every NAP_MS, so that a busy engine makes no system call. Sockets never wait: to a subscriber that is behind by SENT_MAX batches, PUB drops what comes.
+ * Batches are kept for replay up to KEPT_MAX and KEPT_BYTES. */
 #include "exchange/events.h"
 
 #include <errno.h>

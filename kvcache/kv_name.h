@@ -49,7 +49,8 @@ struct qr_kv_note {
     int32_t block, about;
     bool host, first;              /* host: of the second tier now; first: parent is a root */
     struct qr_kv_name name, parent;
-    const int32_t *ids;            /* [block_tokens] of STORED, else NULL; valid until the next call of qr_kv_note_take */
+    const int32_t *ids;            /* [block_tokens] of STORED, and of MOVED to the first tier where its parent is an entry, or none; else NULL. Valid
+                                    * until the next call of qr_kv_note_take */
 };
 
 /* The oldest note; false: there is none. */

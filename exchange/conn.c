@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/assert.h"
@@ -44,6 +45,8 @@ void qr_conn_free(struct qr_conn *c)
         qr_loan_sent(c->body);
     while ((node = qr_list_pop_front(&c->lent)))
         qr_loan_sent(QR_CONTAINER(node, struct qr_parcel, link));
+    if (c->window)
+        munmap((void *)c->window, (size_t)c->theirs.n_shared * c->theirs.stride);
     if (c->memory >= 0)
         close(c->memory);
     qr_list_remove(&c->link);
@@ -211,8 +214,8 @@ void qr_conn_read(struct qr_conn *c)
         c->heard_us = c->x->now_us;
         understand(c);
     }
-    for (struct qr_node *at = c->asks.next; at != &c->asks; at = at->next)
-        atomic_store(&QR_CONTAINER(at, struct qr_ask, on)->f->heard_us, c->heard_us);
+    if (c->filling)
+        atomic_store(&c->filling->fetch->heard_us, c->heard_us);
 }
 
 /* ---- what goes ---- */

@@ -40,6 +40,17 @@ static int read_addresses(struct qr_exchange *x, struct qr_err *err)
     return rc;
 }
 
+int qr_exchange_check(const struct qr_exchange_config *config, struct qr_err *err)
+{
+    QR_ASSERT(config != NULL && err != NULL);
+    QR_ASSERT(config->n_peers >= 0 && config->n_peers <= QR_PEERS_MAX);
+    struct qr_exchange *x = qr_alloc(1, sizeof *x);
+    x->config = *config;
+    const int rc = read_addresses(x, err);
+    qr_free(x);
+    return rc;
+}
+
 static int listen_to_peers(struct qr_exchange *x, struct qr_err *err)
 {
     if (!x->config.listen)
@@ -98,7 +109,7 @@ static struct qr_exchange *new_exchange(const struct qr_exchange_config *config)
     return x;
 }
 
-int qr_exchange_open(struct qr_exchange **out, const struct qr_exchange_config *config, struct qr_err *err)
+int qr_exchange_prepare(struct qr_exchange **out, const struct qr_exchange_config *config, struct qr_err *err)
 {
     QR_ASSERT(out != NULL && config != NULL && err != NULL);
     QR_ASSERT(config->n_peers >= 0 && config->n_peers <= QR_PEERS_MAX);
@@ -116,9 +127,16 @@ int qr_exchange_open(struct qr_exchange **out, const struct qr_exchange_config *
         qr_exchange_close(x);
         return rc;
     }
-    qr_exchange_start(x);
     *out = x;
     return 0;
+}
+
+int qr_exchange_open(struct qr_exchange **out, const struct qr_exchange_config *config, struct qr_err *err)
+{
+    const int rc = qr_exchange_prepare(out, config, err);
+    if (rc == 0)
+        qr_exchange_start(*out);
+    return rc;
 }
 
 /* ---- closing ---- */

@@ -40,7 +40,7 @@ struct qr_fetch {
     /* written by the exchange, readable by the engine at any time */
     _Atomic int32_t n_there;     /* blocks from `first` on that the peer said it has or had */
     _Atomic bool computing;      /* and that it computes the others */
-    _Atomic int64_t heard_us;    /* when anything of the peer came last */
+    _Atomic int64_t heard_us;    /* when anything for it came last */
     const char *why;             /* once over: static; NULL: all came */
 };
 
@@ -73,6 +73,9 @@ struct qr_exchange_config {
     int (*compute)(void *user, struct qr_lend *lend, struct qr_err *err);
     void *compute_user;
 };
+
+/* What opening would refuse of its addresses, without opening anything. QR_E_USAGE, QR_E_UNSUPPORTED. */
+int qr_exchange_check(const struct qr_exchange_config *config, struct qr_err *err);
 
 /* Listens, starts the thread, begins to connect; peers may be absent, and come and go. QR_E_USAGE for addresses and a missing secret, QR_E_IO. */
 int qr_exchange_open(struct qr_exchange **out, const struct qr_exchange_config *config, struct qr_err *err);

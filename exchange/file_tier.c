@@ -189,6 +189,8 @@ static void start(struct qr_file_tier *t, const struct qr_file_tier_config *c)
 {
     t->count.n_bad_sum = t->files.n_damaged;
     tell(t);
+    t->to_disk.back = c->wake;
+    t->to_disk.back_arg = c->wake_arg;
     t->from_disk.back = look;
     t->from_disk.back_arg = t;
     qr_mailbox_init(&t->given, c->n_parcels, NULL, NULL);

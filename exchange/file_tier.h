@@ -20,7 +20,7 @@ struct qr_file_tier_config {
     struct qr_kv_name domain;
     size_t block_bytes;
     int32_t n_parcels;           /* on their way to the disk, and as many from it */
-    void (*wake)(void *);        /* something was read */
+    void (*wake)(void *);        /* something was read, or there is a parcel again after there was none */
     void *wake_arg;
 };
 

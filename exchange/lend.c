@@ -16,17 +16,33 @@ enum { ACCEPT_PAUSE_US = 100 * 1000 }; /* where the process has no descriptor le
 
 /* ---- guests ---- */
 
+/* Where all places are taken, the guest that has not proved itself for the longest time has to go. */
+static bool make_room(struct qr_exchange *x)
+{
+    if (x->n_guests < QR_CONN_GUESTS_MAX)
+        return true;
+    atomic_fetch_add(&x->n_refused, 1);
+    for (struct qr_node *at = x->guests.next; at != &x->guests; at = at->next) {
+        struct qr_conn *c = QR_CONTAINER(at, struct qr_conn, link);
+        if (c->stage == QR_CONN_OPEN)
+            continue;
+        qr_conn_break(c, "others want its place");
+        qr_guest_lost(c);
+        return true;
+    }
+    return false;
+}
+
 void qr_guests_accept(struct qr_exchange *x)
 {
     QR_ASSERT(x != NULL && x->listener >= 0);
-    for (;;) {
+    for (int i = 0; i < QR_CONN_GUESTS_MAX; i++) { /* the others in the next turn */
         const int fd = x->place.wire->accept(x->listener);
         if (fd < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR && errno != ECONNABORTED)
             x->accept_us = x->now_us + ACCEPT_PAUSE_US;
         if (fd < 0)
             return;
-        if (x->n_guests == QR_CONN_GUESTS_MAX) {
-            atomic_fetch_add(&x->n_refused, 1);
+        if (!make_room(x)) {
             x->place.wire->close(fd);
             continue;
         }

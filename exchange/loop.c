@@ -115,8 +115,9 @@ static bool sweep(struct qr_exchange *x)
 static void serve(struct qr_conn *c, short events)
 {
     if (c->stage == QR_CONN_CONNECTING) {
-        if (c->wire->connected(c->fd) != 0)
-            qr_conn_break(c, "nothing listens there");
+        const int why = c->wire->connected(c->fd);
+        if (why != 0)
+            qr_conn_break(c, why == ECONNREFUSED ? "nothing listens there" : "it cannot be reached");
         else
             qr_hello_begin(c);
         return; /* the next turn writes */
@@ -147,11 +148,11 @@ static void *run(void *arg)
         x->now_us = qr_clock_us();
         if (n > 0 && p.at[BELL].revents)
             still(x);
-        if (n > 0 && p.at[LISTENER].revents)
-            qr_guests_accept(x);
         for (int i = CONNS; i < p.n && n > 0; i++)
             if (p.at[i].revents)
                 serve(p.conn[i], p.at[i].revents);
+        if (n > 0 && p.at[LISTENER].revents)
+            qr_guests_accept(x);
         sweep(x);
     }
     return NULL;

@@ -21,7 +21,7 @@ struct rig_fetch {
     int32_t number;     /* of its first name */
     int32_t n_arrived;
     bool over;
-    int64_t over_us;
+    int64_t over_us, arrived_us;
 };
 
 struct rig {
@@ -117,6 +117,7 @@ static inline void rig_arrived(struct rig *r, struct qr_parcel *p)
 {
     struct rig_fetch *f = QR_CONTAINER(p->fetch, struct rig_fetch, fetch);
     const int32_t index = f->fetch.first + f->n_arrived++;
+    f->arrived_us = qr_clock_us();
     r->n_bad_order += f->over || p->index != index;
     r->n_wrong += rig_number(&p->name) != f->number + p->index || !rig_is(p->bytes, f->number + p->index);
     if (r->holds)

@@ -8,7 +8,7 @@
 
 #define CHECK(c) ((c) ? (void)0 : (fprintf(stderr, "%s:%d: %s is false\n", __FILE__, __LINE__, #c), exit(1)))
 
-enum { N_FETCHES = 24, RUN_US = 600 * 1000, STOP_US = 200 * 1000 };
+enum { N_FETCHES = 24, STOP_US = 150 * 1000, RUN_US_MAX = 30 * 1000 * 1000, N_BLOCKS = 300, N_REOPENED = 3 };
 
 struct world {
     sem_t bell;
@@ -59,7 +59,7 @@ static void turn(struct world *w)
             w->n_arrived += f->n_arrived;
             rig_ask(&w->side[1], f, (int32_t)qr_rng_below(&w->rng, 1000), 1 + (int32_t)qr_rng_below(&w->rng, 40), 0);
             w->since_us[i] = now_us;
-        } else if (now_us - w->since_us[i] > STOP_US || qr_rng_below(&w->rng, 500) == 0) {
+        } else if (now_us - w->since_us[i] > STOP_US + (f->arrived_us ? f->arrived_us - w->since_us[i] : 0) || qr_rng_below(&w->rng, 500) == 0) {
             qr_exchange_stop(w->side[1].x, &f->fetch);
         }
     }
@@ -93,14 +93,12 @@ static void run(const char *what, const char *listen, uint64_t seed, uint32_t by
         flaky_open(&w.flaky, w.address, seed, bytes_between);
     snprintf(w.through, sizeof w.through, "%s", bytes_between ? w.flaky.from.text : w.address);
     open_side(&w, 1, NULL, w.through);
-    const int64_t from_us = qr_clock_us();
-    for (int64_t next_us = from_us + RUN_US / 3; qr_clock_us() < from_us + RUN_US;) {
-        turn(&w);
-        if (qr_clock_us() > next_us) { /* the lender goes, and comes back */
-            close_side(&w, 0);
-            open_side(&w, 0, w.address, NULL);
-            next_us += RUN_US / 3;
-        }
+    const int64_t until_us = qr_clock_us() + RUN_US_MAX;
+    for (int n = 0; n < N_REOPENED; n++) {
+        for (const int64_t n_blocks = w.n_arrived + N_BLOCKS / (bytes_between ? 10 : 1); w.n_arrived < n_blocks && qr_clock_us() < until_us;)
+            turn(&w);
+        close_side(&w, 0); /* the lender goes, and comes back */
+        open_side(&w, 0, w.address, NULL);
     }
     finish(&w);
     const struct qr_exchange_stats in = rig_stats(&w.side[1]);
@@ -111,7 +109,8 @@ static void run(const char *what, const char *listen, uint64_t seed, uint32_t by
     close_side(&w, 1);
     close_side(&w, 0);
     CHECK(w.n_wrong == 0 && w.n_bad_order == 0);
-    CHECK(w.n_arrived > 0 && (bytes_between > 0 || w.n_whole > 0));
+    CHECK(qr_clock_us() < until_us);
+    CHECK(bytes_between > 0 || w.n_whole > 0);
     CHECK(bytes_between == 0 || atomic_load(&w.flaky.n_flips) + atomic_load(&w.flaky.n_cuts) > 0);
     if (bytes_between)
         flaky_close(&w.flaky);

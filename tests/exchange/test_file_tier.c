@@ -103,6 +103,32 @@ Test(file_tier, finds_what_was_written_and_reads_it_back_in_order)
     remove_dir(dir);
 }
 
+Test(file_tier, wakes_the_engine_when_there_is_a_parcel_again)
+{
+    char dir[64];
+    temp_dir_make(dir, "tier");
+    _Atomic int n_wakes = 0;
+    struct qr_file_tier_config c = tier_config(dir, roomy, 1);
+    c.wake = count_wake;
+    c.wake_arg = &n_wakes;
+    struct qr_file_tier *t;
+    struct qr_err err;
+    struct qr_parcel *p[PARCELS];
+    cr_assert_eq(qr_file_tier_open(&t, &c, &err), 0);
+    for (int32_t i = 0; i < PARCELS; i++) {
+        p[i] = qr_file_tier_parcel(t);
+        p[i]->name = name_of(i);
+    }
+    cr_assert_null(qr_file_tier_parcel(t));
+    cr_assert_eq(n_wakes, 0);
+    for (int32_t i = 0; i < PARCELS; i++)
+        qr_file_tier_write(t, p[i]);
+    while (n_wakes == 0)
+        nap();
+    qr_file_tier_close(t);
+    remove_dir(dir);
+}
+
 Test(file_tier, closes_with_all_written_that_was_given_and_has_it_when_it_is_opened_again)
 {
     char dir[64], below[256];
@@ -506,7 +532,18 @@ Test(file_tier, goes_on_where_the_disk_is_full)
         cr_assert_eq(WEXITSTATUS(status), 0);
 }
 
-Test(file_tier, goes_on_where_no_file_can_be_made)
+/* How often `what` stands in the log, which goes to a file while this is open. */
+static int32_t count_in_log(int log, const char *what)
+{
+    char text[4096] = "";
+    int32_t n = 0;
+    cr_assert_geq(pread(log, text, sizeof text - 1, 0), 0);
+    for (const char *at = text; (at = strstr(at, what)) != NULL; at++)
+        n++;
+    return n;
+}
+
+Test(file_tier, goes_on_where_no_file_can_be_made_and_says_so_once_a_minute)
 {
     char dir[64];
     temp_dir_make(dir, "tier");
@@ -514,12 +551,19 @@ Test(file_tier, goes_on_where_no_file_can_be_made)
     give(t, 0, 8);
     settle(t);
     remove_dir(dir);
+    const int log = memfd_create("log", 0), before = dup(STDERR_FILENO);
+    dup2(log, STDERR_FILENO);
     give(t, 8, 40);
     settle(t);
+    dup2(before, STDERR_FILENO);
     const struct qr_file_tier_stats s = stats_of(t);
-    cr_assert(s.n_failed > 0 && s.blocks_written + s.n_failed == 40, "%lld failed", (long long)s.n_failed);
+    cr_assert(s.n_failed > 1 && s.blocks_written + s.n_failed == 40, "%lld failed", (long long)s.n_failed);
+    cr_assert_eq(count_in_log(log, " warn exchange file tier goes on with what it has: extent-0000000000000001.kv: cannot be made: "), 1);
+    cr_assert_eq(count_in_log(log, " warn "), 1);
     cr_assert_eq(read_each(t, 0, 40), s.blocks_written, "what is open is read");
     qr_file_tier_close(t);
+    close(log);
+    close(before);
 }
 
 /* ---- killed ---- */

@@ -39,6 +39,11 @@ bool qr_outside_wanted(const struct qr_engine_config *c)
     return c->outside.listen || c->outside.n_peers > 0 || c->outside.file_dir;
 }
 
+static bool has_names(const struct qr_engine_config *c)
+{
+    return qr_outside_wanted(c) || c->outside.events;
+}
+
 /* The first flag that asks for it. */
 static const char *flag_of(const struct qr_engine_outside *o)
 {
@@ -114,7 +119,7 @@ int64_t qr_engine_outside_bytes(const struct qr_engine_config *c, const struct q
     QR_ASSERT(block_bytes > 0);
     const bool peers = c->outside.listen || c->outside.n_peers > 0;
     const int64_t stride = (int64_t)qr_align_up((size_t)block_bytes, 4096), way = n_parcels_of((size_t)block_bytes) * stride;
-    if (!qr_outside_wanted(c))
+    if (!has_names(c))
         return 0;
     return (int64_t)qr_kv_names_bytes(l->n_blocks + l->n_host_blocks, l->block_tokens, n_notes_of(c)) + 2 * way * (peers + (c->outside.file_dir != NULL)) +
            ((int64_t)c->running_max + c->waiting_max) * (int64_t)sizeof(struct qr_hold) + (int64_t)sizeof(struct qr_outside);
@@ -133,6 +138,12 @@ static int find_domain(struct qr_engine *e, struct qr_kv_name *out, struct qr_er
     const int32_t block_tokens = e->limits.block_tokens;
     const int64_t started = qr_clock_us();
     uint8_t digest[QR_SHA256_BYTES];
+    if (!qr_outside_wanted(&e->config)) { /* names are for routers alone, and mean nothing in another process */
+        struct qr_hash_secret secret;
+        qr_hash_secret_random(&secret);
+        qr_sha256(out->byte, secret.bytes, sizeof secret.bytes, NULL, 0);
+        return 0;
+    }
     const int rc = qr_model_digest(digest, e->model, e->be, err);
     if (rc != 0)
         return rc;
@@ -176,9 +187,9 @@ int qr_outside_open(struct qr_engine *e, struct qr_err *err)
 {
     QR_ASSERT(e != NULL && err != NULL);
     QR_ASSERT(e->outside == NULL);
-    if (!qr_outside_wanted(&e->config))
+    if (!has_names(&e->config))
         return 0;
-    if (!e->be->mem->host)
+    if (qr_outside_wanted(&e->config) && !e->be->mem->host)
         return qr_err_set(err, QR_E_UNSUPPORTED, "%s on the device %s: blocks of the processor's memory alone are exchanged; use --device cpu",
                           flag_of(&e->config.outside), e->be->name);
     struct qr_outside *x = e->outside = qr_alloc(1, sizeof *x);
@@ -250,7 +261,7 @@ void qr_outside_name(struct qr_engine *e, struct qr_request *r)
     if (!x)
         return;
     const struct qr_hash128 none = {0, 0};
-    const int32_t n = r->n_prompt / e->limits.block_tokens;
+    const int32_t n = qr_outside_wanted(&e->config) ? r->n_prompt / e->limits.block_tokens : 0;
     qr_kv_name_root(&r->root, &x->domain, r->salt, r->adapter_slot < 0 ? none : r->adapter_hash);
     qr_free(r->names);
     r->names = n > 0 ? qr_alloc((size_t)n, sizeof *r->names) : NULL;
@@ -531,11 +542,9 @@ void qr_outside_look(struct qr_engine *e, int64_t now)
 {
     struct qr_outside *x = e->outside;
     struct qr_node arrived, over, asked;
-    struct qr_kv_note note;
     if (!x)
         return;
-    while (qr_kv_note_take(e->pool, &note))
-        qr_exchange_note(e, &note);
+    qr_notes_drain(e);
     QR_ASSERT(x->n_holds >= 0 && now > 0);
     qr_list_init(&arrived);
     qr_list_init(&over);

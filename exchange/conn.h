@@ -40,7 +40,8 @@ struct qr_conn {
     struct qr_parcel *filling;     /* owned: the block whose bytes come now, `filled` of them are there */
     size_t filled, skip;           /* skip: bytes of a block that is not wanted any more */
     bool starved;                  /* the next frame is a block, and no parcel is free */
-    int memory;                    /* of the lender's parcels, -1: bytes come by the wire */
+    int memory;                    /* came with the proof; -1: none did */
+    const uint8_t *window;         /* owned: the lender's parcels, mapped to be read; NULL: bytes come by the wire */
 
     struct qr_buf out;             /* frames to write, from out_at on; those before `out_first` go before the body, the others behind it */
     size_t out_at, out_first;

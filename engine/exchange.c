@@ -24,7 +24,7 @@
 #define BESIDE_BYTES ((int64_t)8 << 20)         /* copied in a turn beside sequences that decode: 2 ms of a slow memory */
 #define GRACE_US 500000                         /* that a request may wait beyond what computing the blocks that came would have taken */
 #define SILENCE_US 500000                       /* a peer that computes says so five times in it */
-#define MORE_HOPEFUL 1.1                        /* a file tier that was too slow is tried again some time */
+#define MORE_HOPEFUL 1.1                        /* a file tier, or peers, that were too slow are tried again some time */
 #define TICK_US 5000                            /* an idle engine with blocks on their way looks so often */
 #define PARCEL_BYTES ((size_t)32 << 20)         /* of blocks on their way, in each direction */
 #define SECRET_MIN 16
@@ -166,6 +166,7 @@ static int open_peers(struct qr_engine *e, struct qr_outside *x, struct qr_err *
     rc = rc ? rc : qr_exchange_open(&x->peers, &c, err);
     qr_buf_release(&secret);
     x->asks = o->n_peers > 0;
+    x->peer_hope = 1;
     return rc;
 }
 
@@ -232,6 +233,7 @@ void qr_outside_end(struct qr_engine *e)
     qr_exchange_close(x->peers);
     qr_file_tier_close(x->files);
     x->peers = NULL;
+    x->asks = false;
     x->files = NULL;
     for (int32_t i = 0; i < e->n_slots; i++)
         x->hold[i].fetching = false;
@@ -328,8 +330,13 @@ static bool ask_next(struct qr_engine *e, struct qr_hold *h, int64_t now)
     if (h->asked_peers || !x->asks || h->req->internal || h->n - h->next < BLOCKS_MIN)
         return false;
     qr_exchange_stats(x->peers, &peers);
-    if (peers.n_connected == 0 || (qr_engine_role(e) != QR_ROLE_DECODE && !pays(e, h->n - h->next, peers.bytes_per_second)))
+    if (peers.n_connected == 0)
         return false;
+    if (qr_engine_role(e) != QR_ROLE_DECODE && !pays(e, h->n - h->next, peers.bytes_per_second * x->peer_hope)) {
+        x->peer_hope *= MORE_HOPEFUL;
+        return false;
+    }
+    x->peer_hope = 1;
     h->asked_peers = true;
     begin_fetch(e, h, h->n, now);
     return true;
@@ -451,6 +458,7 @@ static void land(struct qr_engine *e, struct qr_hold *h, int64_t *budget)
     note_came(h);
 }
 
+/* A peer that computes is waited for as long as blocks of it come, of whatever request, not later than all of these would be computed here. */
 static bool has_waited(const struct qr_engine *e, const struct qr_hold *h, int64_t now)
 {
     const struct qr_backlog_steps steps = qr_engine_steps(e);
@@ -458,7 +466,10 @@ static bool has_waited(const struct qr_engine *e, const struct qr_hold *h, int64
     const bool patient = h->asked_peers && (h->req->expected || qr_engine_role(e) == QR_ROLE_DECODE);
     if ((double)(now - h->since_us) <= worth + GRACE_US)
         return false;
-    return !patient || !atomic_load(&h->fetch.computing) || now - atomic_load(&h->fetch.heard_us) > SILENCE_US;
+    if (!patient || !atomic_load(&h->fetch.computing) || now - atomic_load(&h->fetch.heard_us) > SILENCE_US)
+        return true;
+    const int64_t moved_us = atomic_load(&h->fetch.moved_us), idle_us = now - (moved_us > h->asked_us ? moved_us : h->asked_us);
+    return (double)idle_us > qr_backlog_alone_us(&steps, (h->n - h->first) * e->limits.block_tokens) + GRACE_US;
 }
 
 static void advance(struct qr_engine *e, struct qr_hold *h, int64_t *budget, int64_t now)

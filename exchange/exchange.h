@@ -41,6 +41,7 @@ struct qr_fetch {
     _Atomic int32_t n_there;     /* blocks from `first` on that the peer said it has or had */
     _Atomic bool computing;      /* and that it computes the others */
     _Atomic int64_t heard_us;    /* when anything for it came last */
+    _Atomic int64_t moved_us;    /* when a block came of the same peer, be it of another fetch, as of its last word about computing */
     const char *why;             /* once over: static; NULL: all came */
 };
 

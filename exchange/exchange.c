@@ -25,6 +25,11 @@ static int check_place(const struct qr_exchange_config *config, const struct qr_
                       flag, place->text);
 }
 
+static int prepare_place(struct qr_wire_place *place, struct qr_err *err)
+{
+    return place->wire->prepare ? place->wire->prepare(place, err) : 0;
+}
+
 static int read_addresses(struct qr_exchange *x, struct qr_err *err)
 {
     const struct qr_exchange_config *config = &x->config;
@@ -32,10 +37,12 @@ static int read_addresses(struct qr_exchange *x, struct qr_err *err)
     for (int32_t i = 0; i < config->n_peers && rc == 0; i++) {
         rc = qr_wire_parse(&x->peer[i].place, config->peer[i], err);
         rc = rc ? rc : check_place(config, &x->peer[i].place, "--peer", err);
+        rc = rc ? rc : prepare_place(&x->peer[i].place, err);
     }
     if (rc == 0 && config->listen) {
         rc = qr_wire_parse(&x->place, config->listen, err);
         rc = rc ? rc : check_place(config, &x->place, "--peer-listen", err);
+        rc = rc ? rc : prepare_place(&x->place, err);
     }
     return rc;
 }
@@ -130,14 +137,19 @@ int qr_exchange_open(struct qr_exchange **out, const struct qr_exchange_config *
 
 /* ---- closing ---- */
 
+static void forget_place(struct qr_wire_place *place)
+{
+    if (place->wire && place->wire->forget)
+        place->wire->forget(place);
+}
+
 static void end_connections(struct qr_exchange *x)
 {
     qr_asks_forget(x);
     for (int32_t i = 0; i < x->config.n_peers; i++) {
         if (x->peer[i].conn)
             qr_conn_free(x->peer[i].conn);
-        if (x->peer[i].place.wire && x->peer[i].place.wire->forget)
-            x->peer[i].place.wire->forget(&x->peer[i].place);
+        forget_place(&x->peer[i].place);
     }
     while (!qr_list_empty(&x->guests)) {
         struct qr_conn *c = QR_CONTAINER(x->guests.next, struct qr_conn, link);
@@ -147,6 +159,7 @@ static void end_connections(struct qr_exchange *x)
     qr_loans_end(x);
     if (x->listener >= 0)
         x->place.wire->unlisten(&x->place, x->listener);
+    forget_place(&x->place);
 }
 
 static void empty(struct qr_mailbox *m)

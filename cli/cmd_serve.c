@@ -447,8 +447,8 @@ static const struct qr_option table[] = {
               .help = "Time from arrival to the first token to aim at: a request that is predicted to miss it is answered 429 with the "
                       "estimate, and --itl-goal is held by running fewer sequences. 0: none."),
     QR_OPTION(struct serve_options, role, ENUM, "role", .builtin = "both", .choices = "both|prefill|decode", .group = "Peers",
-              .help = "What this process does first, which POST /v1/role may change. decode: prompts are computed by a peer; prefill: for peers; both: here, and "
-                      "peers are asked only for what they have already."),
+              .help = "What this process does first, which POST /v1/role may change. decode: prompts are computed by a peer; prefill: for peers; both: "
+                      "here, and peers are asked only for what they have already."),
     QR_OPTION(struct serve_options, pair, FLAG, "pair", .builtin = "false", .group = "Peers",
               .help = "Start two processes of this machine: one computes prompts, and is started again when it dies; the other answers. Each has half of the "
                       "processors and of the memory, and a copy of the weights."),

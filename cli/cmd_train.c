@@ -557,8 +557,8 @@ static const struct qr_option table[] = {
     {.name = "ranks", .brief = true, .type = QR_OPT_INT, .offset = offsetof(struct train_options, ranks), .builtin = "0", .min = 0, .max = QR_COMM_RANKS_MAX,
      .arg = "N",
      .group = "Run",
-     .help = "Share the work among N processes of this machine, each with its part of the processors; 0: as many as mpirun, srun or LeaderWorkerSet have started, or "
-             "one."},
+     .help = "Share the work among N processes of this machine, each with its part of the processors; 0: as many as mpirun, srun or LeaderWorkerSet "
+             "have started, or one."},
     QR_COMM_MEETING_ROWS(struct train_options, meeting, "Run"),
     {.name = "trace", .brief = true, .type = QR_OPT_STR, .offset = offsetof(struct train_options, trace), .arg = "FILE", .group = "Run",
      .help = "Write a Chrome trace of the first ten steps: steps, layers and verbs with bytes, operations and share of the machine's peak."},

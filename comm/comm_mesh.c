@@ -71,10 +71,17 @@ static void linger(struct qr_comm *c)
     const int64_t until = qr_clock_us() + LETTER_US;
     for (int32_t n_tries = 0; m->n_read + m->n_gone < c->size - 1 && qr_clock_us() < until; m->ops->nap(n_tries++))
         m->ops->read_letters(c);
-    usleep(LINGER_US);
+    if (m->n_gone < c->size - 1)
+        usleep(LINGER_US);
 }
 
 /* ---- one call ---- */
+
+/* Of another program's memory: a call that there is, or a farewell. */
+static bool is_call(const struct qr_comm_what *w)
+{
+    return w->kind >= FAREWELL && w->kind <= QR_COMM_BARRIER && w->dtype >= 0 && w->dtype < QR_DTYPE_COUNT;
+}
 
 /* Everybody tells everybody what it starts. */
 static int exchange(struct qr_comm *c, struct qr_err *err)
@@ -87,7 +94,11 @@ static int exchange(struct qr_comm *c, struct qr_err *err)
             rc = m->ops->get(c, SCATTER, &m->others[r], sizeof m->what, r, QR_MESH_WHAT, err);
             rc = rc ? rc : m->ops->put(c, SCATTER, &m->what, sizeof m->what, r, QR_MESH_WHAT, err);
         }
-    return rc ? rc : m->ops->finish(c, SCATTER, err);
+    rc = rc ? rc : m->ops->finish(c, SCATTER, err);
+    for (int32_t r = 0; r < c->size && rc == 0; r++)
+        if (!is_call(&m->others[r]))
+            rc = qr_err_set(err, QR_E_INVALID, "rank %d started a call of kind %d and type %d, which there is not", r, m->others[r].kind, m->others[r].dtype);
+    return rc;
 }
 
 static int closed(int32_t rank, const struct qr_comm_what *waiting, struct qr_err *err)

@@ -1,11 +1,12 @@
 /* comm_tcp.c - ranks that reach each other by TCP: what carries a mesh's messages (comm_mesh.h), on one connection
  * between every two ranks.
  *
- * A message is its length, its tag and its bytes. What was begun stands in a short line for each rank; whoever waits
- * for a batch sends and receives. A message must be the one that is expected, so no length from outside is believed.
- * A rank that dies is missed at once, as its system ends its connections; a vanished machine when rendezvous.c says.
+ * A message is its length, its tag and its bytes. Messages that were begun stand in a short line for each rank; they
+ * are sent and received while a batch is waited for. A message must be the one that is expected, so that no length from
+ * outside is believed. A rank that dies is missed at once, as its system ends its connections; a machine that vanishes
+ * is missed within the time that rendezvous.c sets.
  *
- * Called by whoever carries calls out, and by the owner between calls (`lost`); a mutex keeps the two apart. */
+ * One thread at a time carries calls out. The owner asks between calls (`lost`); a mutex keeps the two apart. */
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>

@@ -65,7 +65,8 @@ static int split(char host[256], const char **port, const char *at, struct qr_er
     const char *end = at[0] == '[' ? strchr(at, ']') : NULL, *colon = strchr(end ? end : at, ':');
     const char *first = at + (end != NULL), *behind = end ? end : colon ? colon : at + strlen(at);
     *port = colon ? colon + 1 : QR_RENDEZVOUS_PORT;
-    if (behind == first || behind - first > 255 || !**port || strlen(*port) > 5 || strspn(*port, "0123456789") != strlen(*port) || (end && end[1] && end[1] != ':'))
+    const size_t n_port = strlen(*port);
+    if (behind == first || behind - first > 255 || n_port == 0 || n_port > 5 || strspn(*port, "0123456789") != n_port || (end && end[1] && end[1] != ':'))
         return qr_err_set(err, QR_E_USAGE, "'%.200s' is no address of rank 0: HOST or HOST:PORT (an IPv6 address in brackets)", at);
     memcpy(host, first, (size_t)(behind - first));
     host[behind - first] = 0;
@@ -118,7 +119,7 @@ static void set(int fd, int level, int name, int value)
     setsockopt(fd, level, name, &value, sizeof value);
 }
 
-/* Small messages go at once. A machine that vanished is missed within ten seconds. */
+/* Small messages go at once. A machine that vanished is missed after ten seconds. */
 static void prepare(int fd)
 {
     set(fd, IPPROTO_TCP, TCP_NODELAY, 1);
@@ -386,7 +387,9 @@ static int meet_as_other(struct qr_comm_link *link, const struct qr_rendezvous *
     if (rc == 0 && !transfer(link[0].fd, table, sizeof table, true, until_us))
         rc = qr_err_set(err, QR_E_CLOSED, "rank 0 (%s) left, or not all ranks came within %lld s", link[0].where, (long long)(z->wait_us / 1000000));
     for (int32_t r = 1; r < z->rank && rc == 0; r++) {
-        rc = table[r].n > sizeof table[r].address ? qr_err_set(err, QR_E_CLOSED, "rank 0 says nothing of rank %d", r) : connect_to(&link[r], &table[r], until_us, err);
+        if (table[r].n > sizeof table[r].address)
+            rc = qr_err_set(err, QR_E_CLOSED, "rank 0 does not say where rank %d is", r);
+        rc = rc ? rc : connect_to(&link[r], &table[r], until_us, err);
         rc = rc ? rc : introduce(&link[r], z, r, port, until_us, err);
     }
     rc = rc || listener < 0 ? rc : await(link, table, listener, z, until_us, err);

@@ -19,8 +19,8 @@ struct qr_rendezvous {
     int64_t wait_us;     /* for the others */
 };
 
-/* link[size], but for this rank's own. Errors: QR_E_USAGE (an address that is none), QR_E_BIND (nobody listens there, or rank 0 cannot), QR_E_DENIED (refused:
- * another number of ranks, rank, version or secret), QR_E_CLOSED (not all came in time, naming them). */
+/* link[size], but for this rank's own. Errors: QR_E_USAGE (an address that is none), QR_E_BIND (rank 0 cannot listen there, or is not found), QR_E_DENIED
+ * (refused: another number of ranks, rank, version or secret), QR_E_CLOSED (not all came in time, naming them). */
 int qr_rendezvous(struct qr_comm_link link[QR_COMM_RANKS_MAX], const struct qr_rendezvous *z, struct qr_err *err);
 
 /* What a rank says first. */

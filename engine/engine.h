@@ -244,6 +244,7 @@ struct qr_engine_limits {
     int32_t n_host_blocks;      /* of the second tier, */
     int64_t kv_host_bytes;      /* and their memory, the host's */
     bool on_host;               /* so is the cache's own: an opened engine only */
+    bool prefix_cache;          /* as configured */
     int32_t lora_slots, lora_rank_max;
     int64_t lora_bytes;         /* of slots for adapters: an opened engine only, otherwise qr_engine_lora_bytes */
     int32_t n_ranks;            /* the model is shared out to so many; memory is this one's, which has no less than another */

@@ -62,11 +62,25 @@ static int read_secret(struct qr_buf *out, const char *path, struct qr_err *err)
     return 0;
 }
 
+/* Addresses, and the secret, which the caller releases. */
+static int read_peers(struct qr_exchange_config *c, struct qr_buf *secret, const struct qr_engine_outside *o, struct qr_err *err)
+{
+    const int rc = o->secret_file ? read_secret(secret, o->secret_file, err) : 0;
+    c->listen = o->listen;
+    c->n_peers = o->n_peers;
+    for (int32_t i = 0; i < o->n_peers; i++)
+        c->peer[i] = o->peer[i];
+    c->secret = secret->len > 0 ? secret->data : NULL;
+    c->n_secret = secret->len;
+    return rc;
+}
+
 int qr_engine_check_outside(const struct qr_engine_config *c, int32_t n_ranks, struct qr_err *err)
 {
     QR_ASSERT(c != NULL && n_ranks >= 1);
     QR_ASSERT(err != NULL);
     const struct qr_engine_outside *o = &c->outside;
+    struct qr_exchange_config peers = {0};
     struct qr_buf secret = {0};
     if (!qr_outside_wanted(c))
         return 0;
@@ -77,7 +91,8 @@ int qr_engine_check_outside(const struct qr_engine_config *c, int32_t n_ranks, s
                           flag_of(o), n_ranks);
     if (o->n_peers > QR_PEERS_MAX)
         return qr_err_set(err, QR_E_USAGE, "--peer is given %d times, expected at most %d", o->n_peers, QR_PEERS_MAX);
-    const int rc = o->secret_file ? read_secret(&secret, o->secret_file, err) : 0;
+    int rc = read_peers(&peers, &secret, o, err);
+    rc = rc ? rc : qr_exchange_check(&peers, err);
     qr_buf_release(&secret);
     return rc;
 }
@@ -131,16 +146,11 @@ static int open_peers(struct qr_engine *e, struct qr_outside *x, struct qr_err *
 {
     const struct qr_engine_outside *o = &e->config.outside;
     struct qr_buf secret = {0};
-    struct qr_exchange_config c = {.listen = o->listen, .n_peers = o->n_peers, .domain = x->domain, .block_bytes = x->block_bytes,
-                                   .n_parcels = n_parcels_of(x->block_bytes), .lends_max = QR_LENDS_MAX, .prompt_max = e->limits.ctx_max,
-                                   .wake = wake, .wake_arg = e, .compute = qr_lends_compute, .compute_user = e};
+    struct qr_exchange_config c = {.domain = x->domain, .block_bytes = x->block_bytes, .n_parcels = n_parcels_of(x->block_bytes), .lends_max = QR_LENDS_MAX,
+                                   .prompt_max = e->limits.ctx_max, .wake = wake, .wake_arg = e, .compute = qr_lends_compute, .compute_user = e};
     if (!o->listen && o->n_peers == 0)
         return 0;
-    for (int32_t i = 0; i < o->n_peers; i++)
-        c.peer[i] = o->peer[i];
-    int rc = o->secret_file ? read_secret(&secret, o->secret_file, err) : 0;
-    c.secret = secret.len > 0 ? secret.data : NULL;
-    c.n_secret = secret.len;
+    int rc = read_peers(&c, &secret, o, err);
     rc = rc ? rc : qr_exchange_open(&x->peers, &c, err);
     qr_buf_release(&secret);
     x->asks = o->n_peers > 0;
@@ -157,6 +167,7 @@ static int open_files(struct qr_engine *e, struct qr_outside *x, struct qr_err *
     for (x->n_written_max = 256; x->n_written_max < (uint32_t)(2 * c.n_parcels + 2 * (e->config.step_tokens_max / e->config.block_tokens));)
         x->n_written_max *= 2;
     x->written = qr_alloc(x->n_written_max, sizeof *x->written);
+    qr_mem_populate(x->written, x->n_written_max * sizeof *x->written);
     return qr_file_tier_open(&x->files, &c, err);
 }
 

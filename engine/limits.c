@@ -149,7 +149,7 @@ int qr_engine_plan(struct qr_engine_limits *out, const struct qr_engine_config *
         .block_tokens = config->block_tokens, .running_max = config->running_max, .waiting_max = config->waiting_max, .draft_tokens = config->draft_tokens,
         .step_tokens_max = config->step_tokens_max, .lora_slots = config->lora_slots, .lora_rank_max = config->lora_rank_max,
         .kv_bytes = n_blocks * config->block_tokens * token_bytes,
-        .kv_token_bytes = token_bytes, .kv_dtype = kv_dtype,
+        .kv_token_bytes = token_bytes, .kv_dtype = kv_dtype, .prefix_cache = config->prefix_cache,
         .weight_bytes = weight_bytes, .act_bytes = act_bytes, .draft = config->draft,
         .n_host_blocks = host_blocks(config, token_bytes * config->block_tokens, n_blocks)};
     out->n_pinned_max = qr_engine_pinned_max(config, out);

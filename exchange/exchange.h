@@ -74,6 +74,9 @@ struct qr_exchange_config {
     void *compute_user;
 };
 
+/* What opening would refuse of its addresses, without opening anything. QR_E_USAGE, QR_E_UNSUPPORTED. */
+int qr_exchange_check(const struct qr_exchange_config *config, struct qr_err *err);
+
 /* Listens, starts the thread, begins to connect; peers may be absent, and come and go. QR_E_USAGE for addresses and a missing secret, QR_E_IO. */
 int qr_exchange_open(struct qr_exchange **out, const struct qr_exchange_config *config, struct qr_err *err);
 

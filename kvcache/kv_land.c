@@ -25,6 +25,16 @@ int32_t qr_kv_behind(const struct qr_kv_pool *p, struct qr_kv_tail tail, struct 
     return qr_kv_index_find(p, hash, tail.uid, salt, ids);
 }
 
+int32_t qr_kv_alloc_behind(struct qr_kv_pool *p, struct qr_kv_tail tail)
+{
+    QR_ASSERT(p != NULL);
+    QR_ASSERT(qr_kv_tail_holds(p, tail));
+    const bool next_to_go = tail.uid != 0 && qr_kv_at(p, qr_kv_cached_head(p, tail.block))->next == tail.block;
+    const int32_t block = next_to_go && p->n_free == 0 ? -1 : qr_kv_alloc(p);
+    QR_ASSERT(qr_kv_tail_holds(p, tail));
+    return block;
+}
+
 void qr_kv_land(struct qr_kv_pool *p, int32_t block, struct qr_kv_tail tail, struct qr_hash128 salt, const struct qr_kv_name *root, const int32_t *ids,
                 int32_t about)
 {

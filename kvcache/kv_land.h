@@ -20,6 +20,9 @@ bool qr_kv_tail_holds(const struct qr_kv_pool *p, struct qr_kv_tail tail);
 /* The entry of these ids behind the tail, which holds, or -1. No reference is taken. salt: of a first block. */
 int32_t qr_kv_behind(const struct qr_kv_pool *p, struct qr_kv_tail tail, struct qr_hash128 salt, const int32_t *ids);
 
+/* A block with refcount 1, as qr_kv_alloc's, or -1 when none is available but in place of the tail, which holds then as before. */
+int32_t qr_kv_alloc_behind(struct qr_kv_pool *p, struct qr_kv_tail tail);
+
 /* Enters a block with refcount 1 behind the tail, which holds and has none of these ids behind it, and lets go of it: it is cached, and evicted before the
  * tail is. root, about: as qr_kv_name_enter's. */
 void qr_kv_land(struct qr_kv_pool *p, int32_t block, struct qr_kv_tail tail, struct qr_hash128 salt, const struct qr_kv_name *root, const int32_t *ids,

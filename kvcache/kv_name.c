@@ -65,6 +65,7 @@ void qr_kv_names_open(struct qr_kv_pool *p, int32_t n_notes)
     m->n_notes = n_notes;
     m->note_bytes = note_bytes_of(p->block_tokens);
     m->note = qr_alloc((size_t)n_notes, m->note_bytes);
+    qr_mem_populate(m->note, (size_t)n_notes * m->note_bytes);
     p->names = m;
 }
 

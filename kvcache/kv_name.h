@@ -34,7 +34,7 @@ size_t qr_kv_names_bytes(int32_t n_all, int32_t block_tokens, int32_t n_notes);
 void qr_kv_name_enter(struct qr_kv_pool *p, int32_t block, int32_t parent, const struct qr_kv_name *root, const int32_t *ids, int32_t about);
 
 /* The entry of this name, of the second tier only where the first has none, or -1. No reference is taken: it is valid until the next call that takes a block.
- * What finds a prefix by its ids may not find it, where an entry before it was given up. */
+ * Its content is there when the pool's moves are worked off. What finds a prefix by its ids may not find it, where an entry before it was given up. */
 int32_t qr_kv_name_find(const struct qr_kv_pool *p, const struct qr_kv_name *name);
 
 enum qr_kv_note_kind {

@@ -47,14 +47,11 @@ int32_t qr_sched_place(struct qr_sched *s, int32_t seq, int32_t index)
     }
     if (qr_sched_spare(s) <= 0)
         return QR_PLACE_NONE;
-    const int32_t block = qr_kv_alloc(s->pool);
-    QR_ASSERT(block >= 0);
-    if (qr_kv_tail_holds(s->pool, x->tail)) {
-        qr_kv_set_owner(s->pool, block, q->owner);
-        return block;
-    }
-    qr_kv_unref(s->pool, block); /* to make room the very block before was given up: the cache is too small */
-    return QR_PLACE_NONE;
+    const int32_t block = qr_kv_alloc_behind(s->pool, x->tail);
+    if (block < 0)
+        return QR_PLACE_NONE; /* the cache is too small for what comes: the very block before would go */
+    qr_kv_set_owner(s->pool, block, q->owner);
+    return block;
 }
 
 void qr_sched_land(struct qr_sched *s, int32_t seq, int32_t block)

@@ -390,6 +390,10 @@ void qr_sched_stats(const struct qr_sched *s, struct qr_sched_stats *out)
         .n_recomputed = s->n_recomputed,
         .oldest_arrival_us = -1,
     };
+    for (int32_t i = 0; i < s->held.n; i++) {
+        const struct qr_seq *q = &s->slot[s->held.seq[i]].seq;
+        out->held_tokens += q->n_prompt - (q->n_found > 0 ? q->n_found : 0);
+    }
     for (int32_t i = 0; i < s->waiting.n; i++) {
         const struct qr_seq *q = &s->slot[s->waiting.seq[i]].seq;
         out->waiting_tokens += q->n_prompt;

@@ -179,6 +179,7 @@ const struct qr_seq *qr_sched_seq(const struct qr_sched *s, int32_t seq); /* ass
 struct qr_sched_stats {
     int32_t n_held, n_waiting, n_prefill, n_decode;
     int64_t waiting_tokens;    /* prompt tokens in the queue */
+    int64_t held_tokens;       /* of those that are held: prompt tokens that the cache was not found to have */
     int64_t n_preempted;       /* ever */
     int64_t n_recomputed;      /* tokens computed again because of preemption, ever */
     int64_t oldest_arrival_us; /* of those waiting, or -1 */

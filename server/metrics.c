@@ -191,12 +191,17 @@ static void put_histograms(struct out *o, const struct qr_stats *t)
 #undef PUT
 }
 
+/* Labels as vLLM has them, Python's words among them. */
 static void put_config(struct out *o, const struct qr_engine_limits *l)
 {
-    char extra[240];
+    char extra[512];
+    const int64_t tokens = (int64_t)l->n_blocks * l->block_tokens;
     put_meta(o, "vllm:cache_config_info", "gauge", "The cache as it was set up.");
-    snprintf(extra, sizeof extra, "block_size=\"%d\",num_gpu_blocks=\"%d\",cache_bytes=\"%lld\",cache_dtype=\"%s\",num_cpu_blocks=\"%d\"", l->block_tokens,
-             l->n_blocks, (long long)l->kv_bytes, qr_dtype_name(l->kv_dtype), l->n_host_blocks);
+    snprintf(extra, sizeof extra,
+             "block_size=\"%d\",num_gpu_blocks=\"%d\",num_cpu_blocks=\"%d\",cache_dtype=\"%s\",enable_prefix_caching=\"%s\","
+             "prefix_caching_hash_algo=\"sha256\",kv_cache_memory_bytes=\"%lld\",kv_cache_size_tokens=\"%lld\",kv_cache_max_concurrency=\"%.4f\"",
+             l->block_tokens, l->n_blocks, l->n_host_blocks, qr_dtype_name(l->kv_dtype), l->prefix_cache ? "True" : "False", (long long)l->kv_bytes,
+             (long long)tokens, (double)tokens / l->ctx_max);
     put_sample(o, "vllm:cache_config_info", "", extra, 1);
     put_one(o, "vllm:model_weights_memory_bytes", "gauge", "Memory of the weights.", (double)l->weight_bytes);
     put_one(o, "quire_kv_token_bytes", "gauge", "Memory of one token's keys and values, all layers.", (double)l->kv_token_bytes);
@@ -453,7 +458,8 @@ static void put_server(struct out *o, struct qr_server *s)
     put_meta(o, "quire_calls_total", "counter", "API calls begun, by route.");
     for (int i = QR_COUNTED_CHAT; i < QR_COUNTED_N; i++)
         put_sample(o, "quire_calls_total", "", route[i], (double)s->n_begun[i]);
-    static const char *const hint[] = {[QR_HINT_ASKED] = "result=\"asked\"", [QR_HINT_FOREIGN] = "result=\"foreign_engine\"", [QR_HINT_NO_PEER] = "result=\"no_peer\""};
+    static const char *const hint[] = {[QR_HINT_ASKED] = "result=\"asked\"", [QR_HINT_FOREIGN] = "result=\"foreign_engine\"",
+                                       [QR_HINT_NO_PEER] = "result=\"no_peer\""};
     put_meta(o, "quire_peer_hints_total", "counter", "Requests in which a router named a peer, by what became of that.");
     for (int i = 0; i < QR_HINTS; i++)
         put_sample(o, "quire_peer_hints_total", "", hint[i], (double)atomic_load_explicit(&s->n_hints[i], memory_order_relaxed));

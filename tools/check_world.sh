@@ -74,5 +74,17 @@ if [ -e build/tests/libquire_cuda_emu.so ]; then
 else
     skip gpu-script "no emulated device was built (./dev test quick)"
 fi
+for what in same kills; do
+    check env QUIRE_BIN="$PWD/build/quire" python3 tools/check_pair.py "$what"
+done
+if [ "${QUIRE_FULL:-0}" = 1 ]; then
+    for model in smollm2-135m llama-3.2-1b; do
+        [ -e "$world/$model" ] || build/quire bench make-model --like "$model" --out "$world/$model" >&2
+    done
+    check env QUIRE_BIN="$PWD/build/quire" python3 tools/check_pair.py storm --model "$world/smollm2-135m"
+    check env QUIRE_BIN="$PWD/build/quire" python3 tools/check_pair.py prefix --model "$world/llama-3.2-1b"
+else
+    skip pair "the storm and prefixes of 4,096 tokens take minutes of an idle machine (QUIRE_FULL=1)"
+fi
 echo "check-world: $failed of the checks failed, $skipped skipped"
 [ "$failed" = 0 ]

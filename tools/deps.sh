@@ -1,7 +1,7 @@
 #!/bin/sh
 # deps.sh - installs the Debian packages that are missing, and says what it does.
 #   tools/deps.sh run     what building and running takes
-#   tools/deps.sh test    the same, and what the tests take
+#   tools/deps.sh test    the same, and what the tests take; two balancers are unpacked into build/debian and not installed
 #   tools/deps.sh fuzz    the same, and clang with libFuzzer
 #   tools/deps.sh unpack DIR   unpacks what QUIRE_SERVER=OFF QUIRE_TESTS=OFF takes beside a compiler into DIR, installing nothing: for a machine
 #                              without network, which builds with -DCMAKE_PREFIX_PATH=DIR/usr
@@ -43,6 +43,15 @@ unpack() {
     echo "deps: $(du -sh "$dir" | cut -f 1) in $dir; build with -DCMAKE_PREFIX_PATH=$dir/usr" >&2
 }
 
+# Balancers that a test starts with its own configurations, and what they take: installed, both would be started at once, and nginx at port 80.
+unpack_balancers() {
+    rm -rf build/debian
+    mkdir -p build/debian/deb
+    (cd build/debian/deb && apt-get -o APT::Sandbox::User=root download -qq $(apt-get install -s --no-install-recommends haproxy nginx | sed -n 's/^Inst \([^ ]*\).*/\1/p') >&2) || return
+    for f in build/debian/deb/*.deb; do dpkg -x "$f" build/debian || return; done
+    rm -rf build/debian/deb
+}
+
 command -v apt-get >/dev/null 2>&1 || { echo "deps: no apt-get here; install by hand: $run llhttp" >&2; exit 1; }
 if [ "${1:-run}" = unpack ]; then
     [ -n "${2:-}" ] || { echo "deps: unpack where? tools/deps.sh unpack DIR" >&2; exit 2; }
@@ -59,7 +68,9 @@ have_rt=yes
 if [ "${1:-run}" = fuzz ] && ! ls /usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a >/dev/null 2>&1; then have_rt=no; fi
 may=
 [ "${1:-run}" = run ] || may=$(missing $extra)
-[ -n "$need$may" ] || [ $have_llhttp = no ] || [ $have_rt = no ] || exit 0
+have_balancers=yes
+if [ "${1:-run}" != run ] && [ ! -x build/debian/usr/sbin/nginx ] && ! { command -v haproxy && command -v nginx; } >/dev/null 2>&1; then have_balancers=no; fi
+[ -n "$need$may" ] || [ $have_llhttp = no ] || [ $have_rt = no ] || [ $have_balancers = no ] || exit 0
 
 sudo=
 [ "$(id -u)" = 0 ] || sudo=sudo
@@ -77,3 +88,7 @@ install() {
 }
 install $need || exit 1
 install $may || echo "deps: going on without $may" >&2
+if [ $have_balancers = no ]; then
+    echo "deps: unpacking haproxy and nginx into build/debian" >&2
+    unpack_balancers || echo "deps: going on without haproxy and nginx" >&2
+fi

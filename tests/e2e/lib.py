@@ -144,10 +144,10 @@ def gone(pid):
 
 
 class Server:
-    """`quire serve` on loopback; ready when entered, ended by its process id when left. before: what runs it, such as nohup."""
+    """`quire serve` on loopback; ready when entered, ended by its process id when left. before: what runs it, such as nohup. held: the port it is to have."""
 
-    def __init__(self, *args, model=STORIES, wait=True, env=None, before=()):
-        self.held = Port()
+    def __init__(self, *args, model=STORIES, wait=True, env=None, before=(), held=None):
+        self.held = held or Port()
         self.port = self.held.number
         self.log = tempfile.TemporaryFile()
         self.started = time.monotonic()

@@ -387,6 +387,8 @@ iteration_tokens_total""".split()
 OTHERS = """num_requests_running num_requests_waiting num_requests_waiting_by_reason{reason="capacity"} num_requests_waiting_by_reason{reason="deferred"}
 engine_sleep_state{sleep_state="awake"} kv_cache_usage_perc prefix_cache_queries_total prefix_cache_hits_total num_preemptions_total prompt_tokens_total
 prompt_tokens_cached_total prompt_tokens_by_source_total{source="local_compute"} prompt_tokens_by_source_total{source="local_cache_hit"}
+prompt_tokens_by_source_total{source="external_kv_transfer"} prompt_tokens_cached_by_source_total{source="p2p"}
+prompt_tokens_cached_by_source_total{source="disk"} prompt_tokens_cached_by_source_total{source="external_unspecified"}
 generation_tokens_total request_success_total{finished_reason="stop"} request_success_total{finished_reason="length"}
 request_success_total{finished_reason="abort"} request_success_total{finished_reason="error"} engine_sleep_state{sleep_state="discard_all"}
 mm_cache_queries_total mm_cache_hits_total external_prefix_cache_queries_total external_prefix_cache_hits_total spec_decode_num_drafts_total

@@ -250,6 +250,44 @@ Test(kv_name, of_two_entries_with_one_name_the_first_and_the_last_are_noted)
     qr_kv_pool_free(p);
 }
 
+/* The same with a second tier of one block: one of the two entries goes there. */
+Test(kv_name, of_two_entries_with_one_name_that_of_the_first_tier_stands_for_both)
+{
+    struct qr_kv_pool *p = new_pool(4, 1, 64);
+    int32_t tokens[2 * P], first, copy[2], again[2];
+    struct qr_kv_name name[2];
+    count_up(tokens, 2 * P, 0);
+    qr_kv_name_all(name, &root, tokens, 2 * P, P);
+    compute(p, &first, tokens, 1);
+    compute(p, copy, tokens, 1);
+    qr_kv_unref(p, first);
+    copy[1] = qr_kv_alloc(p);
+    cr_assert(qr_kv_prefix_enter(p, copy[1], copy[0], salt, tokens + P));
+    qr_kv_name_enter(p, copy[1], copy[0], &root, tokens + P, 3);
+    flood(p, 100);
+    flood(p, 200); /* the first block's entry is gone from both tiers */
+    cr_assert_eq(qr_kv_name_find(p, &name[0]), -1);
+    compute(p, again, tokens, 2);
+    release(p, again, 2);
+    release(p, copy, 2);
+    drain(p);
+    for (int i = 0; i < 2; i++)
+        cr_assert_geq(qr_kv_alloc(p), 0); /* the first was free */
+    qr_kv_moved(p);
+    struct qr_kv_note note;
+    while (qr_kv_note_take(p, &note))
+        cr_assert(!same(&note.name, &name[1]), "one of them is still of the first tier");
+    cr_assert_eq(qr_kv_name_find(p, &name[1]), copy[1]);
+    for (int i = 0; i < 2; i++)
+        cr_assert_geq(qr_kv_alloc(p), 0);
+    qr_kv_moved(p);
+    expect_note(p, QR_KV_MOVED, &name[0], true);
+    expect_note(p, QR_KV_REMOVED, &name[0], true);
+    expect_note(p, QR_KV_MOVED, &name[1], true);
+    expect_no_note(p);
+    qr_kv_pool_free(p);
+}
+
 Test(kv_land, a_block_from_elsewhere_is_found_as_if_it_had_been_computed_and_goes_before_its_parent)
 {
     struct qr_kv_pool *p = new_pool(5, 0, 64);

@@ -71,7 +71,7 @@ struct world {
     uint64_t next_id;
     struct {
         int64_t ops, steps, rows, copies, preemptions, finished, cancelled, refused, hit_tokens, forced_collisions, out, in, behind, pinned;
-        int64_t let_go, landed, no_place;
+        int64_t let_go, landed, no_place, names;
         int64_t right, wrong, forced; /* guesses that were accepted, and that were dropped after they were computed; ids known without a draw */
     } total;
     char broken[160]; /* empty while all is well */
@@ -611,9 +611,27 @@ static inline void world_look(struct world *w)
         world_fail(w, "more was found than there is");
 }
 
+/* The names of full blocks of those that run are what their ids spell. */
+static inline void world_look_at_names(struct world *w)
+{
+    struct qr_kv_name name[WORLD_CTX_MAX + 1];
+    for (int32_t k = 0; k < WORLD_SEQS_MAX && qr_kv_has_names(w->pool); k++) {
+        const struct qr_seq *q = w->seq[k].alive ? qr_sched_seq(w->sched, k) : NULL;
+        if (!q || q->state < QR_SEQ_PREFILL || qr_is_apart(w->sched, q))
+            continue;
+        qr_kv_name_all(name, &q->root, q->ids, q->n_computed, w->block_tokens);
+        for (int32_t i = q->n_behind; i < q->n_computed / w->block_tokens; i++, w->total.names++) {
+            if (memcmp(&w->pool->names->of[q->blocks[i]], &name[i], sizeof *name) != 0)
+                world_fail(w, "a block has another name than its ids spell");
+        }
+    }
+}
+
 static inline void world_step(struct world *w)
 {
     w->now_us += 1000;
+    if (world_below(w, 16) == 0)
+        world_look_at_names(w);
     if (world_below(w, 4) == 0) {
         w->mixed_max = world_below(w, 2) ? INT32_MAX : 1 + (int32_t)world_below(w, (uint32_t)w->config.step_tokens_max);
         qr_sched_limit_mixed(w->sched, w->mixed_max);
@@ -678,7 +696,11 @@ static inline void world_land(struct world *w, int32_t seq)
     int32_t index = world_below(w, 4) ? found : (int32_t)world_below(w, (uint32_t)end + 1), block = QR_PLACE_HAS;
     for (uint32_t n = world_below(w, 8); n > 0 && index < end && !q->prompt_logits && w->prefix_cache && block != QR_PLACE_NONE; n--, index++) {
         const int32_t available = qr_kv_pool_available(w->pool), spare = qr_sched_spare(w->sched);
+        int32_t n_moves;
         block = qr_sched_place(w->sched, seq, index);
+        (void)qr_kv_moves(w->pool, &n_moves);
+        if (block < 0 && n_moves > 0)
+            world_fail(w, "blocks make room for one that is not placed");
         world_move(w);
         w->total.no_place += block == QR_PLACE_NONE;
         if (block >= 0 && (spare <= 0 || qr_kv_refs(w->pool, block) != 1))

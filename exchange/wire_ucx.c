@@ -1,8 +1,8 @@
 /* wire_ucx.c - peers over UCX: ucx:HOST:PORT, which is RDMA where there is any, and shared memory or TCP elsewhere, as UCX finds best.
  *
- * libucp is opened where an address wants it, and this file, the door to it, has a row without verbs where its headers were absent (Debian: libucx-dev). A
- * connection of UCX has no descriptor that poll() understands. So each address has a thread that speaks UCX and nothing else, and the exchange has the other end
- * of a pair of sockets for each connection. When the exchange closes its end, the connection ends; nothing waits longer than CLOSE_US for a peer. */
+ * libucp is opened where an address wants it. This file is the door to it; where its headers were absent (Debian: libucx-dev) the row has no verbs. A connection
+ * of UCX has no descriptor that poll() understands. So each address has a thread that speaks UCX and nothing else, and the exchange has the other end of a pair
+ * of sockets for each connection. When the exchange closes its end, the connection ends; nothing waits longer than CLOSE_US for a peer. */
 #include "exchange/wire.h"
 
 #ifndef QUIRE_UCX
@@ -77,6 +77,12 @@ static const struct qr_library_symbol symbols[] = {
     {offsetof(struct library, check), "ucp_request_check_status"},
     {offsetof(struct library, free), "ucp_request_free"},
     {offsetof(struct library, status_string), "ucs_status_string"},
+};
+
+static const char *const settings[][2] = {
+    {"UCX_LOG_FILE", "stderr"},      /* its default is stdout, which is for results */
+    {"UCX_HANDLE_ERRORS", "none"},   /* signals are the program's */
+    {"UCX_TCP_CM_REUSEADDR", "y"},   /* so that a server that ends can be started again at once */
 };
 
 /* A connection: bytes from `fd` go to the endpoint, and the other way round. */
@@ -351,11 +357,12 @@ static int prepare(struct qr_wire_place *place, struct qr_err *err)
 {
     struct qr_ucx *u = place->ucx = qr_alloc(1, sizeof *u);
     u->orders[0] = u->orders[1] = u->guests[0] = u->guests[1] = -1;
-    setenv("UCX_LOG_FILE", "stderr", 0);     /* its default is stdout, which is for results */
-    setenv("UCX_HANDLE_ERRORS", "none", 0);  /* signals are the program's */
+    for (int i = 0; i < QR_COUNT(settings); i++)
+        setenv(settings[i][0], settings[i][1], 0);
     const char *missing = qr_library_load(&u->lib, "libucp.so.0", symbols, QR_COUNT(symbols));
     if (missing)
-        return qr_err_set(err, QR_E_UNSUPPORTED, "'%s': UCX cannot be opened: %s; install it (apt-get install libucx0), or write HOST:PORT", place->text, missing);
+        return qr_err_set(err, QR_E_UNSUPPORTED, "'%s': UCX cannot be opened: %s; install it (apt-get install libucx0), or write HOST:PORT", place->text,
+                          missing);
     const ucs_status_t rc = open_worker(u);
     if (rc != UCS_OK)
         return qr_err_set(err, QR_E_UNSUPPORTED, "'%s': UCX finds no way on this machine: %s; write HOST:PORT", place->text, u->lib.status_string(rc));
@@ -384,7 +391,8 @@ static int listen_ucx(struct qr_wire_place *place, struct qr_err *err)
     params.conn_handler.arg = u;
     const ucs_status_t status = u->lib.listener_create(u->worker, &params, &u->listener);
     if (status != UCS_OK)
-        return qr_err_set(err, QR_E_BIND, "cannot listen to peers on '%s': UCX says: %s; name another address or port", place->text, u->lib.status_string(status));
+        return qr_err_set(err, QR_E_BIND, "cannot listen to peers on '%s': UCX says: %s; name another address or port", place->text,
+                          u->lib.status_string(status));
     ucp_listener_attr_t got = {.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR};
     if (u->lib.listener_query(u->listener, &got) == UCS_OK)
         qr_wire_set_port(place, &got.sockaddr);

@@ -1,8 +1,8 @@
 /* wire_ucx.c - peers over UCX: ucx:HOST:PORT, which is RDMA where there is any, and shared memory or TCP elsewhere, as UCX finds best.
  *
- * libucp is opened where an address wants it. This file is the door to it; where its headers were absent (Debian: libucx-dev) the row has no verbs. A connection
- * of UCX has no descriptor that poll() understands. So each address has a thread that speaks UCX and nothing else, and the exchange has the other end of a pair
- * of sockets for each connection. When the exchange closes its end, the connection ends; nothing waits longer than CLOSE_US for a peer. */
+ * libucp is opened where an address wants it. This file is the door to it; where its headers were absent (Debian: libucx-dev) the row has no verbs. A
+ * connection of UCX has no descriptor that poll() understands. So each address has a thread that speaks UCX and nothing else, and the exchange has the other
+ * end of a pair of sockets for each connection. When the exchange closes its end, the connection ends; nothing waits longer than CLOSE_US for a peer. */
 #include "exchange/wire.h"
 
 #ifndef QUIRE_UCX

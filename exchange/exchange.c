@@ -15,18 +15,16 @@
 
 /* ---- opening ---- */
 
-static int check_place(const struct qr_exchange_config *config, const struct qr_wire_place *place, const char *flag, struct qr_err *err)
+static int read_address(struct qr_wire_place *place, const struct qr_exchange_config *config, const char *flag, const char *text, struct qr_err *err)
 {
-    if (place->local || config->n_secret > 0)
-        return 0;
-    return qr_err_set(err, QR_E_USAGE,
-                      "%s %s: without a secret peers are on this machine only; give all of them --peer-secret-file FILE with the same content, or write "
-                      "unix:PATH or 127.0.0.1:PORT",
-                      flag, place->text);
-}
-
-static int prepare_place(struct qr_wire_place *place, struct qr_err *err)
-{
+    const int rc = qr_wire_parse(place, text, err);
+    if (rc != 0)
+        return qr_err_prefix(err, "%s: ", flag);
+    if (!place->local && config->n_secret == 0)
+        return qr_err_set(err, QR_E_USAGE,
+                          "%s %s: without a secret peers are on this machine only; give all of them --peer-secret-file FILE with the same content, or write "
+                          "unix:PATH or 127.0.0.1:PORT",
+                          flag, place->text);
     return place->wire->prepare ? place->wire->prepare(place, err) : 0;
 }
 
@@ -34,27 +32,10 @@ static int read_addresses(struct qr_exchange *x, struct qr_err *err)
 {
     const struct qr_exchange_config *config = &x->config;
     int rc = 0;
-    for (int32_t i = 0; i < config->n_peers && rc == 0; i++) {
-        rc = qr_wire_parse(&x->peer[i].place, config->peer[i], err);
-        rc = rc ? rc : check_place(config, &x->peer[i].place, "--peer", err);
-        rc = rc ? rc : prepare_place(&x->peer[i].place, err);
-    }
-    if (rc == 0 && config->listen) {
-        rc = qr_wire_parse(&x->place, config->listen, err);
-        rc = rc ? rc : check_place(config, &x->place, "--peer-listen", err);
-        rc = rc ? rc : prepare_place(&x->place, err);
-    }
-    return rc;
-}
-
-int qr_exchange_check(const struct qr_exchange_config *config, struct qr_err *err)
-{
-    QR_ASSERT(config != NULL && err != NULL);
-    QR_ASSERT(config->n_peers >= 0 && config->n_peers <= QR_PEERS_MAX);
-    struct qr_exchange *x = qr_alloc(1, sizeof *x);
-    x->config = *config;
-    const int rc = read_addresses(x, err);
-    qr_free(x);
+    for (int32_t i = 0; i < config->n_peers && rc == 0; i++)
+        rc = read_address(&x->peer[i].place, config, "--peer", config->peer[i], err);
+    if (rc == 0 && config->listen)
+        rc = read_address(&x->place, config, "--peer-listen", config->listen, err);
     return rc;
 }
 

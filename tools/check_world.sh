@@ -65,10 +65,10 @@ if command -v prometheus >/dev/null 2>&1 && command -v promtool >/dev/null 2>&1;
 else
     skip monitoring "no prometheus (apt-get install prometheus)"
 fi
-if command -v slurmctld >/dev/null 2>&1 && command -v slurmd >/dev/null 2>&1 && command -v munged >/dev/null 2>&1; then
-    check python3 tools/check_ranks.py
+if [ "$(id -u)" != 0 ] || ! command -v slurmctld >/dev/null 2>&1 || ! command -v munged >/dev/null 2>&1 || ! command -v ip >/dev/null 2>&1; then
+    skip ranks "root, Slurm and ip are needed (apt-get install slurm-wlm munge iproute2)"
 else
-    skip ranks "no Slurm (apt-get install slurm-wlm munge)"
+    check python3 tools/check_ranks.py
 fi
 if [ -e /usr/include/ucp/api/ucp.h ] && ninja -C build exchange_test_exchange >"$world/ucx.log" 2>&1; then
     check env CRITERION_JOBS=1 build/exchange_test_exchange --filter 'exchange/*ucx*'

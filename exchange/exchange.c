@@ -90,6 +90,7 @@ static struct qr_exchange *new_exchange(const struct qr_exchange_config *config)
     x->secret = qr_alloc(config->n_secret, 1);
     if (config->n_secret)
         memcpy(x->secret, config->secret, config->n_secret);
+    pthread_mutex_init(&x->lock, NULL);
     qr_list_init(&x->guests);
     qr_list_init(&x->orphans);
     qr_list_init(&x->finds);
@@ -196,6 +197,7 @@ void qr_exchange_close(struct qr_exchange *x)
         close(x->shared);
     if (x->bell >= 0)
         close(x->bell);
+    pthread_mutex_destroy(&x->lock);
     explicit_bzero(x->secret, x->config.n_secret);
     qr_free(x->secret);
     qr_free(x);
@@ -203,14 +205,18 @@ void qr_exchange_close(struct qr_exchange *x)
 
 /* ---- any thread ---- */
 
-int32_t qr_exchange_peer(const struct qr_exchange *x, const char *address)
+int32_t qr_exchange_peer(struct qr_exchange *x, const char *address)
 {
     QR_ASSERT(x != NULL);
     QR_ASSERT(address != NULL);
-    for (int32_t i = 0; i < x->config.n_peers; i++)
-        if (qr_wire_is(&x->peer[i].place, address))
-            return i;
-    return -1;
+    int32_t found = -1;
+    for (int32_t i = 0; i < x->config.n_peers && found < 0; i++)
+        found = qr_wire_is(&x->peer[i].place, address) ? i : -1;
+    pthread_mutex_lock(&x->lock);
+    for (int32_t i = 0; i < x->config.n_peers && found < 0; i++)
+        found = x->peer[i].numeric[0] && strcmp(x->peer[i].numeric, address) == 0 ? i : -1;
+    pthread_mutex_unlock(&x->lock);
+    return found;
 }
 
 const char *qr_exchange_address(const struct qr_exchange *x)

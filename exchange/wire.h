@@ -18,7 +18,7 @@ struct qr_wire;
 /* An address, read. */
 struct qr_wire_place {
     const struct qr_wire *wire;          /* borrowed: its row */
-    char text[QR_PEER_ADDRESS_MAX];      /* as it was given, without spaces; of a listener, with the port that it got */
+    char text[QR_PEER_ADDRESS_MAX];      /* as it was given; of a listener, as peers reach it */
     char host[QR_PEER_ADDRESS_MAX], port[8]; /* host: in small letters; or the path */
     bool local;                          /* nothing outside this machine reaches it: it needs no secret */
     struct qr_wire_names *names;         /* owned by wire_tcp.c: addresses of the host, looked up */
@@ -50,7 +50,7 @@ struct qr_wire_address {
 };
 int qr_wire_parse_host(struct qr_wire_place *place, const char *text, struct qr_err *err);
 int qr_wire_own_address(struct qr_wire_address *out, const struct qr_wire_place *place, struct qr_err *err);
-void qr_wire_set_port(struct qr_wire_place *place, const struct sockaddr_storage *sa);
+void qr_wire_bound(struct qr_wire_place *place, const struct sockaddr *sa); /* its text becomes the address at which peers reach it */
 int qr_wire_next_address(struct qr_wire_address *out, struct qr_wire_place *place, const char **why);
 void qr_wire_forget_names(struct qr_wire_place *place);
 

@@ -18,6 +18,7 @@
 
 #include "base/assert.h"
 #include "base/mem.h"
+#include "base/reach.h"
 #include "base/thread.h"
 #include "exchange/wire.h"
 
@@ -85,14 +86,20 @@ int qr_wire_own_address(struct qr_wire_address *out, const struct qr_wire_place 
     return 0;
 }
 
-void qr_wire_set_port(struct qr_wire_place *place, const struct sockaddr_storage *sa)
+void qr_wire_bound(struct qr_wire_place *place, const struct sockaddr *sa)
 {
+    char at[QR_REACH_TEXT], bound[QR_REACH_TEXT];
     QR_ASSERT(place != NULL && sa != NULL);
     QR_ASSERT(strrchr(place->text, ':') != NULL);
-    const uint16_t port = sa->ss_family == AF_INET6 ? ((const struct sockaddr_in6 *)sa)->sin6_port : ((const struct sockaddr_in *)sa)->sin_port;
+    qr_reach(at, sa);
+    if (!qr_reach_text(bound, sa))
+        return;
+    snprintf(place->port, sizeof place->port, "%s", strrchr(at, ':') + 1);
     const size_t n = (size_t)(strrchr(place->text, ':') + 1 - place->text);
-    snprintf(place->port, sizeof place->port, "%d", ntohs(port));
-    snprintf(place->text + n, sizeof place->text - n, "%s", place->port);
+    if (strcmp(at, bound) == 0) /* as it was given, with the port that it got */
+        snprintf(place->text + n, sizeof place->text - n, "%s", place->port);
+    else
+        snprintf(place->text, sizeof place->text, "%s%s", place->wire->prefix, at);
 }
 
 static int listen_at(const struct qr_wire_address *at)
@@ -121,7 +128,7 @@ static int listen_tcp(struct qr_wire_place *place, struct qr_err *err)
                           strerror(errno));
     at.len = sizeof at.sa;
     if (getsockname(fd, (struct sockaddr *)&at.sa, &at.len) == 0)
-        qr_wire_set_port(place, &at.sa);
+        qr_wire_bound(place, (const struct sockaddr *)&at.sa);
     return fd;
 }
 

@@ -395,7 +395,7 @@ static int listen_ucx(struct qr_wire_place *place, struct qr_err *err)
                           u->lib.status_string(status));
     ucp_listener_attr_t got = {.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR};
     if (u->lib.listener_query(u->listener, &got) == UCS_OK)
-        qr_wire_set_port(place, &got.sockaddr);
+        qr_wire_bound(place, (const struct sockaddr *)&got.sockaddr);
     start(u);
     return u->guests[0];
 }

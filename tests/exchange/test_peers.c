@@ -122,6 +122,31 @@ Test(peers, a_socket_is_its_owners_and_one_that_is_left_is_replaced)
     unlink(address + 5);
 }
 
+Test(peers, one_that_listens_everywhere_is_found_by_the_address_that_it_tells)
+{
+    struct pair p;
+    struct qr_err err;
+    sem_init(&p.bell, 0, 0);
+    struct qr_exchange_config config = rig_config(&p.bell);
+    config.secret = "s";
+    config.n_secret = 1;
+    config.listen = "0.0.0.0:0";
+    cr_assert_eq(rig_open(&p.side[0], &config, &err), 0, "%s", err.msg);
+    const char *told = qr_exchange_address(p.side[0].x), *port = strrchr(told, ':');
+    cr_assert(strncmp(told, "0.0.0.0", 7) != 0 && strcmp(port, ":0") != 0, "%s", told);
+    snprintf(p.address, sizeof p.address, "%s%s", "localhost", port);
+    config.listen = NULL;
+    config.peer[0] = p.address;
+    config.n_peers = 1;
+    cr_assert_eq(rig_open(&p.side[1], &config, &err), 0, "%s", err.msg);
+    char numeric[64];
+    snprintf(numeric, sizeof numeric, "127.0.0.1%s", port);
+    cr_assert(RIG_UNTIL(&p.bell, p.side, 2, rig_stats(&p.side[1]).n_connected == 1));
+    cr_assert_eq(qr_exchange_peer(p.side[1].x, numeric), 0);
+    cr_assert_eq(qr_exchange_peer(p.side[1].x, p.address), 0);
+    pair_close(&p);
+}
+
 /* ---- the hello ---- */
 
 /* Whether the two connect, or the lender refuses. */

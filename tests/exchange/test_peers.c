@@ -37,13 +37,15 @@ Test(peers, addresses_that_are_none_are_refused_by_name)
     } bad[] = {
         {"", QR_E_USAGE}, {"host", QR_E_USAGE}, {"host:", QR_E_USAGE}, {":7", QR_E_USAGE}, {"host:65536", QR_E_USAGE}, {"host:7x", QR_E_USAGE},
         {"host:-1", QR_E_USAGE}, {"::1:7", QR_E_USAGE}, {"[::1]7", QR_E_USAGE}, {"[::1", QR_E_USAGE}, {"[]:7", QR_E_USAGE}, {"unix:", QR_E_USAGE},
-        {"127.0.0.1:1:2", QR_E_USAGE}, {"ucx:host:7", QR_E_UNSUPPORTED},
+        {"127.0.0.1:1:2", QR_E_USAGE},
     };
     struct qr_err err;
     for (int i = 0; i < QR_COUNT(bad); i++) {
         cr_assert_eq(try_open(NULL, bad[i].text, "s", &err), bad[i].rc, "%s", bad[i].text);
         cr_assert(strstr(err.msg, bad[i].text), "%s", err.msg);
     }
+    const int rc = try_open(NULL, "ucx:host", "s", &err);
+    cr_assert(rc == QR_E_USAGE || (rc == QR_E_UNSUPPORTED && strstr(err.msg, "built without UCX")), "%s", err.msg);
     char longer[400] = "unix:";
     memset(longer + 5, 'a', 300);
     cr_assert_eq(try_open(NULL, longer, NULL, &err), QR_E_USAGE);
@@ -118,6 +120,31 @@ Test(peers, a_socket_is_its_owners_and_one_that_is_left_is_replaced)
     cr_assert_eq(rig_open(&a, &config, &err), QR_E_BIND);
     cr_assert(strstr(err.msg, "is not a socket"), "%s", err.msg);
     unlink(address + 5);
+}
+
+Test(peers, one_that_listens_everywhere_is_found_by_the_address_that_it_tells)
+{
+    struct pair p;
+    struct qr_err err;
+    sem_init(&p.bell, 0, 0);
+    struct qr_exchange_config config = rig_config(&p.bell);
+    config.secret = "s";
+    config.n_secret = 1;
+    config.listen = "0.0.0.0:0";
+    cr_assert_eq(rig_open(&p.side[0], &config, &err), 0, "%s", err.msg);
+    const char *told = qr_exchange_address(p.side[0].x), *port = strrchr(told, ':');
+    cr_assert(strncmp(told, "0.0.0.0", 7) != 0 && strcmp(port, ":0") != 0, "%s", told);
+    snprintf(p.address, sizeof p.address, "%s%s", "localhost", port);
+    config.listen = NULL;
+    config.peer[0] = p.address;
+    config.n_peers = 1;
+    cr_assert_eq(rig_open(&p.side[1], &config, &err), 0, "%s", err.msg);
+    char numeric[64];
+    snprintf(numeric, sizeof numeric, "127.0.0.1%s", port);
+    cr_assert(RIG_UNTIL(&p.bell, p.side, 2, rig_stats(&p.side[1]).n_connected == 1));
+    cr_assert_eq(qr_exchange_peer(p.side[1].x, numeric), 0);
+    cr_assert_eq(qr_exchange_peer(p.side[1].x, p.address), 0);
+    pair_close(&p);
 }
 
 /* ---- the hello ---- */

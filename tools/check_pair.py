@@ -156,6 +156,7 @@ def check_storm(o, report):
                 if '--pair' in more:
                     until_peer(server)
                 runs[name].append(rain(server, o, n_storm))
+                print(f'     {name}: {runs[name][-1]}', flush=True)
     table = {name: {key: statistics.median(r[key] for r in of) for key in of[0]} for name, of in runs.items()}
     print(f'{o.streams} streams of {o.stream_len} tokens, {o.storm} prompts of {o.storm_len}; medians of {o.rounds} rounds, ms; good: TTFT {o.ttft_s} s, TPOT {o.tpot_ms} ms')
     for name, row in table.items():

@@ -60,14 +60,14 @@ static int listen_to_peers(struct qr_exchange *x, struct qr_err *err)
     return fd < 0 ? fd : 0;
 }
 
-/* Peers get a descriptor that cannot be written to, of memory that keeps its size. */
+/* Peers get a descriptor of memory that keeps its size and that no one but this process can write to, however it is opened again. */
 static int share(struct qr_exchange *x, struct qr_err *err)
 {
     char path[64];
     if (x->out.fd < 0)
         return 0;
     snprintf(path, sizeof path, "/proc/self/fd/%d", x->out.fd);
-    if (fcntl(x->out.fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
+    if (fcntl(x->out.fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) == 0)
         x->shared = open(path, O_RDONLY | O_CLOEXEC);
     if (x->shared < 0)
         return qr_err_set(err, QR_E_IO, "the memory of blocks cannot be shared with peers at %s: %s; listen at 127.0.0.1:PORT", x->place.text, strerror(errno));

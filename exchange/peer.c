@@ -244,6 +244,7 @@ void qr_ask_state(struct qr_conn *c, const struct qr_frame *f)
         return;
     atomic_store(&a->f->heard_us, c->x->now_us);
     atomic_store(&a->f->n_there, a->n_there);
+    atomic_store(&a->f->moved_us, c->block_us);
     atomic_store(&a->f->computing, f->state.computing);
 }
 

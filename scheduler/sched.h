@@ -74,6 +74,7 @@ struct qr_seq {
     int64_t arrived_us, admitted_us; /* admitted_us: first admission, or -1 */
     struct qr_hash128 salt;
     uint32_t owner;            /* qr_kv_owner of it */
+    int32_t about;             /* for the notes of its blocks (kvcache/kv_name.h) */
     struct qr_kv_name root;    /* of the names of its blocks */
 };
 _Static_assert(offsetof(struct qr_seq, id) == 64, "what steps read is a line");
@@ -94,6 +95,7 @@ struct qr_sched_add {
     bool hidden;               /* rows that want logits want hidden states instead; the same holds of it */
     int32_t new_min;           /* <= new_max: tokens that it draws in any case. For estimates (engine/backlog.h) */
     struct qr_kv_name root;    /* of the names of its blocks, where the pool has names (kvcache/kv_name.h) */
+    int32_t about;             /* for the notes of its blocks */
     bool held;                 /* it does not wait for its turn before qr_sched_let_go */
 };
 

@@ -64,10 +64,10 @@ if command -v prometheus >/dev/null 2>&1 && command -v promtool >/dev/null 2>&1;
 else
     skip monitoring "no prometheus (apt-get install prometheus)"
 fi
-if command -v slurmctld >/dev/null 2>&1 && command -v slurmd >/dev/null 2>&1 && command -v munged >/dev/null 2>&1; then
-    check python3 tools/check_ranks.py
+if [ "$(id -u)" != 0 ] || ! command -v slurmctld >/dev/null 2>&1 || ! command -v munged >/dev/null 2>&1 || ! command -v ip >/dev/null 2>&1; then
+    skip ranks "root, Slurm and ip are needed (apt-get install slurm-wlm munge iproute2)"
 else
-    skip ranks "no Slurm (apt-get install slurm-wlm munge)"
+    check python3 tools/check_ranks.py
 fi
 if [ -e build/tests/libquire_cuda_emu.so ]; then
     check env QUIRE_FULL=1 QUIRE_BIN="$PWD/build/quire" QUIRE_CUDA_EMU_LIB="$PWD/build/tests/libquire_cuda_emu.so" python3 tests/e2e/test_gpu_script.py

@@ -158,10 +158,12 @@ static void tell(struct qr_engine *e, struct qr_lending *l, bool computing, int6
 static void serve(struct qr_engine *e, struct qr_lending *l, int64_t *budget, int64_t now)
 {
     struct qr_lend *lend = l->lend;
-    if (l->told_us == 0) /* how many there are, before any is copied */
+    const bool first = l->told_us == 0;
+    if (first) /* how many there are, before any is copied */
         tell(e, l, qr_kv_name_find(e->pool, &lend->names[lend->n - 1]) < 0 && is_computing(e, l), now);
     if (atomic_load(&lend->gone)) {
-        answer(e, l);
+        if (!first || !lend->prompt.ids) /* else its prompt, which is to be cancelled, may be in the inbox until the next turn */
+            answer(e, l);
         return;
     }
     const bool all = copy_out(e, lend, budget), waits = all && lend->next < lend->n;

@@ -103,7 +103,7 @@ int main(void)
     struct qr_rng rng = {.seed = 5};
     struct qr_err err;
     struct qr_stats st[2];
-    char dir[64], files[80], path[2][80];
+    char dir[64], files[80], path[2][96];
     if (!data_path("models/stories260K")) {
         printf("SKIP stress_exchange: no conformance data (QUIRE_DATA)\n0 passed, 0 failed, 1 skipped\n");
         return 0;

@@ -140,6 +140,7 @@ static void look_at_libraries(struct doctor *d)
         const char *name, *file, *other, *use, *remedy; /* other: serves as well, or NULL */
     } library[] = {{"TLS", "libssl.so.3", NULL, "--tls-cert", "sudo apt-get install libssl3"},
                    {"sandbox", "libseccomp.so.2", NULL, "--sandbox", "sudo apt-get install libseccomp2"},
+                   {"events", "libzmq.so.5", NULL, "--kv-events", "sudo apt-get install libzmq5"},
                    {"downloads", "libcurl.so.4", "libcurl-gnutls.so.4", "quire pull", "sudo apt-get install libcurl4"}};
     for (int i = 0; i < QR_COUNT(library); i++) {
         const char *file = library[i].file;

@@ -27,6 +27,7 @@
 #include "tokenizer/chat.h"
 
 #define LORA_MORE 4            /* slots for adapters that come while the server runs */
+#define EVENT_NOTES 8192       /* changes of the cache that may wait to be told: those of some steps */
 #define CACHE_TOKENS_LEAST 256 /* a cache of fewer holds no prompt worth serving, and is warned of */
 
 struct serve_options {
@@ -35,6 +36,10 @@ struct serve_options {
     struct qr_cli_lora l;
     struct qr_cli_outside out;
     struct qr_server_config s;
+    struct {
+        const char *endpoint, *replay, *topic;
+        int32_t arrays; /* index of its choices */
+    } events;
     int32_t role; /* enum qr_side */
     bool verbose, sandbox, pair;
 };
@@ -49,6 +54,7 @@ struct serve {
     struct qr_pooling_config pooling;
     struct qr_scorer scorer;
     struct qr_engine *engine;
+    struct qr_events *events; /* what the engine's cache does; NULL: no router is told */
     char *name; /* the directory's or GGUF file's own name, or ORG/NAME of the hub */
     int64_t available_bytes; /* before anything was opened */
     int64_t requests_bytes, grammars_bytes; /* what requests, and compiled grammars, may hold */
@@ -234,6 +240,34 @@ static void load_scorer(struct serve *s, struct qr_source *source)
         qr_scorer_load(&s->scorer, source, id);
 }
 
+/* Routers know this process by the address that its clients use, where no topic says otherwise. */
+static int open_events(struct serve *s, struct qr_engine_config *ec, struct qr_err *err)
+{
+    const struct serve_options *o = s->o;
+    const char *name = o->s.served_names.n > 0 ? o->s.served_names.item[0] : s->name;
+    struct qr_buf topic = {0};
+    if (!o->events.endpoint)
+        return 0;
+    if (o->events.topic)
+        qr_buf_put_str(&topic, o->events.topic);
+    else
+        qr_buf_printf(&topic, "kv@%s@%s", qr_server_reachable(s->server), name);
+    qr_buf_put_str(&topic, "");
+    const struct qr_events_config c = {.endpoint = o->events.endpoint, .replay = o->events.replay, .topic = topic.data, .maps = !o->events.arrays,
+                                       .block_tokens = ec->block_tokens, .n_notes = EVENT_NOTES};
+    const int rc = qr_events_open(&s->events, &c, err);
+    qr_buf_release(&topic);
+    ec->outside.events = s->events;
+    return rc;
+}
+
+static int check_events(const struct serve_options *o, struct qr_err *err)
+{
+    if (o->events.endpoint && !o->e.prefix_cache)
+        return qr_err_set(err, QR_E_USAGE, "--kv-events tells of blocks of the prefix cache, which is off (--no-prefix-cache): leave one of them out");
+    return qr_events_check(o->events.endpoint, o->events.replay, err);
+}
+
 static int load(struct serve *s, struct qr_err *err)
 {
     struct qr_model_options mo;
@@ -253,6 +287,7 @@ static int load(struct serve *s, struct qr_err *err)
     rc = check_adapters(s->o, s->name, err);
     rc = rc ? rc : qr_cli_lora_config(&ec, &s->o->l, s->o->s.lora_dir ? LORA_MORE : 0, source, err);
     rc = rc ? rc : find_uses(s, source, err);
+    rc = rc ? rc : open_events(s, &ec, err);
     if (rc != 0) {
         qr_source_unref(source);
         return rc;
@@ -377,6 +412,7 @@ static int serve(const struct serve_options *o)
     else if (s.engine && qr_engine_lost(s.engine, &err))
         rc = err.code;
     qr_engine_close(s.engine);
+    qr_events_close(s.events);
     qr_server_close(s.server);
     qr_pooling_release(&s.pooling);
     qr_scorer_release(&s.scorer);
@@ -415,7 +451,7 @@ static void settings_of_side(struct serve_options *o, struct qr_pair *p)
         return;
     }
     o->out.listen = p->peer;
-    o->out.file_dir = NULL;
+    o->out.file_dir = o->events.endpoint = o->events.replay = NULL;
     o->s.unix_socket = p->http;
     o->s.tls_cert = o->s.tls_key = o->s.api_key_file = o->s.admin_key_file = o->s.metrics_key_file = o->s.access_log = o->s.warm_up = NULL;
     o->s.api_keys = o->s.admin_keys = o->s.metrics_keys = (struct qr_str_list){0};
@@ -446,9 +482,19 @@ static const struct qr_option table[] = {
     QR_OPTION(struct serve_options, e.ttft_goal_us, TIME, "ttft-goal", .builtin = "0", .min = 0, .max = 3600e6, .arg = "TIME", .group = "Limits",
               .help = "Time from arrival to the first token to aim at: a request that is predicted to miss it is answered 429 with the "
                       "estimate, and --itl-goal is held by running fewer sequences. 0: none."),
+    QR_OPTION(struct serve_options, events.endpoint, STR, "kv-events", .arg = "ENDPOINT", .group = "Routers",
+              .help = "Tell routers over ZeroMQ which blocks the prefix cache has, in vLLM's format: tcp://HOST:PORT (HOST *: all addresses) or ipc:///PATH. "
+                      "Events carry token ids, which are prompts."),
+    QR_OPTION(struct serve_options, events.replay, STR, "kv-events-replay", .arg = "ENDPOINT", .group = "Routers",
+              .help = "Where a router that missed some asks for the last 4,096 batches again."),
+    QR_OPTION(struct serve_options, events.arrays, ENUM, "kv-events-format", .builtin = "maps", .choices = "maps|arrays", .group = "Routers",
+              .help = "How an event is written: maps, as vLLM has done since 0.29 and vllm-router wants it; or arrays, as before."),
+    QR_OPTION(struct serve_options, events.topic, STR, "kv-events-topic", .arg = "TEXT", .group = "Routers",
+              .help = "What subscribers filter by, and llm-d takes pod and model from; without it kv@ADDRESS@MODEL, with the "
+                      "address for clients."),
     QR_OPTION(struct serve_options, role, ENUM, "role", .builtin = "both", .choices = "both|prefill|decode", .group = "Peers",
-              .help = "What this process does first, which POST /v1/role may change. decode: prompts are computed by a peer; prefill: for peers; both: here, and "
-                      "peers are asked only for what they have already."),
+              .help = "What this process does first, which POST /v1/role may change. decode: prompts are computed by a peer; prefill: for peers; both: "
+                      "here, and peers are asked only for what they have already."),
     QR_OPTION(struct serve_options, pair, FLAG, "pair", .builtin = "false", .group = "Peers",
               .help = "Start two processes of this machine: one computes prompts, and is started again when it dies; the other answers. Each has half of the "
                       "processors and of the memory, and a copy of the weights."),
@@ -464,6 +510,7 @@ static int check(const struct serve_options *o, struct qr_err *err)
 {
     int rc = qr_server_check(&o->s, err);
     rc = rc ? rc : check_pair(o, err);
+    rc = rc ? rc : check_events(o, err);
     if (rc || !o->m.model)
         return rc;
     char *own = own_name(o->m.model);
@@ -480,7 +527,8 @@ static int run(struct qr_command_run *r, struct qr_err *err)
     qr_log_set_level(o->verbose ? QR_LOG_DEBUG : QR_LOG_INFO);
     if (qr_options_wants_check(r->set))
         return check(o, err);
-    const int rc = check_pair(o, err);
+    int rc = check_pair(o, err);
+    rc = rc ? rc : check_events(o, err);
     if (rc == 0)
         r->status = o->pair ? serve_pair(o) : serve(o);
     return rc;

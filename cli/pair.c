@@ -1,7 +1,7 @@
 /* pair.c - two processes as one service. The keeper has one thread and no memory of its own: it waits for two pipes, each of which closes with a process.
- * When the process that decodes ends, however that comes, the other is asked to end, then ended, and the directory goes. When the other dies it is started again,
- * later each time that it did not live long. Nobody else waits: the process that decodes computes prompts itself meanwhile. The keeper and its child are a
- * process group of their own, so that Ctrl-C reaches the first process alone, which decides. */
+ * When the process that decodes ends, however that comes, the other is asked to end, then ended, and the directory goes. When the other dies it is started
+ * again, later each time that it did not live long. The process that decodes never waits: it computes prompts itself meanwhile. The keeper and its child are
+ * a process group of their own, so that Ctrl-C reaches the first process alone, which decides. */
 #include "cli/pair.h"
 
 #include <errno.h>

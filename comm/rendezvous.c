@@ -346,7 +346,7 @@ static int meet_as_first(struct qr_comm_link *link, const struct qr_rendezvous *
         usleep(RETRY_US);
     }
     where_is(text, (struct sockaddr *)&table[0].address, table[0].n);
-    qr_log(QR_LOG_INFO, "ranks", "waiting for %d others at=%s for_s=%lld", z->size - 1, text, (long long)(z->wait_us / 1000000));
+    qr_log(QR_LOG_INFO, "ranks", "waiting for the others n=%d at=%s for_s=%lld", z->size - 1, text, (long long)(z->wait_us / 1000000));
     if (!is_loopback(&table[0]) && z->n_secret == 0)
         qr_log(QR_LOG_WARN, "ranks", "whoever reaches %s may become a rank: name a secret (--ranks-secret-file), or see that only ranks reach it", text);
     rc = await(link, table, listener, z, until_us, err);

@@ -81,6 +81,7 @@ struct qr_request {
     int32_t priority;             /* smaller runs first, of its key's */
     struct qr_client client;      /* whose turn it is (scheduler/fair.h) */
     struct qr_hash128 salt;       /* whose prefix cache: from the API key and cache_salt */
+    bool salted;                  /* its salt is of a cache_salt of its own: routers are not told of its blocks */
     uint64_t adapter;             /* qr_engine_find_adapter; 0: the model itself */
     int64_t arrived_us, deadline_us; /* deadline 0: none; past it the request ends with an error */
     bool timed;                   /* the deadline is the request's own: what is predicted not to meet it is not begun */
@@ -199,6 +200,7 @@ struct qr_engine_outside {
     const char *secret_file;      /* what all of them know; NULL: only for loopback and Unix sockets */
     const char *file_dir;         /* of the file tier; NULL: there is none */
     int64_t file_bytes;           /* what its files may take */
+    struct qr_events *events;     /* told of what the cache stores, until the engine is closed; NULL: none is */
 };
 
 struct qr_engine_config {

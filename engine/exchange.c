@@ -23,8 +23,8 @@
 #define BLOCKS_MIN 4                            /* fewer are computed sooner */
 #define BESIDE_BYTES ((int64_t)8 << 20)         /* copied in a turn beside sequences that decode: 2 ms of a slow memory */
 #define GRACE_US 500000                         /* that a request may wait beyond what computing the blocks that came would have taken */
-#define SILENCE_US 300000                       /* a peer that computes says so three times in it */
-#define MORE_HOPEFUL 1.1                        /* a file tier that was too slow is tried again some time */
+#define SILENCE_US 500000                       /* a peer that computes says so five times in it */
+#define MORE_HOPEFUL 1.1                        /* a file tier, or peers, that were too slow are tried again some time */
 #define TICK_US 5000                            /* an idle engine with blocks on their way looks so often */
 #define PARCEL_BYTES ((size_t)32 << 20)         /* of blocks on their way, in each direction */
 #define SECRET_MIN 16
@@ -37,6 +37,11 @@ bool qr_outside_wanted(const struct qr_engine_config *c)
     QR_ASSERT(c != NULL);
     QR_ASSERT(c->outside.n_peers >= 0);
     return c->outside.listen || c->outside.n_peers > 0 || c->outside.file_dir;
+}
+
+static bool has_names(const struct qr_engine_config *c)
+{
+    return qr_outside_wanted(c) || c->outside.events;
 }
 
 /* The first flag that asks for it. */
@@ -62,11 +67,25 @@ static int read_secret(struct qr_buf *out, const char *path, struct qr_err *err)
     return 0;
 }
 
+/* Addresses, and the secret, which the caller releases. */
+static int read_peers(struct qr_exchange_config *c, struct qr_buf *secret, const struct qr_engine_outside *o, struct qr_err *err)
+{
+    const int rc = o->secret_file ? read_secret(secret, o->secret_file, err) : 0;
+    c->listen = o->listen;
+    c->n_peers = o->n_peers;
+    for (int32_t i = 0; i < o->n_peers; i++)
+        c->peer[i] = o->peer[i];
+    c->secret = secret->len > 0 ? secret->data : NULL;
+    c->n_secret = secret->len;
+    return rc;
+}
+
 int qr_engine_check_outside(const struct qr_engine_config *c, int32_t n_ranks, struct qr_err *err)
 {
     QR_ASSERT(c != NULL && n_ranks >= 1);
     QR_ASSERT(err != NULL);
     const struct qr_engine_outside *o = &c->outside;
+    struct qr_exchange_config peers = {0};
     struct qr_buf secret = {0};
     if (!qr_outside_wanted(c))
         return 0;
@@ -77,7 +96,8 @@ int qr_engine_check_outside(const struct qr_engine_config *c, int32_t n_ranks, s
                           flag_of(o), n_ranks);
     if (o->n_peers > QR_PEERS_MAX)
         return qr_err_set(err, QR_E_USAGE, "--peer is given %d times, expected at most %d", o->n_peers, QR_PEERS_MAX);
-    const int rc = o->secret_file ? read_secret(&secret, o->secret_file, err) : 0;
+    int rc = read_peers(&peers, &secret, o, err);
+    rc = rc ? rc : qr_exchange_check(&peers, err);
     qr_buf_release(&secret);
     return rc;
 }
@@ -99,7 +119,7 @@ int64_t qr_engine_outside_bytes(const struct qr_engine_config *c, const struct q
     QR_ASSERT(block_bytes > 0);
     const bool peers = c->outside.listen || c->outside.n_peers > 0;
     const int64_t stride = (int64_t)qr_align_up((size_t)block_bytes, 4096), way = n_parcels_of((size_t)block_bytes) * stride;
-    if (!qr_outside_wanted(c))
+    if (!has_names(c))
         return 0;
     return (int64_t)qr_kv_names_bytes(l->n_blocks + l->n_host_blocks, l->block_tokens, n_notes_of(c)) + 2 * way * (peers + (c->outside.file_dir != NULL)) +
            ((int64_t)c->running_max + c->waiting_max) * (int64_t)sizeof(struct qr_hold) + (int64_t)sizeof(struct qr_outside);
@@ -118,6 +138,12 @@ static int find_domain(struct qr_engine *e, struct qr_kv_name *out, struct qr_er
     const int32_t block_tokens = e->limits.block_tokens;
     const int64_t started = qr_clock_us();
     uint8_t digest[QR_SHA256_BYTES];
+    if (!qr_outside_wanted(&e->config)) { /* names are for routers alone, and mean nothing in another process */
+        struct qr_hash_secret secret;
+        qr_hash_secret_random(&secret);
+        qr_sha256(out->byte, secret.bytes, sizeof secret.bytes, NULL, 0);
+        return 0;
+    }
     const int rc = qr_model_digest(digest, e->model, e->be, err);
     if (rc != 0)
         return rc;
@@ -131,19 +157,16 @@ static int open_peers(struct qr_engine *e, struct qr_outside *x, struct qr_err *
 {
     const struct qr_engine_outside *o = &e->config.outside;
     struct qr_buf secret = {0};
-    struct qr_exchange_config c = {.listen = o->listen, .n_peers = o->n_peers, .domain = x->domain, .block_bytes = x->block_bytes,
-                                   .n_parcels = n_parcels_of(x->block_bytes), .lends_max = QR_LENDS_MAX, .prompt_max = e->limits.ctx_max,
-                                   .wake = wake, .wake_arg = e, .compute = qr_lends_compute, .compute_user = e};
+    struct qr_exchange_config c = {.domain = x->domain, .block_bytes = x->block_bytes, .n_parcels = n_parcels_of(x->block_bytes), .lends_max = QR_LENDS_MAX,
+                                   .prompt_max = e->limits.ctx_max, .wake = wake, .wake_arg = e, .compute = qr_lends_compute, .compute_user = e,
+                                   .beat_us = &e->progress_us};
     if (!o->listen && o->n_peers == 0)
         return 0;
-    for (int32_t i = 0; i < o->n_peers; i++)
-        c.peer[i] = o->peer[i];
-    int rc = o->secret_file ? read_secret(&secret, o->secret_file, err) : 0;
-    c.secret = secret.len > 0 ? secret.data : NULL;
-    c.n_secret = secret.len;
+    int rc = read_peers(&c, &secret, o, err);
     rc = rc ? rc : qr_exchange_open(&x->peers, &c, err);
     qr_buf_release(&secret);
     x->asks = o->n_peers > 0;
+    x->peer_hope = 1;
     return rc;
 }
 
@@ -157,6 +180,7 @@ static int open_files(struct qr_engine *e, struct qr_outside *x, struct qr_err *
     for (x->n_written_max = 256; x->n_written_max < (uint32_t)(2 * c.n_parcels + 2 * (e->config.step_tokens_max / e->config.block_tokens));)
         x->n_written_max *= 2;
     x->written = qr_alloc(x->n_written_max, sizeof *x->written);
+    qr_mem_populate(x->written, x->n_written_max * sizeof *x->written);
     return qr_file_tier_open(&x->files, &c, err);
 }
 
@@ -164,9 +188,9 @@ int qr_outside_open(struct qr_engine *e, struct qr_err *err)
 {
     QR_ASSERT(e != NULL && err != NULL);
     QR_ASSERT(e->outside == NULL);
-    if (!qr_outside_wanted(&e->config))
+    if (!has_names(&e->config))
         return 0;
-    if (!e->be->mem->host)
+    if (qr_outside_wanted(&e->config) && !e->be->mem->host)
         return qr_err_set(err, QR_E_UNSUPPORTED, "%s on the device %s: blocks of the processor's memory alone are exchanged; use --device cpu",
                           flag_of(&e->config.outside), e->be->name);
     struct qr_outside *x = e->outside = qr_alloc(1, sizeof *x);
@@ -209,6 +233,7 @@ void qr_outside_end(struct qr_engine *e)
     qr_exchange_close(x->peers);
     qr_file_tier_close(x->files);
     x->peers = NULL;
+    x->asks = false;
     x->files = NULL;
     for (int32_t i = 0; i < e->n_slots; i++)
         x->hold[i].fetching = false;
@@ -238,7 +263,7 @@ void qr_outside_name(struct qr_engine *e, struct qr_request *r)
     if (!x)
         return;
     const struct qr_hash128 none = {0, 0};
-    const int32_t n = r->n_prompt / e->limits.block_tokens;
+    const int32_t n = qr_outside_wanted(&e->config) ? r->n_prompt / e->limits.block_tokens : 0;
     qr_kv_name_root(&r->root, &x->domain, r->salt, r->adapter_slot < 0 ? none : r->adapter_hash);
     qr_free(r->names);
     r->names = n > 0 ? qr_alloc((size_t)n, sizeof *r->names) : NULL;
@@ -305,8 +330,13 @@ static bool ask_next(struct qr_engine *e, struct qr_hold *h, int64_t now)
     if (h->asked_peers || !x->asks || h->req->internal || h->n - h->next < BLOCKS_MIN)
         return false;
     qr_exchange_stats(x->peers, &peers);
-    if (peers.n_connected == 0 || (qr_engine_role(e) != QR_ROLE_DECODE && !pays(e, h->n - h->next, peers.bytes_per_second)))
+    if (peers.n_connected == 0)
         return false;
+    if (qr_engine_role(e) != QR_ROLE_DECODE && !pays(e, h->n - h->next, peers.bytes_per_second * x->peer_hope)) {
+        x->peer_hope *= MORE_HOPEFUL;
+        return false;
+    }
+    x->peer_hope = 1;
     h->asked_peers = true;
     begin_fetch(e, h, h->n, now);
     return true;
@@ -428,6 +458,7 @@ static void land(struct qr_engine *e, struct qr_hold *h, int64_t *budget)
     note_came(h);
 }
 
+/* A peer that computes is waited for as long as blocks of it come, of whatever request, not later than all of these would be computed here. */
 static bool has_waited(const struct qr_engine *e, const struct qr_hold *h, int64_t now)
 {
     const struct qr_backlog_steps steps = qr_engine_steps(e);
@@ -435,7 +466,10 @@ static bool has_waited(const struct qr_engine *e, const struct qr_hold *h, int64
     const bool patient = h->asked_peers && (h->req->expected || qr_engine_role(e) == QR_ROLE_DECODE);
     if ((double)(now - h->since_us) <= worth + GRACE_US)
         return false;
-    return !patient || !atomic_load(&h->fetch.computing) || now - atomic_load(&h->fetch.heard_us) > SILENCE_US;
+    if (!patient || !atomic_load(&h->fetch.computing) || now - atomic_load(&h->fetch.heard_us) > SILENCE_US)
+        return true;
+    const int64_t moved_us = atomic_load(&h->fetch.moved_us), idle_us = now - (moved_us > h->asked_us ? moved_us : h->asked_us);
+    return (double)idle_us > qr_backlog_alone_us(&steps, (h->n - h->first) * e->limits.block_tokens) + GRACE_US;
 }
 
 static void advance(struct qr_engine *e, struct qr_hold *h, int64_t *budget, int64_t now)
@@ -519,11 +553,9 @@ void qr_outside_look(struct qr_engine *e, int64_t now)
 {
     struct qr_outside *x = e->outside;
     struct qr_node arrived, over, asked;
-    struct qr_kv_note note;
     if (!x)
         return;
-    while (qr_kv_note_take(e->pool, &note))
-        qr_exchange_note(e, &note);
+    qr_notes_drain(e);
     QR_ASSERT(x->n_holds >= 0 && now > 0);
     qr_list_init(&arrived);
     qr_list_init(&over);

@@ -9,6 +9,7 @@
 #define QR_ENGINE_EXCHANGE_H
 
 #include "engine/engine.h"
+#include "exchange/events.h"
 #include "exchange/file_tier.h"
 
 /* Before anything is opened: whether blocks can come from elsewhere as `c` says, with n_ranks ranks. QR_E_USAGE names the flags. */
@@ -28,5 +29,6 @@ const char *qr_engine_peer_address(const struct qr_engine *e);          /* where
 /* False, and zeros: there is no such part. */
 bool qr_engine_exchange_stats(const struct qr_engine *e, struct qr_exchange_stats *out);
 bool qr_engine_file_stats(const struct qr_engine *e, struct qr_file_tier_stats *out);
+bool qr_engine_events_stats(const struct qr_engine *e, struct qr_events_stats *out);
 
 #endif

@@ -48,6 +48,7 @@ struct qr_outside {
     struct qr_kv_name *written;   /* owned [n_written_max], a ring: blocks that came, for the file tier */
     uint32_t written_first, n_written, n_written_max; /* the last a power of two */
     double file_bytes_s;          /* of reading; 0: nothing was read */
+    double peer_hope;             /* peers may be so many times as fast as they were */
 };
 
 /* Where the content of block b lies. */

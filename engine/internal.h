@@ -256,6 +256,10 @@ void qr_outside_drop(struct qr_engine *e, int32_t index);
 void qr_outside_count(struct qr_engine *e, struct qr_request *r); /* r->n_cached is known: where it came from */
 void qr_exchange_note(struct qr_engine *e, const struct qr_kv_note *note); /* what became of a block, as the pool tells it */
 
+/* notes.c: what became of blocks, as the pool has noted it, goes to the file tier and to routers. Between steps. */
+void qr_notes_drain(struct qr_engine *e);
+int32_t qr_note_about(const struct qr_request *r); /* for notes of r's blocks */
+
 /* look.c: answers a look, between two steps. */
 void qr_look_if_asked(struct qr_engine *e);
 

@@ -13,6 +13,7 @@
 #include "engine/exchange_parts.h"
 
 #define TELL_US 100000
+#define TELL_BLOCKS 4096 /* so many are looked for at most, which a peer may have named */
 #define EXPECT_US 500000 /* how long a request that the peer has been promised may take to come in */
 
 void qr_lends_take(struct qr_engine *e, struct qr_node *asked)
@@ -146,7 +147,7 @@ static void tell(struct qr_engine *e, struct qr_lending *l, bool computing, int6
     int32_t there = lend->next;
     if (l->told_us > 0 && now - l->told_us < TELL_US && l->told_computing == computing)
         return;
-    while (there < lend->n && qr_kv_name_find(e->pool, &lend->names[there]) >= 0)
+    while (there < lend->n && there < lend->next + TELL_BLOCKS && qr_kv_name_find(e->pool, &lend->names[there]) >= 0)
         there++;
     l->told_us = now;
     l->told_there = there;

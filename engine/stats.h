@@ -64,6 +64,7 @@ struct qr_outside_stats {
     uint64_t n_given_up;         /* those of them that had waited long enough before all had come */
     uint64_t n_for_peers;        /* prompts that were computed for peers: requests like any other in the ledger */
     uint64_t n_unwritten;        /* blocks that the file tier could not take in time */
+    uint64_t n_notes_lost;       /* what became of blocks, and was not noted for want of room */
 };
 
 struct qr_stats {

@@ -147,7 +147,7 @@ static int32_t admit_choice(struct qr_engine *e, struct qr_request *r, int32_t c
     struct qr_sched_add add = {.id = r->id, .ids = r->ids[choice], .n_prompt = r->n_prompt, .new_max = r->sampling.max_tokens,
                                .priority = r->priority, .group = group, .leader = choice == 0,
                                .prompt_logits = all_rows, .now_us = now, .client = r->client, .salt = chain_start(e, r),
-                               .adapter = r->adapter_slot + 1, .hidden = r->pooling != QR_POOLING_NONE,
+                               .adapter = r->adapter_slot + 1, .about = qr_note_about(r), .hidden = r->pooling != QR_POOLING_NONE,
                                .new_min = qr_request_draws_min(r), .root = r->root, .held = held};
     struct qr_err err;
     int32_t index = qr_sched_add(e->sched, &add, &err);

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/assert.h"
@@ -44,6 +45,8 @@ void qr_conn_free(struct qr_conn *c)
         qr_loan_sent(c->body);
     while ((node = qr_list_pop_front(&c->lent)))
         qr_loan_sent(QR_CONTAINER(node, struct qr_parcel, link));
+    if (c->window)
+        munmap((void *)c->window, (size_t)c->theirs.n_shared * c->theirs.stride);
     if (c->memory >= 0)
         close(c->memory);
     qr_list_remove(&c->link);

@@ -40,7 +40,8 @@ struct qr_conn {
     struct qr_parcel *filling;     /* owned: the block whose bytes come now, `filled` of them are there */
     size_t filled, skip;           /* skip: bytes of a block that is not wanted any more */
     bool starved;                  /* the next frame is a block, and no parcel is free */
-    int memory;                    /* of the lender's parcels, -1: bytes come by the wire */
+    int memory;                    /* came with the proof; -1: none did */
+    const uint8_t *window;         /* owned: the lender's parcels, mapped to be read; NULL: bytes come by the wire */
 
     struct qr_buf out;             /* frames to write, from out_at on; those before `out_first` go before the body, the others behind it */
     size_t out_at, out_first;
@@ -89,6 +90,8 @@ struct qr_loan {
     uint32_t id;
     bool count, answered, ended;   /* count: only how many there are is wanted; ended: and the guest was told so */
     struct qr_node parcels;        /* owned: to be sent */
+    int32_t said;                  /* what the guest heard last, as told; -1: nothing that is to be repeated */
+    int64_t said_us;
     _Atomic int32_t told;          /* what qr_exchange_tell said, 2 n_there + computing; -1: nothing new. The engine's and ours */
     _Atomic int32_t n_out;         /* parcels on their way. The engine's and ours */
 };
@@ -157,6 +160,7 @@ void qr_guest_lost(struct qr_conn *c);         /* as qr_peer_lost; c is freed */
 void qr_loan_ask(struct qr_conn *c, const struct qr_frame *f);
 void qr_loan_stop(struct qr_conn *c, const struct qr_frame *f);
 void qr_loan_done(struct qr_conn *c, const struct qr_frame *f);
+int64_t qr_loans_tick(struct qr_conn *c);      /* repeats what was said while the engine computes; until when it has time */
 void qr_loan_next(struct qr_conn *c);          /* says what is to be said next, a block at most */
 void qr_loan_sent(struct qr_parcel *parcel);   /* its bytes are written, or were copied, or are not wanted */
 void qr_loan_take(struct qr_exchange *x);      /* what the engine has sent and answered */

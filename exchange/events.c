@@ -1,7 +1,7 @@
-/* events.c - from the cache's notes to subscribers (events.h). The engine thread writes slots of a ring, the events thread reads them; each owns one index. A step's
- * notes become visible together, by the flush. The thread sleeps in one poll over a wake descriptor and the replay socket; while notes come it looks again every
- * NAP_MS, so that a busy engine makes no system call. Sockets never wait: to a subscriber that is behind by SENT_MAX batches, PUB drops what comes. Batches are kept
- * for replay up to KEPT_MAX and KEPT_BYTES. */
+/* events.c - from the cache's notes to subscribers (events.h). The engine thread writes slots of a ring, the events thread reads them; each owns one index.
+ * A step's notes become visible together, by the flush. The thread sleeps in one poll over a wake descriptor and the replay socket; while notes come it looks
+ * again every NAP_MS, so that a busy engine makes no system call. Sockets never wait: to a subscriber that is behind by SENT_MAX batches, PUB drops what comes.
+ * Batches are kept for replay up to KEPT_MAX and KEPT_BYTES. */
 #include "exchange/events.h"
 
 #include <errno.h>
@@ -280,7 +280,7 @@ static bool is_loopback(const char *endpoint)
 
 static int bind_socket(struct qr_events *v, void **out, int type, const char *flag, const char *endpoint, char bound[ENDPOINT_MAX], struct qr_err *err)
 {
-    const int on = 1, linger = LINGER_MS, sent_max = SENT_MAX + 1; /* all that is kept, and its end */
+    const int six = strchr(endpoint, '[') != NULL, linger = LINGER_MS, sent_max = SENT_MAX + 1; /* all that is kept, and its end */
     const int64_t request_max = REQUEST_BYTES;
     size_t n = ENDPOINT_MAX;
     void *s = *out = v->zmq.socket(v->context, type);
@@ -289,7 +289,7 @@ static int bind_socket(struct qr_events *v, void **out, int type, const char *fl
     v->zmq.setsockopt(s, QR_ZMQ_SNDHWM, &sent_max, sizeof sent_max);
     v->zmq.setsockopt(s, QR_ZMQ_LINGER, &linger, sizeof linger);
     v->zmq.setsockopt(s, QR_ZMQ_MAXMSGSIZE, &request_max, sizeof request_max);
-    v->zmq.setsockopt(s, QR_ZMQ_IPV6, &on, sizeof on);
+    v->zmq.setsockopt(s, QR_ZMQ_IPV6, &six, sizeof six);
     if (v->zmq.bind(s, endpoint) != 0) {
         const int code = v->zmq.last_errno();
         return qr_err_set(err, code == EINVAL ? QR_E_USAGE : QR_E_BIND, "%s: cannot listen on '%.100s': %s", flag, endpoint, v->zmq.strerror(code));

@@ -1,8 +1,8 @@
 /* events.h - what the prefix cache holds, told to routers over ZeroMQ in vLLM's format: blocks stored, removed, all cleared.
  *
- * A thread of its own packs and publishes; the engine thread only copies notes into a ring, and a subscriber that is slow or absent costs it nothing. libzmq is
- * opened when events are wanted (zmq_door.h). A message has three frames: topic, sequence number (8 bytes, big-endian), msgpack of [time, events, rank]. The last
- * batches are kept for the replay socket. When notes were lost, a clear is published in their place. Events carry token ids, which are prompts.
+ * A thread of its own packs and publishes; the engine thread only copies notes into a ring, and a subscriber that is slow or absent costs it nothing. libzmq
+ * is opened when events are wanted (zmq_door.h). A message has three frames: topic, sequence number (8 bytes, big-endian), msgpack of [time, events, rank].
+ * The last batches are kept for the replay socket. When notes were lost, a clear is published in their place. Events carry token ids, which are prompts.
  *
  * A batch is of one kind: what is of the model alone and in the first tier, or what is not (an adapter's, the second tier's). Some routers know the first kind
  * only, and refuse a batch for one event that they do not know. */

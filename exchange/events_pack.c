@@ -1,5 +1,5 @@
-/* events_pack.c - notes as vLLM's events (vllm/distributed/kv_events.py). Notes that chain are one event: blocks stored behind each other, blocks removed from one
- * tier. A field is a row that is a map's pair or an array's next element. */
+/* Notes as vLLM's events (vllm/distributed/kv_events.py). Notes that chain are one event: blocks stored behind each other, blocks removed from one tier. A
+ * field is a row, which becomes a map's pair or an array's next element. */
 #include "exchange/events_pack.h"
 
 #include <string.h>

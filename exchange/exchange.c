@@ -40,6 +40,17 @@ static int read_addresses(struct qr_exchange *x, struct qr_err *err)
     return rc;
 }
 
+int qr_exchange_check(const struct qr_exchange_config *config, struct qr_err *err)
+{
+    QR_ASSERT(config != NULL && err != NULL);
+    QR_ASSERT(config->n_peers >= 0 && config->n_peers <= QR_PEERS_MAX);
+    struct qr_exchange *x = qr_alloc(1, sizeof *x);
+    x->config = *config;
+    const int rc = read_addresses(x, err);
+    qr_free(x);
+    return rc;
+}
+
 static int listen_to_peers(struct qr_exchange *x, struct qr_err *err)
 {
     if (!x->config.listen)
@@ -49,14 +60,14 @@ static int listen_to_peers(struct qr_exchange *x, struct qr_err *err)
     return fd < 0 ? fd : 0;
 }
 
-/* Peers get a descriptor that cannot be written to, of memory that keeps its size. */
+/* Peers get a descriptor of memory that keeps its size and that no one but this process can write to, however it is opened again. */
 static int share(struct qr_exchange *x, struct qr_err *err)
 {
     char path[64];
     if (x->out.fd < 0)
         return 0;
     snprintf(path, sizeof path, "/proc/self/fd/%d", x->out.fd);
-    if (fcntl(x->out.fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
+    if (fcntl(x->out.fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) == 0)
         x->shared = open(path, O_RDONLY | O_CLOEXEC);
     if (x->shared < 0)
         return qr_err_set(err, QR_E_IO, "the memory of blocks cannot be shared with peers at %s: %s; listen at 127.0.0.1:PORT", x->place.text, strerror(errno));

@@ -41,6 +41,7 @@ struct qr_fetch {
     _Atomic int32_t n_there;     /* blocks from `first` on that the peer said it has or had */
     _Atomic bool computing;      /* and that it computes the others */
     _Atomic int64_t heard_us;    /* when anything for it came last */
+    _Atomic int64_t moved_us;    /* when a block came of the same peer, be it of another fetch, as of its last word about computing */
     const char *why;             /* once over: static; NULL: all came */
 };
 
@@ -72,7 +73,11 @@ struct qr_exchange_config {
     /* Exchange thread: a prompt is to be computed for this lend. 0, or why not. NULL: this process computes for no peer. */
     int (*compute)(void *user, struct qr_lend *lend, struct qr_err *err);
     void *compute_user;
+    const _Atomic int64_t *beat_us; /* borrowed: when the engine last did anything (qr_clock_us), while it computes; NULL: it is never stuck */
 };
+
+/* What opening would refuse of its addresses, without opening anything. QR_E_USAGE, QR_E_UNSUPPORTED. */
+int qr_exchange_check(const struct qr_exchange_config *config, struct qr_err *err);
 
 /* Listens, starts the thread, begins to connect; peers may be absent, and come and go. QR_E_USAGE for addresses and a missing secret, QR_E_IO. */
 int qr_exchange_open(struct qr_exchange **out, const struct qr_exchange_config *config, struct qr_err *err);
@@ -97,7 +102,7 @@ void qr_exchange_take(struct qr_exchange *x, struct qr_node *arrived, struct qr_
 
 struct qr_parcel *qr_exchange_parcel(struct qr_exchange *x, struct qr_lend *lend); /* for a block of it; NULL: wait, it has its share of them */
 void qr_exchange_send(struct qr_exchange *x, struct qr_parcel *parcel);  /* with lend, index, name; its sum is made here or there */
-void qr_exchange_tell(struct qr_exchange *x, struct qr_lend *lend, int32_t n_there, bool computing); /* for the peer: at least every 100 ms while it waits */
+void qr_exchange_tell(struct qr_exchange *x, struct qr_lend *lend, int32_t n_there, bool computing); /* for the peer; repeated while a step takes longer */
 void qr_exchange_answered(struct qr_exchange *x, struct qr_lend *lend);  /* no block follows. It is the exchange's again */
 
 /* ---- counters, any thread ---- */

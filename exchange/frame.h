@@ -31,7 +31,7 @@
 #define QR_FRAME_NONCE_BYTES 32
 #define QR_FRAME_IDS_MAX (1 << 21)    /* of a prompt */
 #define QR_FRAME_BLOCK_BYTES_MAX ((uint64_t)1 << 30)
-#define QR_FRAME_SHARED_MAX (1 << 20) /* parcels in shared memory */
+#define QR_FRAME_SHARED_MAX (1 << 12) /* parcels in shared memory */
 
 enum qr_frame_kind {
     QR_FRAME_HELLO,

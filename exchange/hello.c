@@ -1,13 +1,19 @@
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 
 #include "base/assert.h"
 #include "base/log.h"
 #include "exchange/conn.h"
 
-enum { QUIET_US = 1000 * 1000 }; /* refusals that come sooner after one that was logged are only counted */
+enum {
+    QUIET_US = 1000 * 1000,     /* refusals that come sooner after one that was logged are only counted */
+    PAGE_BYTES_MAX = 64 << 10,
+};
 
 static void refuse(struct qr_conn *c, const char *why)
 {
@@ -50,7 +56,7 @@ static const char *why_not(const struct qr_conn *c)
         return "it speaks another version of the protocol";
     if (memcmp(&h->domain, &c->mine.domain, sizeof h->domain) != 0 || h->block_bytes != c->mine.block_bytes)
         return "it has another model, or the same with other formats, sizes or instructions";
-    if (h->n_shared > 0 && (!c->peer || !c->wire->passes_memory))
+    if (h->n_shared > 0 && (!c->peer || !c->wire->passes_memory || h->stride - h->block_bytes > PAGE_BYTES_MAX))
         return "it wants to share memory, which cannot be done here";
     return NULL;
 }
@@ -81,12 +87,21 @@ void qr_hello_hello(struct qr_conn *c, const struct qr_frame *f)
         say_proof(c);
 }
 
-/* Whether what came with the proof is memory which holds what the hello says, and stays that large. */
-static bool is_memory(const struct qr_conn *c)
+/* Maps what came with the proof, if it is memory that holds what the hello says and cannot become shorter: a read of a mapping must never be a fault. Huge
+ * pages are refused for the same reason, as there may be none left when one is read first. */
+static bool map_memory(struct qr_conn *c)
 {
     struct stat st;
+    struct statfs fs;
+    const size_t n_bytes = (size_t)c->theirs.n_shared * c->theirs.stride;
     const int seals = c->memory >= 0 ? fcntl(c->memory, F_GET_SEALS) : -1;
-    return seals >= 0 && (seals & F_SEAL_SHRINK) && fstat(c->memory, &st) == 0 && (uint64_t)st.st_size / c->theirs.stride >= (uint64_t)c->theirs.n_shared;
+    if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(c->memory, &st) != 0 || (uint64_t)st.st_size < n_bytes)
+        return false;
+    if (fstatfs(c->memory, &fs) != 0 || fs.f_type != TMPFS_MAGIC)
+        return false;
+    void *at = mmap(NULL, n_bytes, PROT_READ, MAP_SHARED, c->memory, 0);
+    c->window = at == MAP_FAILED ? NULL : at;
+    return c->window != NULL;
 }
 
 void qr_hello_proof(struct qr_conn *c, const struct qr_frame *f)
@@ -100,7 +115,7 @@ void qr_hello_proof(struct qr_conn *c, const struct qr_frame *f)
         refuse(c, "it does not know the secret");
         return;
     }
-    if (c->theirs.n_shared > 0 && !is_memory(c)) {
+    if (c->theirs.n_shared > 0 && !map_memory(c)) {
         refuse(c, "the memory that it shares is not as it says");
         return;
     }

@@ -12,7 +12,11 @@
 #include "base/mem.h"
 #include "exchange/conn.h"
 
-enum { ACCEPT_PAUSE_US = 100 * 1000 }; /* where the process has no descriptor left */
+enum {
+    ACCEPT_PAUSE_US = 100 * 1000, /* where the process has no descriptor left */
+    REPEAT_US = 100 * 1000,
+    STUCK_US = 2000 * 1000,       /* an engine that computes has done a layer of a step in it */
+};
 
 /* ---- guests ---- */
 
@@ -140,6 +144,8 @@ static struct qr_loan *new_loan(struct qr_conn *c, const struct qr_frame *f)
         l->lend.prompt.ids = ids;
         l->lend.prompt.n_ids = ask->n_ids;
     }
+    l->said = l->lend.prompt.ids || ask->expected ? 1 : -1; /* the engine may be in a step: until it has looked, so it is */
+    l->said_us = x->now_us;
     atomic_store(&l->told, -1);
     qr_list_init(&l->parcels);
     qr_list_init(&l->lend.link);
@@ -158,6 +164,7 @@ static void compute(struct qr_exchange *x, struct qr_loan *l)
     qr_free((void *)l->lend.prompt.ids);
     l->lend.prompt.ids = NULL;
     l->lend.prompt.n_ids = 0;
+    l->said = l->lend.expected ? l->said : -1;
 }
 
 static void say_end(struct qr_conn *c, uint32_t id, enum qr_frame_why why)
@@ -226,11 +233,38 @@ void qr_loan_done(struct qr_conn *c, const struct qr_frame *f)
 
 /* ---- what is said ---- */
 
+static void say(struct qr_conn *c, struct qr_loan *l, int32_t told)
+{
+    qr_conn_say(c, &(struct qr_frame){.kind = QR_FRAME_STATE, .id = l->id, .state = {.n_there = told >> 1, .computing = told & 1}});
+    l->said = told;
+    l->said_us = c->x->now_us;
+}
+
 static void say_state(struct qr_conn *c, struct qr_loan *l)
 {
     const int32_t told = atomic_exchange(&l->told, -1);
     if (told >= 0)
-        qr_conn_say(c, &(struct qr_frame){.kind = QR_FRAME_STATE, .id = l->id, .state = {.n_there = told >> 1, .computing = told & 1}});
+        say(c, l, told);
+}
+
+/* The engine tells between its steps; what it told still holds while it is in one, unless it is stuck. */
+int64_t qr_loans_tick(struct qr_conn *c)
+{
+    struct qr_exchange *x = c->x;
+    QR_ASSERT(c->peer == NULL);
+    QR_ASSERT(x->now_us > 0);
+    const int64_t beat_us = x->config.beat_us ? atomic_load(x->config.beat_us) : x->now_us;
+    int64_t until_us = INT64_MAX;
+    for (struct qr_node *at = c->loans.next; at != &c->loans; at = at->next) {
+        struct qr_loan *l = QR_CONTAINER(at, struct qr_loan, on);
+        const int64_t alive_us = beat_us > l->lend.since_us ? beat_us : l->lend.since_us;
+        if (l->answered || l->said < 0 || (l->said & 1) == 0 || x->now_us - alive_us > STUCK_US)
+            continue;
+        if (x->now_us - l->said_us >= REPEAT_US)
+            say(c, l, l->said);
+        until_us = l->said_us + REPEAT_US < until_us ? l->said_us + REPEAT_US : until_us;
+    }
+    return until_us;
 }
 
 static void say_block(struct qr_conn *c, struct qr_loan *l)

@@ -85,6 +85,8 @@ static int64_t prepare(struct qr_exchange *x, struct polled *p)
     for (struct qr_node *at = x->guests.next; at != &x->guests; at = at->next) {
         struct qr_conn *c = QR_CONTAINER(at, struct qr_conn, link);
         until_us = sooner(until_us, qr_conn_tick(c));
+        if (c->stage == QR_CONN_OPEN && !c->broken)
+            until_us = sooner(until_us, qr_loans_tick(c));
         add(p, c);
     }
     return until_us;

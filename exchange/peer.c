@@ -4,7 +4,6 @@
  * peer has no more, when the connection ends, or when it was stopped; what comes of it later is thrown away. No block reaches the engine whose name or sum is
  * not what it has to be. The exchange's thread. */
 #include <string.h>
-#include <unistd.h>
 
 #include "base/assert.h"
 #include "base/clock.h"
@@ -210,6 +209,12 @@ void qr_asks_forget(struct qr_exchange *x)
 
 /* ---- what peers answer ---- */
 
+static void wrong(struct qr_conn *c, _Atomic int64_t *counter, const char *why)
+{
+    atomic_fetch_add(counter, 1);
+    qr_conn_break(c, why);
+}
+
 /* The question that a frame answers; NULL: one that is over, or, then c is broken, none that ever was. */
 static struct qr_ask *find_ask(struct qr_conn *c, const struct qr_frame *f)
 {
@@ -218,10 +223,8 @@ static struct qr_ask *find_ask(struct qr_conn *c, const struct qr_frame *f)
         if (a->id == f->id)
             return a;
     }
-    if ((int32_t)(f->id - c->next_id) >= 0) {
-        atomic_fetch_add(&c->x->n_bad_frame, 1);
-        qr_conn_break(c, "the peer answered what was never asked");
-    }
+    if ((int32_t)(f->id - c->next_id) >= 0)
+        wrong(c, &c->x->n_bad_frame, "the peer answered what was never asked");
     return NULL;
 }
 
@@ -233,8 +236,7 @@ void qr_ask_state(struct qr_conn *c, const struct qr_frame *f)
     if (!a)
         return;
     if (f->state.n_there > a->f->n - a->f->first) {
-        atomic_fetch_add(&c->x->n_bad_frame, 1);
-        qr_conn_break(c, "the peer has more blocks than it was asked for");
+        wrong(c, &c->x->n_bad_frame, "the peer has more blocks than were wanted");
         return;
     }
     a->n_there = f->state.n_there;
@@ -242,6 +244,7 @@ void qr_ask_state(struct qr_conn *c, const struct qr_frame *f)
         return;
     atomic_store(&a->f->heard_us, c->x->now_us);
     atomic_store(&a->f->n_there, a->n_there);
+    atomic_store(&a->f->moved_us, c->block_us);
     atomic_store(&a->f->computing, f->state.computing);
 }
 
@@ -259,24 +262,21 @@ void qr_ask_end(struct qr_conn *c, const struct qr_frame *f)
 
 static void say_done(struct qr_conn *c, int32_t number)
 {
-    if (c->memory >= 0)
+    if (c->window)
         qr_conn_say(c, &(struct qr_frame){.kind = QR_FRAME_DONE, .number = number});
 }
 
-/* Where the bytes of a block come by: the shared memory, at once, or the wire. By pread, as a read of a mapping is a fault where its file became shorter. */
-static bool fetch_bytes(struct qr_conn *c, struct qr_parcel *p, int32_t number)
+/* By what the bytes of a block come: shared memory, at once, or the wire. They are copied before their sum is made, as the lender may change them meanwhile. */
+static void fetch_bytes(struct qr_conn *c, struct qr_parcel *p, int32_t number)
 {
     c->filling = p;
     c->filled = 0;
-    if (c->memory < 0)
-        return true;
-    const ssize_t n = pread(c->memory, p->bytes, c->x->config.block_bytes, (off_t)((uint64_t)number * c->theirs.stride));
-    if (n != (ssize_t)c->x->config.block_bytes)
-        return false;
-    c->filled = (size_t)n;
+    if (!c->window)
+        return;
+    memcpy(p->bytes, c->window + (size_t)number * c->theirs.stride, c->x->config.block_bytes);
+    c->filled = c->x->config.block_bytes;
     qr_ask_filled(c);
     say_done(c, number);
-    return true;
 }
 
 bool qr_ask_block(struct qr_conn *c, const struct qr_frame *f)
@@ -287,32 +287,31 @@ bool qr_ask_block(struct qr_conn *c, const struct qr_frame *f)
     struct qr_ask *a = find_ask(c, f);
     if (c->broken)
         return true;
-    bool good = c->memory < 0 ? f->block.number == 0 : f->block.number < c->theirs.n_shared;
-    if (good && (!a || a->find)) { /* that it is of one who only counts is odd, and harmless */
-        c->skip = c->memory < 0 ? x->config.block_bytes : 0;
+    if (c->window ? f->block.number >= c->theirs.n_shared : f->block.number != 0) {
+        wrong(c, &x->n_bad_frame, "a block came that is none");
+        return true;
+    }
+    if (!a || a->find) { /* that a block comes where only their number was wanted is odd, and harmless */
+        c->skip = c->window ? 0 : x->config.block_bytes;
         say_done(c, f->block.number);
         return true;
     }
-    good = good && f->block.index == a->next - a->f->first;
-    if (good && memcmp(&f->block.name, &a->f->names[a->next], sizeof f->block.name) != 0) {
-        atomic_fetch_add(&x->n_bad_sum, 1);
-        qr_conn_break(c, "a block has another name than was asked for");
+    if (f->block.index != a->next - a->f->first) {
+        wrong(c, &x->n_bad_frame, "a block came out of its turn");
         return true;
     }
-    struct qr_parcel *p = good ? qr_parcels_take(&x->in) : NULL;
-    if (good && !p)
+    if (memcmp(&f->block.name, &a->f->names[a->next], sizeof f->block.name) != 0) {
+        wrong(c, &x->n_bad_sum, "a block has another name than the one that was wanted");
+        return true;
+    }
+    struct qr_parcel *p = qr_parcels_take(&x->in);
+    if (!p)
         return false;
-    if (good) {
-        p->fetch = a->f;
-        p->index = a->next;
-        p->name = f->block.name;
-        p->sum = f->block.sum;
-        good = fetch_bytes(c, p, f->block.number);
-    }
-    if (!good) {
-        atomic_fetch_add(&x->n_bad_frame, 1);
-        qr_conn_break(c, "a block came that is none");
-    }
+    p->fetch = a->f;
+    p->index = a->next;
+    p->name = f->block.name;
+    p->sum = f->block.sum;
+    fetch_bytes(c, p, f->block.number);
     return true;
 }
 
@@ -343,8 +342,7 @@ void qr_ask_filled(struct qr_conn *c)
     QR_ASSERT(c->filled == x->config.block_bytes);
     const struct qr_hash128 sum = qr_hash128_plain(p->bytes, x->config.block_bytes);
     if (sum.lo != p->sum.lo || sum.hi != p->sum.hi) { /* freed with c */
-        atomic_fetch_add(&x->n_bad_sum, 1);
-        qr_conn_break(c, "a block has another sum than its bytes");
+        wrong(c, &x->n_bad_sum, "a block has another sum than its bytes");
         return;
     }
     struct qr_node *at = c->asks.next;

@@ -47,6 +47,7 @@ struct qr_kv_pins {
 /* Names of full blocks, the table that leads from a name to the entry, and the ring of notes. */
 struct qr_kv_names {
     struct qr_kv_name *of;      /* owned [n_all]: of each full block that was entered, or is a private copy of an entry */
+    int32_t *about;             /* owned [n_all]: the caller's, of each */
     int32_t *slot;              /* owned [slot_mask + 1]: blocks that are entries, -1: empty; probed and deleted as the pool's table */
     uint32_t slot_mask;
     char *note;                 /* owned [n_notes][note_bytes]: a qr_kv_note and its ids */

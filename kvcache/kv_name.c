@@ -49,7 +49,8 @@ size_t qr_kv_names_bytes(int32_t n_all, int32_t block_tokens, int32_t n_notes)
 {
     QR_ASSERT(n_all >= 1 && block_tokens >= 1);
     QR_ASSERT(n_notes >= 16);
-    return (size_t)n_all * sizeof(struct qr_kv_name) + qr_kv_slots_for(n_all) * sizeof(int32_t) + (size_t)n_notes * note_bytes_of(block_tokens);
+    return (size_t)n_all * (sizeof(struct qr_kv_name) + sizeof(int32_t)) + qr_kv_slots_for(n_all) * sizeof(int32_t) +
+           (size_t)n_notes * note_bytes_of(block_tokens);
 }
 
 void qr_kv_names_open(struct qr_kv_pool *p, int32_t n_notes)
@@ -59,12 +60,14 @@ void qr_kv_names_open(struct qr_kv_pool *p, int32_t n_notes)
     struct qr_kv_names *m = qr_alloc(1, sizeof *m);
     const uint32_t n_slots = qr_kv_slots_for(qr_kv_n_all(p));
     m->of = qr_alloc((size_t)qr_kv_n_all(p), sizeof *m->of);
+    m->about = qr_alloc((size_t)qr_kv_n_all(p), sizeof *m->about);
     m->slot = qr_alloc(n_slots, sizeof *m->slot);
     memset(m->slot, 0xff, n_slots * sizeof *m->slot);
     m->slot_mask = n_slots - 1;
     m->n_notes = n_notes;
     m->note_bytes = note_bytes_of(p->block_tokens);
     m->note = qr_alloc((size_t)n_notes, m->note_bytes);
+    qr_mem_populate(m->note, (size_t)n_notes * m->note_bytes);
     p->names = m;
 }
 
@@ -80,6 +83,7 @@ void qr_kv_names_close(struct qr_kv_names *m)
         return;
     qr_free(m->note);
     qr_free(m->slot);
+    qr_free(m->about);
     qr_free(m->of);
     qr_free(m);
 }
@@ -174,13 +178,31 @@ int64_t qr_kv_notes_lost(const struct qr_kv_pool *p)
 
 /* ---- what becomes of entries ---- */
 
+/* The name of the entry before block b's; NULL: it is none any more, or b is a first block. */
+static const struct qr_kv_name *parent_of(const struct qr_kv_pool *p, int32_t b)
+{
+    const struct qr_kv_block *x = qr_kv_at(p, b);
+    const uint32_t tag = (uint32_t)x->parent.lo;
+    for (uint32_t i = tag & p->slot_mask; x->parent_uid != 0 && p->slot[i].block >= 0; i = (i + 1) & p->slot_mask)
+        if (p->slot[i].tag == tag && qr_kv_at(p, p->slot[i].block)->uid == x->parent_uid)
+            return &p->names->of[p->slot[i].block];
+    return NULL;
+}
+
 /* Block `was` stood for this name. What does now is noted, if it is not of the same tier. */
 static void note_change(struct qr_kv_pool *p, const struct qr_kv_name *name, int32_t was)
 {
     const int32_t is = find(p, name), block = is >= 0 ? is : was;
     if (is >= 0 && (is >= p->n_blocks) == (was >= p->n_blocks))
         return;
-    note(p, &(struct qr_kv_note){.kind = is >= 0 ? QR_KV_MOVED : QR_KV_REMOVED, .block = block, .host = block >= p->n_blocks, .name = *name}, NULL);
+    struct qr_kv_note what = {.kind = is >= 0 ? QR_KV_MOVED : QR_KV_REMOVED, .block = block, .about = p->names->about[block], .host = block >= p->n_blocks,
+                              .name = *name};
+    const struct qr_kv_name *parent = is >= 0 && !what.host ? parent_of(p, is) : NULL;
+    what.first = is >= 0 && qr_kv_at(p, is)->parent_uid == 0;
+    if (parent)
+        what.parent = *parent;
+    QR_ASSERT(is < 0 || qr_kv_at(p, is)->indexed);
+    note(p, &what, parent || (what.first && !what.host) ? (const int32_t *)(const void *)(qr_kv_at(p, is) + 1) : NULL);
 }
 
 void qr_kv_name_enter(struct qr_kv_pool *p, int32_t block, int32_t parent, const struct qr_kv_name *root, const int32_t *ids, int32_t about)
@@ -192,6 +214,7 @@ void qr_kv_name_enter(struct qr_kv_pool *p, int32_t block, int32_t parent, const
         return; /* it has its name: it came from the second tier */
     const struct qr_kv_name before = parent >= 0 ? m->of[parent] : *root;
     qr_kv_name_chain(&m->of[block], &before, ids, p->block_tokens);
+    m->about[block] = about;
     if (!qr_kv_at(p, block)->indexed)
         return;
     const int32_t was = find(p, &m->of[block]);
@@ -234,6 +257,7 @@ void qr_kv_name_move(struct qr_kv_pool *p, int32_t from, int32_t to)
     const int32_t was = find(p, &m->of[from]);
     m->slot[slot_of(m, from)] = to;
     m->of[to] = m->of[from];
+    m->about[to] = m->about[from];
     note_change(p, &m->of[to], was);
 }
 

@@ -30,7 +30,7 @@ bool qr_kv_has_names(const struct qr_kv_pool *p);
 size_t qr_kv_names_bytes(int32_t n_all, int32_t block_tokens, int32_t n_notes);
 
 /* Behind qr_kv_prefix_enter of `block`, whatever that returned: its name, chained from that of `parent` (-1: from the root). about: the caller's, for the
- * note (the adapter's number). Without names it does nothing. */
+ * note. Without names it does nothing. */
 void qr_kv_name_enter(struct qr_kv_pool *p, int32_t block, int32_t parent, const struct qr_kv_name *root, const int32_t *ids, int32_t about);
 
 /* The entry of this name, of the second tier only where the first has none, or -1. No reference is taken: it is valid until the next call that takes a block.
@@ -49,7 +49,8 @@ struct qr_kv_note {
     int32_t block, about;
     bool host, first;              /* host: of the second tier now; first: parent is a root */
     struct qr_kv_name name, parent;
-    const int32_t *ids;            /* [block_tokens] of STORED, else NULL; valid until the next call of qr_kv_note_take */
+    const int32_t *ids;            /* [block_tokens] of STORED, and of MOVED to the first tier where its parent is an entry, or none; else NULL. Valid
+                                    * until the next call of qr_kv_note_take */
 };
 
 /* The oldest note; false: there is none. */

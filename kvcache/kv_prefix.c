@@ -153,7 +153,6 @@ void qr_kv_index_move(struct qr_kv_pool *p, int32_t from, int32_t to)
     struct qr_kv_block *x = qr_kv_at(p, to), *old = qr_kv_at(p, from);
     const uint32_t at = slot_of(p, from);
     QR_ASSERT(p->slot[at].block == from);
-    qr_kv_name_move(p, from, to);
     p->slot[at].block = to;
     memcpy(tokens_of(p, to), tokens_of(p, from), (size_t)p->block_tokens * sizeof(int32_t));
     x->uid = old->uid;
@@ -164,6 +163,7 @@ void qr_kv_index_move(struct qr_kv_pool *p, int32_t from, int32_t to)
     x->indexed = true;
     old->indexed = false;
     old->uid = 0;
+    qr_kv_name_move(p, from, to);
 }
 
 static void clear_cached(struct qr_kv_pool *p, int32_t tier)

@@ -59,6 +59,6 @@ void qr_sched_land(struct qr_sched *s, int32_t seq, int32_t block)
     struct qr_sched_slot *x = qr_slot(s, seq);
     QR_ASSERT(x->seq.state == QR_SEQ_HELD);
     QR_ASSERT(qr_kv_refs(s->pool, block) == 1);
-    qr_kv_land(s->pool, block, x->tail, x->seq.salt, &x->seq.root, next_ids(s, &x->seq), x->seq.adapter);
+    qr_kv_land(s->pool, block, x->tail, x->seq.salt, &x->seq.root, next_ids(s, &x->seq), x->seq.about);
     found_next(s, x, block);
 }

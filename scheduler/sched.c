@@ -153,6 +153,7 @@ int32_t qr_sched_add(struct qr_sched *s, const struct qr_sched_add *add, struct 
         .new_min = add->new_min,
         .salt = add->salt,
         .adapter = add->adapter,
+        .about = add->about,
         .hidden = add->hidden,
         .owner = qr_kv_owner(s->pool, add->salt),
         .root = add->root,
@@ -288,7 +289,7 @@ static void publish(struct qr_sched *s, struct qr_sched_slot *x, int32_t first)
     for (int32_t i = first >> shift; i < q->n_computed >> shift && !qr_is_apart(s, q); i++) {
         const int32_t parent = i > 0 ? q->blocks[i - 1] : -1, *ids = q->ids + (size_t)i * (size_t)s->block_tokens;
         qr_kv_prefix_enter(s->pool, q->blocks[i], parent, q->salt, ids);
-        qr_kv_name_enter(s->pool, q->blocks[i], parent, &q->root, ids, q->adapter);
+        qr_kv_name_enter(s->pool, q->blocks[i], parent, &q->root, ids, q->about);
     }
     qr_seq_leave_behind(s, x);
 }
@@ -390,6 +391,10 @@ void qr_sched_stats(const struct qr_sched *s, struct qr_sched_stats *out)
         .n_recomputed = s->n_recomputed,
         .oldest_arrival_us = -1,
     };
+    for (int32_t i = 0; i < s->held.n; i++) {
+        const struct qr_seq *q = &s->slot[s->held.seq[i]].seq;
+        out->held_tokens += q->n_prompt - (q->n_found > 0 ? q->n_found : 0);
+    }
     for (int32_t i = 0; i < s->waiting.n; i++) {
         const struct qr_seq *q = &s->slot[s->waiting.seq[i]].seq;
         out->waiting_tokens += q->n_prompt;

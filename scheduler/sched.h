@@ -74,6 +74,7 @@ struct qr_seq {
     int64_t arrived_us, admitted_us; /* admitted_us: first admission, or -1 */
     struct qr_hash128 salt;
     uint32_t owner;            /* qr_kv_owner of it */
+    int32_t about;             /* for the notes of its blocks (kvcache/kv_name.h) */
     struct qr_kv_name root;    /* of the names of its blocks */
 };
 _Static_assert(offsetof(struct qr_seq, id) == 64, "what steps read is a line");
@@ -94,6 +95,7 @@ struct qr_sched_add {
     bool hidden;               /* rows that want logits want hidden states instead; the same holds of it */
     int32_t new_min;           /* <= new_max: tokens that it draws in any case. For estimates (engine/backlog.h) */
     struct qr_kv_name root;    /* of the names of its blocks, where the pool has names (kvcache/kv_name.h) */
+    int32_t about;             /* for the notes of its blocks */
     bool held;                 /* it does not wait for its turn before qr_sched_let_go */
 };
 
@@ -179,6 +181,7 @@ const struct qr_seq *qr_sched_seq(const struct qr_sched *s, int32_t seq); /* ass
 struct qr_sched_stats {
     int32_t n_held, n_waiting, n_prefill, n_decode;
     int64_t waiting_tokens;    /* prompt tokens in the queue */
+    int64_t held_tokens;       /* of those that are held: prompt tokens that the cache was not found to have */
     int64_t n_preempted;       /* ever */
     int64_t n_recomputed;      /* tokens computed again because of preemption, ever */
     int64_t oldest_arrival_us; /* of those waiting, or -1 */

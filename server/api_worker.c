@@ -40,14 +40,15 @@ static void put_load(struct qr_buf *out, struct qr_server *s)
     struct qr_stats t;
     qr_engine_stats(s->model.engine, &t);
     qr_console_rates(s->console, &t, qr_clock_us(), &rates);
+    const int32_t n_waiting = t.sched.n_waiting + t.sched.n_held;
     const int64_t used = (int64_t)t.kv.n_owned * l->block_tokens, most = (int64_t)l->n_blocks * l->block_tokens;
     qr_buf_put_byte(out, '{');
     qr_json_put_member_i64(out, "dp_rank", 0);
     qr_json_put_member_i64(out, "num_running_reqs", t.sched.n_prefill + t.sched.n_decode);
-    qr_json_put_member_i64(out, "num_waiting_reqs", t.sched.n_waiting);
-    qr_json_put_member_i64(out, "num_waiting_uncached_tokens", (int64_t)((double)t.sched.waiting_tokens * (1 - rates.hit_ratio)));
+    qr_json_put_member_i64(out, "num_waiting_reqs", n_waiting);
+    qr_json_put_member_i64(out, "num_waiting_uncached_tokens", (int64_t)((double)t.sched.waiting_tokens * (1 - rates.hit_ratio)) + t.sched.held_tokens);
     qr_json_put_member_i64(out, "num_used_tokens", used);
-    qr_json_put_member_i64(out, "num_total_tokens", used + t.sched.waiting_tokens);
+    qr_json_put_member_i64(out, "num_total_tokens", used + t.sched.waiting_tokens + t.sched.held_tokens);
     qr_json_put_member_i64(out, "max_total_num_tokens", most);
     qr_json_put_member_i64(out, "max_running_requests", l->running_max);
     put_real(out, "token_usage", most > 0 ? (double)used / (double)most : 0);
@@ -55,7 +56,8 @@ static void put_load(struct qr_buf *out, struct qr_server *s)
     put_real(out, "cache_hit_rate", rates.hit_ratio);
     put_real(out, "utilization", (double)(t.sched.n_prefill + t.sched.n_decode) / l->running_max);
     put_real(out, "backlog_seconds", t.backlog_s);
-    qr_buf_printf(out, ",\"queues\":{\"waiting\":%d,\"grammar\":0,\"paused\":0,\"retracted\":0},\"disaggregation\":{\"mode\":\"%s\"}", t.sched.n_waiting, qr_disagg_mode(s));
+    qr_buf_printf(out, ",\"queues\":{\"waiting\":%d,\"grammar\":0,\"paused\":0,\"retracted\":0}", t.sched.n_waiting);
+    qr_buf_printf(out, ",\"disaggregation\":{\"mode\":\"%s\"}", qr_disagg_mode(s));
     qr_buf_printf(out, ",\"memory\":{\"weight_gb\":%.3f,\"kv_cache_gb\":%.3f,\"token_capacity\":%lld}}", (double)l->weight_bytes * 0x1p-30,
                   (double)l->kv_bytes * 0x1p-30, (long long)most);
 }

@@ -304,6 +304,7 @@ static void submit(struct qr_call *call)
         r->user = piece;
         r->priority = call->params.priority;
         r->salt = salt;
+        r->salted = call->params.cache_salt != NULL;
         r->client = client;
         r->adapter = call->adapter;
         r->peer = call->peer;

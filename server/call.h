@@ -16,7 +16,7 @@
 #include "base/buf.h"
 #include "base/list.h"
 #include "engine/engine.h"
-#include "exchange/exchange.h"
+#include "engine/exchange.h"
 #include "server/api_error.h"
 #include "server/door.h"
 #include "server/openai.h"

@@ -63,7 +63,7 @@ static void put_use(struct qr_buf *out, struct qr_server *s, const struct qr_sta
 {
     open_object(out, "use");
     qr_json_put_member_i64(out, "running", t->sched.n_prefill + t->sched.n_decode);
-    qr_json_put_member_i64(out, "waiting", t->sched.n_waiting);
+    qr_json_put_member_i64(out, "waiting", t->sched.n_waiting + t->sched.n_held);
     qr_json_put_member_i64(out, "connections", qr_http_env(s->http)->n_conns);
     qr_json_put_member_i64(out, "requests_bytes", atomic_load(&s->budget.used_bytes));
     qr_json_put_member_i64(out, "rss_bytes", qr_memory_of_process("VmRSS"));
@@ -327,7 +327,7 @@ static bool is_stuck(const struct weighing *w)
 
 static bool is_full(const struct weighing *w)
 {
-    return w->limits->waiting_max > 0 && w->stats->sched.n_waiting >= w->limits->waiting_max;
+    return w->limits->waiting_max > 0 && w->stats->sched.n_waiting + w->stats->sched.n_held >= w->limits->waiting_max;
 }
 
 static bool preempts(const struct weighing *w)

@@ -1,5 +1,5 @@
 /* disagg.h - what routers of other engines say of prefill and decode apart: vLLM's kv_transfer_params, with llm-d's in it, SGLang's bootstrap_*, and llm-d's
- * header. To this server they only say which peer to ask for blocks. What they say of places (numbers of blocks, rooms) means nothing here, as blocks have names.
+ * header. To this server they only say which peer to ask for blocks. What they say of places (numbers of blocks, rooms) means nothing, as blocks have names.
  * A member of theirs is read or refused by name. An address that is not one of --peer, and an engine that is none of ours, is counted and not asked.
  *
  * Reading is pure, and finding the peer is for libuv's pool: both in the call's account. */
@@ -11,6 +11,10 @@
 
 struct qr_call;
 struct qr_server;
+
+#define QR_KV_TRANSFER_PARAMS "kv_transfer_params"
+#define QR_ENGINE_ID "quire-" /* what ids of engines begin with, of which this one is ours */
+#define QR_PORT_MAX 65535
 
 /* kv_transfer_params, and the three fields of SGLang. */
 qr_field_reader qr_read_kv_transfer_params, qr_read_bootstrap_host, qr_read_bootstrap_port, qr_read_bootstrap_room;
@@ -25,7 +29,7 @@ bool qr_disagg_address(char *out, size_t size, const char *host, int64_t port);
 void qr_disagg_split(char *host, size_t size, int32_t *port, const char *address);
 
 /* The peer that the call's fields, else its header, name. On the side that computes prompts, by its role or by its address, SGLang's fields cut the answer.
- * False: call->error is set, as it is asked for what it cannot do. */
+ * False: call->error is set. */
 bool qr_disagg_find(struct qr_call *call);
 void qr_disagg_header(struct qr_call *call, struct qr_span field); /* before that; loop thread */
 

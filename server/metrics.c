@@ -287,11 +287,26 @@ static void put_files(struct out *o, const struct qr_engine *e, const struct qr_
     put_rows(o, row, QR_COUNT(row));
 }
 
+static void put_events(struct out *o, const struct qr_engine *e, const struct qr_outside_stats *of)
+{
+    struct qr_events_stats t;
+    if (!qr_engine_events_stats(e, &t))
+        return;
+    const struct row row[] = {
+        {"quire_kv_events_total", "counter", "Events of the cache told to routers (--kv-events).", (double)t.n_events},
+        {"quire_kv_events_batches_total", "counter", "Messages that they came in.", (double)t.n_batches},
+        {"quire_kv_events_lost_total", "counter", "Changes of the cache not told for want of room; routers were told to forget all instead.",
+         (double)t.n_lost + (double)of->n_notes_lost},
+    };
+    put_rows(o, row, QR_COUNT(row));
+}
+
 static void put_outside(struct out *o, const struct qr_engine *e, const struct qr_stats *t)
 {
     put_held(o, &t->outside);
     put_exchange(o, e, &t->outside);
     put_files(o, e, &t->outside);
+    put_events(o, e, &t->outside);
 }
 
 /* One family: a sample for each adapter that is there. A name may be there twice while the older one's last requests run, so ids tell them apart. */
@@ -458,7 +473,8 @@ static void put_server(struct out *o, struct qr_server *s)
     put_meta(o, "quire_calls_total", "counter", "API calls begun, by route.");
     for (int i = QR_COUNTED_CHAT; i < QR_COUNTED_N; i++)
         put_sample(o, "quire_calls_total", "", route[i], (double)s->n_begun[i]);
-    static const char *const hint[] = {[QR_HINT_ASKED] = "result=\"asked\"", [QR_HINT_FOREIGN] = "result=\"foreign_engine\"", [QR_HINT_NO_PEER] = "result=\"no_peer\""};
+    static const char *const hint[] = {[QR_HINT_ASKED] = "result=\"asked\"", [QR_HINT_FOREIGN] = "result=\"foreign_engine\"",
+                                       [QR_HINT_NO_PEER] = "result=\"no_peer\""};
     put_meta(o, "quire_peer_hints_total", "counter", "Requests in which a router named a peer, by what became of that.");
     for (int i = 0; i < QR_HINTS; i++)
         put_sample(o, "quire_peer_hints_total", "", hint[i], (double)atomic_load_explicit(&s->n_hints[i], memory_order_relaxed));

@@ -56,7 +56,7 @@ struct qr_disagg_params {
     const char *host;                   /* borrowed from doc: of the peer that has the prompt's blocks, or computes them; NULL: none is named */
     int64_t port, bootstrap_port;       /* 0: not given */
     bool foreign;                       /* the blocks are another engine's */
-    bool expected;                      /* the peer is asked for the prompt at the same time */
+    bool expected;                      /* the peer gets the same prompt at the same time */
     bool computes;                      /* the prompt is computed for another: the answer says where its blocks are */
     int32_t rank;                       /* of a worker among those of one address: always 0 */
     bool bootstrap, room;               /* SGLang's fields: who is who they do not say */

@@ -16,7 +16,7 @@ int64_t qr_queue_tokens(struct qr_server *s)
     QR_ASSERT(s->phase == QR_PHASE_READY);
     qr_engine_stats(s->model.engine, &t);
     const int64_t seen = (int64_t)t.prompt_len.sum, unseen = s->submitted_tokens - seen;
-    return t.sched.waiting_tokens + (unseen > 0 ? unseen : 0);
+    return t.sched.waiting_tokens + t.sched.held_tokens + (unseen > 0 ? unseen : 0);
 }
 
 static int32_t whole_seconds(double s)

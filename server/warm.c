@@ -178,6 +178,7 @@ static int prepare(struct run *r, const struct line *line, struct qr_err *err)
         call.piece[0].req = NULL;
         req->id = r->id + (uint64_t)r->n;
         req->salt = qr_keys_salt(&call.digest, call.params.cache_salt, call.params.cache_salt_len);
+        req->salted = call.params.cache_salt != NULL;
         req->adapter = call.adapter;
         r->total += req->n_prompt;
         r->number[r->n] = line->number;

@@ -16,7 +16,6 @@
 #include "base/thread.h"
 #include "base/hash.h"
 #include "engine/adapters.h"
-#include "engine/exchange.h"
 #include "engine/pins.h"
 #include "engine/view.h"
 
@@ -61,7 +60,7 @@ struct qr_engine {
     struct qr_pin pin[QR_PINS_MAX]; /* under the lock, as their number */
     int32_t n_pins;
     atomic_uint_fast64_t n_found;    /* adapters looked up */
-    atomic_int role;                 /* enum qr_side */
+    _Atomic int role;                /* enum qr_side */
     struct qr_stats stats;
     int64_t progress_us;
     int64_t recorded_us; /* engine thread's: when the last step that was recorded began */
@@ -762,27 +761,14 @@ bool qr_engine_unpin(struct qr_engine *e, uint64_t id)
     return found;
 }
 
-enum qr_side qr_engine_role(const struct qr_engine *e)
+_Atomic int *mock_engine_role(struct qr_engine *e)
 {
-    return (enum qr_side)atomic_load(&e->role);
+    QR_ASSERT(e != NULL);
+    return &e->role;
 }
 
-void qr_engine_set_role(struct qr_engine *e, enum qr_side role)
+bool mock_engine_is_deaf(const struct qr_engine *e)
 {
-    atomic_store(&e->role, (int)role);
-}
-
-int32_t qr_engine_peer(const struct qr_engine *e, const char *address)
-{
-    static const char *const peer[] = {"127.0.0.1:7001", "[::1]:7001", "unix:/run/peer"};
-    int32_t i = 0;
-    QR_ASSERT(e != NULL && address != NULL);
-    while (i < (int32_t)QR_COUNT(peer) && strcmp(peer[i], address) != 0)
-        i++;
-    return i < (int32_t)QR_COUNT(peer) ? i : -1;
-}
-
-const char *qr_engine_peer_address(const struct qr_engine *e)
-{
-    return e->options.deaf ? NULL : "127.0.0.1:7000";
+    QR_ASSERT(e != NULL);
+    return e->options.deaf;
 }

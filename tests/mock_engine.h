@@ -36,4 +36,8 @@ void mock_options_init(struct mock_options *o);
 int mock_engine_open(struct qr_engine **out, const struct mock_options *options, const struct qr_tokenizer *tokenizer,
                      void (*wake)(void *), void *wake_arg, struct qr_err *err);
 
+/* Of mock_outside.c: the enum qr_side, and whether it was asked not to listen. */
+_Atomic int *mock_engine_role(struct qr_engine *e);
+bool mock_engine_is_deaf(const struct qr_engine *e);
+
 #endif

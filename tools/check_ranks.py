@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """check_ranks.py - a Slurm of its own on this machine starts ranks by srun with PMIx, PMI2 and nothing: they say what the processes of one machine say.
-configs/slurm/serve.sbatch serves, and ends when it is told to. Run by tools/check_world.sh; needs slurmctld, slurmd, munged.
+configs/slurm/serve.sbatch serves, and ends when it is told to. Two network namespaces are two machines to ranks started by hand. Run by tools/check_world.sh; needs slurmctld, slurmd, munged.
 """
 import contextlib
 import getpass
@@ -111,7 +111,7 @@ def check_ids(slurm):
     for how, flags, tcp in (('pmix', [], not mpi), ('pmix', ['--ranks-at', '127.0.0.1'], True), ('pmi2', [], True), ('none', [], True)):
         p = slurm.call('srun', '-n', '2', f'--mpi={how}', QUIRE, *GENERATE, *flags)
         assert p.returncode == 0 and json.loads(p.stdout) == json.loads(want), (how, p)
-        assert ('waiting for 1 others' in p.stderr) == tcp, (how, p.stderr)
+        assert ('waiting for the others' in p.stderr) == tcp, (how, p.stderr)
         print(f'ok   srun --mpi={how} {" ".join(flags)}: the ids of two processes of one machine, by {"TCP" if tcp else "MPI"}')
 
 
@@ -163,7 +163,41 @@ def check_death(slurm):
     print(f'ok   a rank that is killed ends the step by itself, after {took:.1f} s')
 
 
+@contextlib.contextmanager
+def two_machines():
+    names = [f'quire-{os.getpid()}-{i}' for i in range(2)]
+
+    def ip(*args):
+        subprocess.run(['ip', *args], check=True)
+
+    try:
+        for name in names:
+            ip('netns', 'add', name)
+        ip('link', 'add', 'eth0', 'netns', names[0], 'type', 'veth', 'peer', 'name', 'eth0', 'netns', names[1])
+        for i, name in enumerate(names):
+            ip('-n', name, 'addr', 'add', f'10.77.0.{i + 1}/24', 'dev', 'eth0')
+            ip('-n', name, 'link', 'set', 'eth0', 'up')
+        yield names
+    finally:
+        for name in names:
+            subprocess.run(['ip', 'netns', 'del', name], check=False)
+
+
+def check_network():
+    want = run(*GENERATE)[1]
+    with two_machines() as names, tempfile.NamedTemporaryFile('w') as secret:
+        secret.write('sesame\n')
+        secret.flush()
+        meet = ['--ranks-at', '10.77.0.1', '--ranks-secret-file', secret.name, '--rank']
+        ranks = [subprocess.Popen(['ip', 'netns', 'exec', name, QUIRE, *GENERATE, *meet, str(i)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                  env=environment({})) for i, name in enumerate(names)]
+        ends = [p.communicate(timeout=60) for p in ranks]
+    assert all(p.returncode == 0 for p in ranks) and json.loads(ends[0][0]) == json.loads(want) and not ends[1][0], ends
+    print('ok   two namespaces: the ids of two processes of one machine')
+
+
 if __name__ == '__main__':
+    check_network()
     with Slurm() as cluster:
         for check in (check_ids, check_sbatch, check_death):
             check(cluster)

@@ -64,15 +64,27 @@ if command -v prometheus >/dev/null 2>&1 && command -v promtool >/dev/null 2>&1;
 else
     skip monitoring "no prometheus (apt-get install prometheus)"
 fi
-if command -v slurmctld >/dev/null 2>&1 && command -v slurmd >/dev/null 2>&1 && command -v munged >/dev/null 2>&1; then
-    check python3 tools/check_ranks.py
+if [ "$(id -u)" != 0 ] || ! command -v slurmctld >/dev/null 2>&1 || ! command -v munged >/dev/null 2>&1 || ! command -v ip >/dev/null 2>&1; then
+    skip ranks "root, Slurm and ip are needed (apt-get install slurm-wlm munge iproute2)"
 else
-    skip ranks "no Slurm (apt-get install slurm-wlm munge)"
+    check python3 tools/check_ranks.py
 fi
 if [ -e build/tests/libquire_cuda_emu.so ]; then
     check env QUIRE_FULL=1 QUIRE_BIN="$PWD/build/quire" QUIRE_CUDA_EMU_LIB="$PWD/build/tests/libquire_cuda_emu.so" python3 tests/e2e/test_gpu_script.py
 else
     skip gpu-script "no emulated device was built (./dev test quick)"
+fi
+for what in same kills; do
+    check env QUIRE_BIN="$PWD/build/quire" python3 tools/check_pair.py "$what"
+done
+if [ "${QUIRE_FULL:-0}" = 1 ]; then
+    for model in smollm2-135m llama-3.2-1b; do
+        [ -e "$world/$model" ] || build/quire bench make-model --like "$model" --out "$world/$model" >&2
+    done
+    check env QUIRE_BIN="$PWD/build/quire" python3 tools/check_pair.py storm --model "$world/smollm2-135m"
+    check env QUIRE_BIN="$PWD/build/quire" python3 tools/check_pair.py prefix --model "$world/llama-3.2-1b"
+else
+    skip pair "the storm and prefixes of 4,096 tokens take minutes of an idle machine (QUIRE_FULL=1)"
 fi
 echo "check-world: $failed of the checks failed, $skipped skipped"
 [ "$failed" = 0 ]

@@ -9,7 +9,7 @@ set -eu
 
 small="libcjson-dev libyaml-dev libxxhash-dev libpcre2-dev libutf8proc-dev"
 run="gcc libc6-dev cmake ninja-build pkg-config libuv1-dev libcjson-dev libyaml-dev libxxhash-dev libpcre2-dev libutf8proc-dev libedit-dev libssl-dev libseccomp-dev libcurl4-openssl-dev"
-check="libcriterion-dev g++ python3 git tmux openssl"
+check="libcriterion-dev g++ python3 git tmux openssl libzmq5"
 extra="libopenmpi-dev openmpi-bin" # ranks over several machines; without them libquire_mpi.so is not built and its tests are skipped
 
 # The HTTP parser: a library of its own on newer Debian, C sources inside node-llhttp on Debian 12.

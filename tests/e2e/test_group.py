@@ -72,7 +72,7 @@ def test_two_pods_of_a_leader_worker_set_answer_the_bytes_of_two_processes_of_on
     with Group() as g:
         assert answers(g.server) == one_machine
         text = g.server.stderr()
-        assert 'ranks   2 processes (tcp)' in text and 'waiting for 1 others at=127.0.0.1:' in text, text
+        assert 'ranks   2 processes (tcp)' in text and 'waiting for the others n=1 at=127.0.0.1:' in text, text
         assert not children_of(g.server.process.pid)
         os.kill(g.other.process.pid, signal.SIGTERM)
         assert answers(g.server) == one_machine, 'a rank that follows ends when rank 0 does'
@@ -115,7 +115,7 @@ def test_ranks_started_by_hand_meet_and_ctrl_c_ends_each():
         for rank in ('0', '1'):
             with Rank('generate', *ARGS, *IDS, *meet, '--rank', rank) as alone:
                 until = time.monotonic() + 60 * SLOW
-                while rank == '0' and 'waiting for 1 others' not in alone.stderr() and time.monotonic() < until:
+                while rank == '0' and 'waiting for the others' not in alone.stderr() and time.monotonic() < until:
                     time.sleep(0.01)
                 os.kill(alone.process.pid, signal.SIGINT)
                 assert alone.process.wait(SECONDS * PATIENCE) in (-signal.SIGINT, 130), alone.stderr()

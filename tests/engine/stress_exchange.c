@@ -126,8 +126,8 @@ int main(void)
     for (int i = 0; i < 2; i++)
         world_settle(&s.w[i], &st[i]);
     const bool good = s.n_wrong == 0 && st[0].n_from_peer + st[1].n_from_peer > 0;
-    printf("%lld answers again, %lld of them other ones, %lld cancelled; tokens from peers %llu and %llu, from files %llu; prompts for peers %llu and %llu, given up "
-           "%llu and %llu\n%d passed, %d failed\n", (long long)(s.n_same + s.n_wrong), (long long)s.n_wrong, (long long)s.n_cancelled,
+    printf("%lld answers again, %lld of them other ones, %lld cancelled; tokens from peers %llu and %llu, from files %llu; prompts for peers %llu and %llu, "
+           "given up %llu and %llu\n%d passed, %d failed\n", (long long)(s.n_same + s.n_wrong), (long long)s.n_wrong, (long long)s.n_cancelled,
            (unsigned long long)st[0].n_from_peer, (unsigned long long)st[1].n_from_peer, (unsigned long long)st[0].n_from_file,
            (unsigned long long)st[0].outside.n_for_peers, (unsigned long long)st[1].outside.n_for_peers, (unsigned long long)st[0].outside.n_given_up,
            (unsigned long long)st[1].outside.n_given_up, good, !good);

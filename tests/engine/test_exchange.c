@@ -5,7 +5,9 @@
 #include "base/file.h"
 #include "engine/adapters.h"
 #include "engine/exchange.h"
+#include "engine/exchange_parts.h"
 #include "engine/internal.h"
+#include "exchange/conn.h"
 #include "loader/config/hf_config.h"
 #include "tests/engine/cases.h"
 #include "tests/lora_make.h"
@@ -379,7 +381,7 @@ Test(exchange, a_request_that_waits_for_a_peer_is_cancelled_at_once)
     struct qr_stats st;
     int32_t prompt[80];
     open_stalled(&pair, prompt);
-    usleep(700000);
+    usleep(200000);
     cr_assert_eq(n_held(&pair.d), 1, "the peer says that it computes, and it is waited for");
     const int64_t asked_us = qr_clock_us();
     qr_engine_cancel(pair.d.engine, got[1].req);
@@ -391,6 +393,46 @@ Test(exchange, a_request_that_waits_for_a_peer_is_cancelled_at_once)
     flight_finish(&pair.p, &got[0]);
     settle(&pair.p, &st);
     cr_assert_eq(st.n_cancelled, 1, "what p would have computed for it has ended, too");
+    pair_close(&pair);
+}
+
+Test(exchange, a_peer_that_says_for_ever_that_it_computes_is_waited_for_half_a_second)
+{
+    NEEDS_DATA();
+    static struct pair pair;
+    struct qr_stats st;
+    int32_t prompt[80];
+    open_stalled(&pair, prompt);
+    flight_finish(&pair.d, &got[1]);
+    cr_assert_eq(got[1].answer[0].finish, QR_FINISH_LENGTH);
+    cr_assert_eq(got[1].n_cached, 0);
+    settle(&pair.d, &st);
+    cr_assert_eq(st.outside.n_given_up, 1);
+    flight_finish(&pair.p, &got[0]);
+    pair_close(&pair);
+}
+
+Test(exchange, peers_that_were_slow_are_asked_again_some_time)
+{
+    NEEDS_DATA();
+    static struct pair pair;
+    struct qr_sampling s;
+    struct qr_stats st;
+    int32_t prompt[24], n = 0;
+    base_setup(&pair.of_p);
+    pair.of_d = pair.of_p;
+    pair_open(&pair, false);
+    greedy_of(&s, 1);
+    do {
+        for (int i = 0; i < QR_COUNT(prompt); i++)
+            prompt[i] = 3 + (19 * i + 7 * n) % 450;
+        atomic_store(&pair.d.engine->outside->peers->bytes_per_second, 10000);
+        ask_once(&pair.p, &got[0], &s, prompt, QR_COUNT(prompt), 1, NULL);
+        ask_once(&pair.d, &got[1], &s, prompt, QR_COUNT(prompt), 1, NULL);
+        cr_assert(answers_equal(&got[0].answer[0], &got[1].answer[0]));
+        world_settle(&pair.d, &st);
+    } while (++n < 300 && (n < 30 || got[1].n_cached == 0));
+    cr_assert_eq(got[1].n_cached, 20, "no peer was asked in %d requests", n);
     pair_close(&pair);
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/assert.h"
 #include "base/utf8.h"
+#include "server/disagg.h"
 #include "server/openai.h"
 
 #define VOCAB 300
@@ -63,6 +64,18 @@ static void check_tools(const struct qr_tool_params *t)
     }
 }
 
+static void check_disagg(const struct qr_disagg_params *d)
+{
+    char address[QR_PEER_ADDRESS_MAX], host[QR_PEER_ADDRESS_MAX];
+    int32_t port;
+    QR_ASSERT(d->port >= 0 && d->port <= QR_PORT_MAX && d->rank == 0);
+    QR_ASSERT(d->host || !(d->foreign || d->expected || d->bootstrap));
+    if (!d->host || !qr_disagg_address(address, sizeof address, d->host, d->port))
+        return;
+    qr_disagg_split(host, sizeof host, &port, address);
+    QR_ASSERT(strlen(host) >= 1 && (port == d->port || strncmp(address, "unix:", 5) == 0));
+}
+
 static void make_request(const struct qr_params *p)
 {
     static const int32_t prompt[3] = {1, 2, 3};
@@ -94,6 +107,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     check_sampling(&p.sampling);
     check_demand(&p.demand);
     check_tools(&p.tools);
+    check_disagg(&p.disagg);
     make_request(&p);
     qr_params_release(&p);
     return 0;

@@ -36,7 +36,7 @@ Test(held, a_sequence_is_in_no_plan_queue_or_estimate_until_it_is_let_go)
     for (int i = 0; i < 3; i++)
         cr_assert(!plan(s));
     qr_sched_stats(s->sched, &stats);
-    cr_assert(stats.n_held == 1 && stats.n_waiting == 0 && stats.waiting_tokens == 0 && stats.oldest_arrival_us == -1);
+    cr_assert(stats.n_held == 1 && stats.held_tokens == 20 && stats.n_waiting == 0 && stats.waiting_tokens == 0 && stats.oldest_arrival_us == -1);
     (void)qr_sched_order(s->sched, &n);
     cr_assert(n == 0 && qr_sched_prompt_tokens(s->sched) == 0);
     cr_assert(qr_sched_list(s->sched, QR_SEQ_HELD, &n)[0] == seq && n == 1);
@@ -139,6 +139,9 @@ Test(held, a_place_is_refused_where_the_block_is_cached_or_one_before_it_is_not)
     cr_assert_eq(qr_sched_place(s->sched, seq, 1), QR_PLACE_HAS);
     cr_assert_eq(qr_sched_place(s->sched, seq, 2), QR_PLACE_HAS);
     cr_assert_eq(n_found(s, seq), 12);
+    struct qr_sched_stats stats;
+    qr_sched_stats(s->sched, &stats);
+    cr_assert_eq(stats.held_tokens, 5);
     const int32_t block = qr_sched_place(s->sched, seq, 3);
     qr_kv_unref(s->pool, block); /* its content did not come to its end */
     check(s);

@@ -151,6 +151,10 @@ static void print_addresses(const struct serve *s, const char *name, bool headle
 static void banner(const struct serve *s, int64_t opened_us)
 {
     const struct qr_engine_limits *l = qr_engine_limits(s->engine);
+    if (s->o->pair && s->o->role == QR_ROLE_PREFILL) { /* the other says what there is to say of both */
+        qr_log(QR_LOG_INFO, "engine", "ready cache_tokens=%d opened_ms=%lld", l->n_blocks * l->block_tokens, (long long)opened_us / 1000);
+        return;
+    }
     const struct qr_model_config *c = qr_engine_model(s->engine);
     const char *name = s->o->s.served_names.n > 0 ? s->o->s.served_names.item[0] : s->name;
     char t[4][QR_SIZE_TEXT];

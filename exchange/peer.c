@@ -384,7 +384,16 @@ void qr_peer_connected(struct qr_peer *p)
 {
     QR_ASSERT(p != NULL && p->conn != NULL);
     QR_ASSERT(p->conn->stage == QR_CONN_OPEN);
-    atomic_fetch_add(&p->conn->x->n_connected, 1);
+    struct qr_exchange *x = p->conn->x;
+    char numeric[QR_REACH_TEXT];
+    struct sockaddr_storage sa = {0};
+    socklen_t len = sizeof sa;
+    if (getpeername(p->conn->fd, (struct sockaddr *)&sa, &len) == 0 && qr_reach_text(numeric, (struct sockaddr *)&sa)) {
+        pthread_mutex_lock(&x->lock);
+        memcpy(p->numeric, numeric, sizeof p->numeric);
+        pthread_mutex_unlock(&x->lock);
+    }
+    atomic_fetch_add(&x->n_connected, 1);
     note(p, "connected");
 }
 

@@ -10,6 +10,7 @@
 #include "exchange/conn.h"
 #include "loader/config/hf_config.h"
 #include "tests/engine/cases.h"
+#include "tests/exchange/fake.h"
 #include "tests/lora_make.h"
 #include "tests/temp.h"
 
@@ -408,6 +409,37 @@ Test(exchange, a_peer_that_says_for_ever_that_it_computes_is_waited_for_half_a_s
     settle(&pair.d, &st);
     cr_assert_eq(st.outside.n_given_up, 1);
     flight_finish(&pair.p, &got[0]);
+    pair_close(&pair);
+}
+
+/* The name is none of the prompt's, and the guest stays. */
+Test(exchange, what_is_computed_for_a_peer_ends_with_the_answer)
+{
+    NEEDS_DATA();
+    static struct pair pair;
+    struct fake f;
+    struct qr_frame frame;
+    struct qr_stats st;
+    int32_t prompt[80];
+    open_stalled(&pair, prompt);
+    const struct qr_outside *x = pair.p.engine->outside;
+    cr_assert(fake_guest(&f, pair.peer[0], &(struct qr_frame_hello){.version = QR_FRAME_VERSION, .block_bytes = x->block_bytes, .domain = x->domain}, NULL));
+    const struct qr_kv_name none = {{7}};
+    for (uint32_t i = 0; i < 2; i++) {
+        fake_say(&f, &(struct qr_frame){.kind = QR_FRAME_ASK, .id = i, .ask = {.n = 1, .names = &none, .n_ids = 80, .ids = prompt}}, -1);
+        while (fake_hear(&f, &frame, 5000) && frame.kind == QR_FRAME_STATE) {
+        }
+        cr_assert(frame.kind == QR_FRAME_END && frame.id == i);
+    }
+    flight_finish(&pair.d, &got[1]);
+    for (int i = 0; i < 3000 && (i == 0 || st.n_inside > 1); i++) {
+        usleep(1000);
+        qr_engine_stats(pair.p.engine, &st);
+    }
+    cr_assert_eq(st.n_inside, 1, "%d are inside, of which one is p's own", (int)st.n_inside);
+    fake_hang_up(&f);
+    flight_finish(&pair.p, &got[0]);
+    settle(&pair.p, &st);
     pair_close(&pair);
 }
 

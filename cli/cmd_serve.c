@@ -88,6 +88,17 @@ static void print_adapters(const struct serve *s, const struct qr_engine_limits 
             qr_size_text(size, l->lora_bytes), dir ? "; more from " : "", dir ? dir : "");
 }
 
+static void print_outside(const struct serve *s)
+{
+    const struct qr_cli_outside *o = &s->o->out;
+    const char *address = qr_engine_peer_address(s->engine);
+    char size[QR_SIZE_TEXT];
+    if (address || o->peers.n > 0)
+        fprintf(stderr, "peers   %d to ask for blocks%s%s\n", o->peers.n, address ? "; asked at " : "", address ? address : "");
+    if (o->file_dir)
+        fprintf(stderr, "files   blocks are kept in %s, up to %s\n", o->file_dir, qr_size_text(size, (int64_t)(o->file_gib * 0x1p30)));
+}
+
 /* What the model leaves. */
 static int64_t left_bytes(const struct serve *s)
 {
@@ -140,6 +151,10 @@ static void print_addresses(const struct serve *s, const char *name, bool headle
 static void banner(const struct serve *s, int64_t opened_us)
 {
     const struct qr_engine_limits *l = qr_engine_limits(s->engine);
+    if (s->o->pair && s->o->role == QR_ROLE_PREFILL) { /* the other says what there is to say of both */
+        qr_log(QR_LOG_INFO, "engine", "ready cache_tokens=%d opened_ms=%lld", l->n_blocks * l->block_tokens, (long long)opened_us / 1000);
+        return;
+    }
     const struct qr_model_config *c = qr_engine_model(s->engine);
     const char *name = s->o->s.served_names.n > 0 ? s->o->s.served_names.item[0] : s->name;
     char t[4][QR_SIZE_TEXT];
@@ -162,6 +177,7 @@ static void banner(const struct serve *s, int64_t opened_us)
     if (l->n_ranks > 1)
         fprintf(stderr, "ranks   %d processes (%s) share the model; memory is that of each, or less\n", l->n_ranks, qr_comm_name(&s->team.comm));
     print_adapters(s, l);
+    print_outside(s);
     if (s->warmed.n_prompts > 0)
         fprintf(stderr, "warm    %d prompts, %lld tokens computed in %.2f s, %d pinned\n", s->warmed.n_prompts, (long long)s->warmed.n_tokens,
                 (double)s->warmed.us * 1e-6, s->warmed.n_pinned);

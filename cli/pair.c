@@ -171,4 +171,5 @@ void qr_pair_end(struct qr_pair *p)
     close(p->alive);
     while (waitpid(p->keeper, NULL, 0) < 0 && errno == EINTR)
         ;
+    remove_dir(p); /* a keeper that was killed has not */
 }

@@ -367,7 +367,8 @@ static void let_go(struct qr_engine *e, struct qr_hold *h, int64_t now)
     }
     h->req = NULL;
     e->outside->n_holds--;
-    qr_deadlines_enter(e, r, now);
+    if (r->n_open == r->n_choices) /* else it is being ended */
+        qr_deadlines_enter(e, r, now);
 }
 
 void qr_outside_begin(struct qr_engine *e, struct qr_request *r, int32_t index, int64_t now)

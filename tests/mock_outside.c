@@ -47,3 +47,10 @@ bool qr_engine_file_stats(const struct qr_engine *e, struct qr_file_tier_stats *
     *out = (struct qr_file_tier_stats){0};
     return false;
 }
+
+bool qr_engine_events_stats(const struct qr_engine *e, struct qr_events_stats *out)
+{
+    QR_ASSERT(e != NULL);
+    *out = (struct qr_events_stats){0};
+    return false;
+}

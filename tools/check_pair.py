@@ -3,6 +3,7 @@
 
     tools/check_pair.py same [--requests 1000]        through shared memory, TCP, and TCP between network namespaces at 1 Gbit/s (root): the bytes of one process
     tools/check_pair.py kills [--kills 200]           either side is killed at random moments; a proxy flips bits, cuts and stalls: no wrong byte, none 1 s late
+    tools/check_pair.py routers [--requests 100]      other people's routers, as they are, in their modes for prefill and decode apart (build/world, as check_routers.py)
     tools/check_pair.py storm --model DIR [--rounds 2]  16 streams beside prompts of 4,096 tokens: through `serve --pair`, and through one process, in turn
     tools/check_pair.py prefix --model DIR            the first token of a prompt of 4,096 tokens that a peer, or the file tier after a kill, has
 
@@ -126,6 +127,65 @@ def judge(report, name, pair, late_s):
     report.say(f'{name}: every byte equal', max(late_s) <= 1, f'the latest by {max(late_s):.2f} s')
 
 
+# ---- routers ----
+
+def command(name, pair, bootstrap, port):
+    """A router's, in its mode for prefill and decode apart."""
+    world = os.environ.get('QUIRE_WORLD') or os.path.join(lib.ROOT, 'build', 'world')
+    held = lib.Port()
+    metrics = held.number
+    held.socket.close()
+    return [os.path.join(world, name, 'bin', name), *([] if name == 'vllm-router' else ['launch']), '--host', '127.0.0.1', '--port', str(port),
+            '--vllm-pd-disaggregation' if name == 'vllm-router' else '--pd-disaggregation', '--prefill', f'http://127.0.0.1:{pair.p.port}', str(bootstrap),
+            '--decode', f'http://127.0.0.1:{pair.d.port}', '--policy', 'round_robin', '--prometheus-port', str(metrics), '--health-check-endpoint', '/readyz']
+
+
+@contextlib.contextmanager
+def fronted(name, pair, bootstrap):
+    """The port of a router that answers."""
+    held = lib.Port()
+    port = held.number
+    held.socket.close()
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(command(name, pair, bootstrap, port), stdout=log, stderr=log)
+        try:
+            end = time.monotonic() + 120
+            hello = mixed.Request(0, 'hello', '/v1/completions', {'model': 'quire-tiny', 'prompt': 'a', 'max_tokens': 1})
+            while True:
+                try:
+                    if mixed.ask(port, hello, timeout=30).status == 200:
+                        break
+                except OSError:
+                    pass
+                assert process.poll() is None and time.monotonic() < end, os.pread(log.fileno(), 1 << 20, 0)[-2000:].decode()
+                time.sleep(0.2)
+            yield port
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+def check_routers(o, report):
+    for name, takes_ids in (('vllm-router', True), ('smg', False), ('sglang-router', False)):
+        todo = mixed.requests(o.requests, o.seed, without=('embedding', 'cancel'), with_ids=takes_ids)
+        for r in todo:
+            r.body['model'] = 'quire-tiny'
+        expected, _ = alone(o.model, todo, 0)
+        places, held = sides.addresses()
+        with sides.Sides(places['tcp'], model=o.model, sockets=False) as pair:
+            try:
+                with fronted(name, pair, places['tcp'].rsplit(':', 1)[1]) as port:
+                    mixed.same(todo, mixed.run(port, todo), expected)
+                hints = sides.labelled(pair.d, 'quire_peer_hints_total', 'asked')
+                report.say(f'{name}: {len(todo)} requests have the bytes of one process', pair.from_peer() > 0,
+                           f'{pair.from_peer():.0f} prompt tokens came from the peer, which it named {hints:.0f} times')
+            except FileNotFoundError:
+                print(f'SKIP {name}: it is not installed')
+            except AssertionError as e:
+                report.say(f'{name}: {len(todo)} requests have the bytes of one process', False, e)
+        del held
+
+
 # ---- the storm ----
 
 def rain(server, o, n_storm):
@@ -156,6 +216,7 @@ def check_storm(o, report):
                 if '--pair' in more:
                     until_peer(server)
                 runs[name].append(rain(server, o, n_storm))
+                print(f'     {name}: {runs[name][-1]}', flush=True)
     table = {name: {key: statistics.median(r[key] for r in of) for key in of[0]} for name, of in runs.items()}
     print(f'{o.streams} streams of {o.stream_len} tokens, {o.storm} prompts of {o.storm_len}; medians of {o.rounds} rounds, ms; good: TTFT {o.ttft_s} s, TPOT {o.tpot_ms} ms')
     for name, row in table.items():
@@ -216,7 +277,7 @@ def told(report, name, computed, found, o):
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument('what', choices=['same', 'kills', 'storm', 'prefix'])
+    p.add_argument('what', choices=['same', 'kills', 'routers', 'storm', 'prefix'])
     p.add_argument('--model', default=sides.TINY)
     p.add_argument('--seed', type=int, default=30)
     p.add_argument('--requests', type=int)
@@ -234,7 +295,7 @@ def main():
     o.requests = o.requests or (1000 if o.what == 'same' else 100)
     report = Report()
     print(f'seed {o.seed}, {lib.QUIRE}, {json.dumps({"model": o.model})}')
-    {'same': check_same, 'kills': check_kills, 'storm': check_storm, 'prefix': check_prefix}[o.what](o, report)
+    {'same': check_same, 'kills': check_kills, 'routers': check_routers, 'storm': check_storm, 'prefix': check_prefix}[o.what](o, report)
     return 1 if report.failed else 0
 
 

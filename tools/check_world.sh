@@ -80,7 +80,7 @@ if [ -e build/tests/libquire_cuda_emu.so ]; then
 else
     skip gpu-script "no emulated device was built (./dev test quick)"
 fi
-for what in same kills; do
+for what in same kills routers; do
     check env QUIRE_BIN="$PWD/build/quire" python3 tools/check_pair.py "$what"
 done
 if [ "${QUIRE_FULL:-0}" = 1 ]; then

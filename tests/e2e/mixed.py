@@ -40,8 +40,8 @@ def text(rng, n_words):
 class Prompts:
     """Texts and ids of which many begin alike; the longest has about `most` tokens."""
 
-    def __init__(self, rng, most, vocab, n_prefixes):
-        self.rng, self.most, self.vocab = rng, most, vocab
+    def __init__(self, rng, most, vocab, n_prefixes, with_ids):
+        self.rng, self.most, self.vocab, self.with_ids = rng, most, vocab, with_ids
         self.prefixes = [text(rng, rng.randrange(4, max(5, most // 2))) for _ in range(n_prefixes)]
         self.ids = [self.some(rng.randrange(8, max(9, most * 3 // 4))) for _ in range(n_prefixes)]
 
@@ -54,6 +54,8 @@ class Prompts:
         return self.rng.choice(self.prefixes) + ' ' + text(self.rng, self.rng.randrange(1, max(2, self.most // 12)))
 
     def tokens(self):
+        if not self.with_ids:
+            return self.text()
         return self.rng.choice(self.ids) + self.some(self.rng.randrange(1, max(2, self.most // 8)))
 
 
@@ -97,10 +99,11 @@ KINDS = {
 }
 
 
-def requests(n, seed, most=240, vocab=512, n_prefixes=8, without=()):
-    """n requests, the same for the same seed; of models with that many ids at least, and room for `most` tokens of a prompt and 200 more."""
+def requests(n, seed, most=240, vocab=512, n_prefixes=8, without=(), with_ids=True):
+    """n requests, the same for the same seed; of models with that many ids at least, and room for `most` tokens of a prompt and 200 more. Kinds that are to be
+    left out; with_ids: prompts may be ids."""
     rng = random.Random(seed)
-    p = Prompts(rng, most, vocab, n_prefixes)
+    p = Prompts(rng, most, vocab, n_prefixes, with_ids)
     kinds = {kind: row for kind, row in KINDS.items() if kind not in without}
     out = []
     for i in range(n):

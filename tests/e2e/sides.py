@@ -40,11 +40,12 @@ class Side(lib.Server):
 
 class Sides:
     """P, which listens for peers at an address, and D, which asks it there or where `through` says; ready when entered. more: flags of both; before: what runs
-    P."""
+    P; sockets: P takes requests at a Unix socket, as in another network it has to."""
 
-    def __init__(self, address, more=(), through=None, model=TINY, env=None, before=()):
+    def __init__(self, address, more=(), through=None, model=TINY, env=None, before=(), sockets=True):
         self.directory = tempfile.TemporaryDirectory(prefix='quire-sides-')
-        self.p = Side('--role', 'prefill', '--peer-listen', address, *more, socket=self.directory.name + '/http', model=model, env=env, before=before)
+        socket_of_p = self.directory.name + '/http' if sockets else None
+        self.p = Side('--role', 'prefill', '--peer-listen', address, *more, socket=socket_of_p, model=model, env=env, before=before)
         self.d = Side('--role', 'decode', '--peer', through or address, *more, model=model, env=env)
 
     def __enter__(self):

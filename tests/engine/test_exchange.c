@@ -10,6 +10,7 @@
 #include "exchange/conn.h"
 #include "loader/config/hf_config.h"
 #include "tests/engine/cases.h"
+#include "tests/exchange/fake.h"
 #include "tests/lora_make.h"
 #include "tests/temp.h"
 
@@ -368,10 +369,10 @@ static void open_stalled(struct pair *pair, int32_t prompt[80])
     cr_assert_eq(flight_start(&pair->p, &got[0], &s, prompt + 70, 5, 1, &err), 0, "%s", err.msg);
     greedy_of(&s, 6);
     qr_engine_set_role(pair->d.engine, QR_ROLE_DECODE);
-    cr_assert_eq(flight_start(&pair->d, &got[1], &s, prompt, 80, 1, &err), 0, "%s", err.msg);
+    cr_assert_eq(flight_start(&pair->d, &got[1], &s, prompt, 80, 3, &err), 0, "%s", err.msg);
     for (int i = 0; i < 3000 && n_held(&pair->d) == 0; i++)
         usleep(1000);
-    cr_assert_eq(n_held(&pair->d), 1);
+    cr_assert_eq(n_held(&pair->d), 3);
 }
 
 Test(exchange, a_request_that_waits_for_a_peer_is_cancelled_at_once)
@@ -381,12 +382,11 @@ Test(exchange, a_request_that_waits_for_a_peer_is_cancelled_at_once)
     struct qr_stats st;
     int32_t prompt[80];
     open_stalled(&pair, prompt);
-    usleep(200000);
-    cr_assert_eq(n_held(&pair.d), 1, "the peer says that it computes, and it is waited for");
     const int64_t asked_us = qr_clock_us();
     qr_engine_cancel(pair.d.engine, got[1].req);
     flight_finish(&pair.d, &got[1]);
-    cr_assert_eq(got[1].answer[0].finish, QR_FINISH_CANCEL);
+    for (int c = 0; c < 3; c++)
+        cr_assert_eq(got[1].answer[c].finish, QR_FINISH_CANCEL);
     cr_assert_lt(qr_clock_us() - asked_us, 2000000);
     settle(&pair.d, &st);
     cr_assert_eq(st.n_cancelled, 1);
@@ -409,6 +409,37 @@ Test(exchange, a_peer_that_says_for_ever_that_it_computes_is_waited_for_half_a_s
     settle(&pair.d, &st);
     cr_assert_eq(st.outside.n_given_up, 1);
     flight_finish(&pair.p, &got[0]);
+    pair_close(&pair);
+}
+
+/* The name is none of the prompt's, and the guest stays. */
+Test(exchange, what_is_computed_for_a_peer_ends_with_the_answer)
+{
+    NEEDS_DATA();
+    static struct pair pair;
+    struct fake f;
+    struct qr_frame frame;
+    struct qr_stats st;
+    int32_t prompt[80];
+    open_stalled(&pair, prompt);
+    const struct qr_outside *x = pair.p.engine->outside;
+    cr_assert(fake_guest(&f, pair.peer[0], &(struct qr_frame_hello){.version = QR_FRAME_VERSION, .block_bytes = x->block_bytes, .domain = x->domain}, NULL));
+    const struct qr_kv_name none = {{7}};
+    for (uint32_t i = 0; i < 2; i++) {
+        fake_say(&f, &(struct qr_frame){.kind = QR_FRAME_ASK, .id = i, .ask = {.n = 1, .names = &none, .n_ids = 80, .ids = prompt}}, -1);
+        while (fake_hear(&f, &frame, 5000) && frame.kind == QR_FRAME_STATE) {
+        }
+        cr_assert(frame.kind == QR_FRAME_END && frame.id == i);
+    }
+    flight_finish(&pair.d, &got[1]);
+    for (int i = 0; i < 3000 && (i == 0 || st.n_inside > 1); i++) {
+        usleep(1000);
+        qr_engine_stats(pair.p.engine, &st);
+    }
+    cr_assert_eq(st.n_inside, 1, "%d are inside, of which one is p's own", (int)st.n_inside);
+    fake_hang_up(&f);
+    flight_finish(&pair.p, &got[0]);
+    settle(&pair.p, &st);
     pair_close(&pair);
 }
 
@@ -448,8 +479,9 @@ Test(exchange, a_peer_that_ends_costs_time_only)
     flight_finish(&pair.d, &got[1]);
     cr_assert_eq(got[1].n_cached, 0);
     greedy_of(&s, 6);
-    ask_once(&pair.d, &got[2], &s, prompt, 80, 1, NULL);
-    cr_assert(answers_equal(&got[1].answer[0], &got[2].answer[0]));
+    ask_once(&pair.d, &got[2], &s, prompt, 80, 3, NULL);
+    for (int c = 0; c < 3; c++)
+        cr_assert(answers_equal(&got[1].answer[c], &got[2].answer[c]));
     settle(&pair.d, &st);
     world_close(&pair.d);
     remove_dir(pair.dir);

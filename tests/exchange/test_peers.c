@@ -338,41 +338,17 @@ Test(peers, memory_that_could_become_shorter_or_is_none_is_refused)
     asker_close(&a);
 }
 
-/* What a guest without a secret gets of the lender's memory. */
-static int memory_of(const char *address)
-{
-    struct fake f = {0};
-    struct qr_frame frame;
-    struct qr_err err = {0};
-    const char *why;
-    int memory = -1;
-    char bytes[256];
-    cr_assert_eq(qr_wire_parse(&f.place, address, &err), 0);
-    f.fd = f.place.wire->connect(&f.place, &why);
-    cr_assert_geq(f.fd, 0);
-    const struct qr_exchange_config config = rig_config(NULL);
-    f.asks = (struct qr_frame_hello){.version = QR_FRAME_VERSION, .block_bytes = config.block_bytes, .domain = config.domain};
-    fake_say(&f, &(struct qr_frame){.kind = QR_FRAME_HELLO, .hello = f.asks}, -1);
-    cr_assert(fake_hear(&f, &frame, 5000) && frame.kind == QR_FRAME_HELLO && frame.hello.n_shared > 0);
-    f.lends = frame.hello;
-    frame = (struct qr_frame){.kind = QR_FRAME_PROOF};
-    qr_frame_prove(frame.proof, NULL, 0, false, &f.asks, &f.lends);
-    fake_say(&f, &frame, -1);
-    struct pollfd at = {.fd = f.fd, .events = POLLIN};
-    cr_assert_eq(poll(&at, 1, 5000), 1);
-    cr_assert_gt(f.place.wire->read(f.fd, bytes, sizeof bytes, &memory), 0);
-    fake_hang_up(&f);
-    qr_buf_release(&f.in);
-    return memory;
-}
-
 Test(peers, memory_that_is_lent_cannot_be_written_to_however_it_is_opened)
 {
     struct pair p;
     char address[128], path[64];
     unix_address(address, "m");
     pair_open(&p, address, 4, NULL);
-    const int memory = memory_of(p.address);
+    struct fake f;
+    int memory = -1;
+    const struct qr_exchange_config config = rig_config(&p.bell);
+    const struct qr_frame_hello hello = {.version = QR_FRAME_VERSION, .block_bytes = config.block_bytes, .domain = config.domain};
+    cr_assert(fake_guest(&f, p.address, &hello, &memory));
     cr_assert_geq(memory, 0);
     snprintf(path, sizeof path, "/proc/self/fd/%d", memory);
     const int again = open(path, O_RDWR);
@@ -380,6 +356,7 @@ Test(peers, memory_that_is_lent_cannot_be_written_to_however_it_is_opened)
     cr_assert(again < 0 || mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, again, 0) == MAP_FAILED);
     close(memory);
     close(again);
+    fake_hang_up(&f);
     pair_close(&p);
 }
 

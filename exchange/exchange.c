@@ -39,6 +39,17 @@ static int read_addresses(struct qr_exchange *x, struct qr_err *err)
     return rc;
 }
 
+int qr_exchange_check(const struct qr_exchange_config *config, struct qr_err *err)
+{
+    QR_ASSERT(config != NULL && err != NULL);
+    QR_ASSERT(config->n_peers >= 0 && config->n_peers <= QR_PEERS_MAX);
+    struct qr_exchange *x = qr_alloc(1, sizeof *x);
+    x->config = *config;
+    const int rc = read_addresses(x, err);
+    qr_free(x);
+    return rc;
+}
+
 static int listen_to_peers(struct qr_exchange *x, struct qr_err *err)
 {
     if (!x->config.listen)

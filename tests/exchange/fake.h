@@ -127,7 +127,7 @@ static inline bool fake_lender(struct fake *f, int32_t n_shared, uint64_t stride
     return true;
 }
 
-/* A guest at that address, up to its first question. asks: its hello, but for the nonce. What came with the lender's proof goes to *memory, if it is not NULL. */
+/* A guest at that address, up to its first question. asks: its hello, but for the nonce. What came with the lender's proof goes to *memory, unless NULL. */
 static inline bool fake_guest(struct fake *f, const char *address, const struct qr_frame_hello *asks, int *memory)
 {
     struct qr_frame frame;

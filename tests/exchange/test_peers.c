@@ -347,7 +347,8 @@ Test(peers, memory_that_is_lent_cannot_be_written_to_however_it_is_opened)
     struct fake f;
     int memory = -1;
     const struct qr_exchange_config config = rig_config(&p.bell);
-    cr_assert(fake_guest(&f, p.address, &(struct qr_frame_hello){.version = QR_FRAME_VERSION, .block_bytes = config.block_bytes, .domain = config.domain}, &memory));
+    const struct qr_frame_hello hello = {.version = QR_FRAME_VERSION, .block_bytes = config.block_bytes, .domain = config.domain};
+    cr_assert(fake_guest(&f, p.address, &hello, &memory));
     cr_assert_geq(memory, 0);
     snprintf(path, sizeof path, "/proc/self/fd/%d", memory);
     const int again = open(path, O_RDWR);

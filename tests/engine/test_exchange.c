@@ -2,6 +2,7 @@
 #include <criterion/criterion.h>
 #include <limits.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 
 #include "base/file.h"
 #include "engine/adapters.h"
@@ -32,6 +33,15 @@ static void base_setup(struct setup *s)
     s->config.step_tokens_max = 64;
     s->config.chunk_tokens_max = 32;
     s->n_threads = 1;
+}
+
+static void greedy_of(struct qr_sampling *s, int32_t max_tokens)
+{
+    qr_sampling_init(s);
+    s->temperature = 0;
+    s->max_tokens = max_tokens;
+    s->n_logprobs = 2;
+    s->ignore_eos = true;
 }
 
 static void find_answers(struct setup *s)
@@ -87,6 +97,56 @@ Test(exchange, what_an_engine_computed_is_found_in_files_by_the_next_one)
     compare(want, got, kase, "with files");
     cr_assert_gt(st.n_from_file, 0);
     cr_assert_eq(st.n_from_peer, 0);
+    remove_dir(dir);
+}
+
+/* All reads of this program by pread, as the file tier's are. */
+static _Atomic bool disk_stands_still;
+
+ssize_t pread(int fd, void *to, size_t n, off_t at)
+{
+    while (atomic_load(&disk_stands_still))
+        usleep(1000);
+    return syscall(SYS_pread64, fd, to, n, at);
+}
+
+Test(exchange, a_disk_that_stands_still_costs_time_only)
+{
+    NEEDS_DATA();
+    struct setup s;
+    struct world w;
+    struct qr_sampling greedy;
+    struct qr_stats st;
+    struct qr_err err = {0};
+    int32_t prompt[2][80];
+    char dir[64];
+    base_setup(&s);
+    greedy_of(&greedy, 5);
+    temp_dir_make(dir, "still");
+    s.config.outside = (struct qr_engine_outside){.file_dir = dir, .file_bytes = (int64_t)64 << 20};
+    world_open(&w, &s);
+    for (int i = 0; i < 2; i++) {
+        for (int k = 0; k < 80; k++)
+            prompt[i][k] = 3 + (17 + 2 * i) * k % 450;
+        ask_once(&w, &want[i], &greedy, prompt[i], 80, 1, NULL);
+    }
+    world_close(&w);
+    world_open(&w, &s);
+    atomic_store(&disk_stands_still, true);
+    for (int i = 0; i < 2; i++)
+        cr_assert_eq(flight_start(&w, &got[i], &greedy, prompt[i], 80, 1, &err), 0, "%s", err.msg);
+    qr_engine_cancel(w.engine, got[1].req);
+    for (int i = 0; i < 2; i++)
+        flight_finish(&w, &got[i]);
+    cr_assert_eq(got[1].answer[0].finish, QR_FINISH_CANCEL);
+    cr_assert_eq(got[0].n_cached, 0);
+    cr_assert(answers_equal(&want[0].answer[0], &got[0].answer[0]));
+    cr_assert_eq(w.engine->outside->n_left, 2);
+    atomic_store(&disk_stands_still, false);
+    ask_once(&w, &got[1], &greedy, prompt[1], 80, 1, NULL);
+    cr_assert(answers_equal(&want[1].answer[0], &got[1].answer[0]));
+    world_settle(&w, &st);
+    world_close(&w);
     remove_dir(dir);
 }
 
@@ -227,15 +287,6 @@ static void ask_salted(struct world *w, struct flight *f, const struct qr_sampli
     f->req->salt = (struct qr_hash128){salt, 1};
     cr_assert_eq(qr_engine_submit(w->engine, f->req, &err), 0, "%s", err.msg);
     flight_finish(w, f);
-}
-
-static void greedy_of(struct qr_sampling *s, int32_t max_tokens)
-{
-    qr_sampling_init(s);
-    s->temperature = 0;
-    s->max_tokens = max_tokens;
-    s->n_logprobs = 2;
-    s->ignore_eos = true;
 }
 
 Test(exchange, another_salt_finds_nothing)

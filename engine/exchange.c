@@ -24,6 +24,7 @@
 #define BLOCKS_MIN 4                            /* fewer are computed sooner */
 #define BESIDE_BYTES ((int64_t)8 << 20)         /* copied in a turn beside sequences that decode: 2 ms of a slow memory */
 #define GRACE_US 500000                         /* that a request may wait beyond what computing the blocks that came would have taken */
+#define UNMEASURED_US 5000000                   /* what computing may take here, before any prompt was */
 #define SILENCE_US 500000                       /* a peer that computes says so five times in it */
 #define MORE_HOPEFUL 1.1                        /* a file tier, or peers, that were too slow are tried again some time */
 #define TICK_US 5000                            /* an idle engine with blocks on their way looks so often */
@@ -499,7 +500,8 @@ static bool has_waited(const struct qr_engine *e, const struct qr_hold *h, int64
     if (!patient || !atomic_load(&h->fetch->computing) || now - atomic_load(&h->fetch->heard_us) > SILENCE_US)
         return true;
     const int64_t moved_us = atomic_load(&h->fetch->moved_us), idle_us = now - (moved_us > h->asked_us ? moved_us : h->asked_us);
-    return (double)idle_us > qr_backlog_alone_us(&steps, (h->n - h->first) * e->limits.block_tokens) + GRACE_US;
+    const double alone_us = qr_backlog_alone_us(&steps, (h->n - h->first) * e->limits.block_tokens);
+    return (double)idle_us > (alone_us > 0 ? alone_us : UNMEASURED_US) + GRACE_US;
 }
 
 static void advance(struct qr_engine *e, struct qr_hold *h, int64_t *budget, int64_t now)

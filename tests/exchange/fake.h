@@ -1,5 +1,5 @@
-/* fake.h - the other side of the peers' protocol by hand, to say what no exchange would: a socket, frames, and a lender or a guest that has done its
- * part of the hello. */
+/* fake.h - the other side of the peers' protocol by hand, to say what no exchange would: a socket, frames, and a lender or a guest that has done its part of
+ * the hello. */
 #ifndef QR_TESTS_EXCHANGE_FAKE_H
 #define QR_TESTS_EXCHANGE_FAKE_H
 
@@ -128,7 +128,7 @@ static inline bool fake_lender(struct fake *f, int32_t n_shared, uint64_t stride
     return true;
 }
 
-/* A guest at that address, up to its first question. asks: its hello, but for the nonce. What came with the lender's proof is *memory's, unless NULL. */
+/* A guest at that address, up to its first question. asks: its hello, but for the nonce. What came with the lender's proof goes to *memory, unless NULL. */
 static inline bool fake_guest(struct fake *f, const char *address, const struct qr_frame_hello *asks, int *memory)
 {
     struct qr_frame frame;

@@ -1,5 +1,5 @@
-/* fake.h - the other side of the peers' protocol by hand, to say what no exchange would: a socket, frames, and a lender or a guest behind its part of the
- * hello. */
+/* fake.h - the other side of the peers' protocol by hand, to say what no exchange would: a socket, frames, and a lender or a guest that has done its part of
+ * the hello. */
 #ifndef QR_TESTS_EXCHANGE_FAKE_H
 #define QR_TESTS_EXCHANGE_FAKE_H
 

@@ -99,22 +99,21 @@ static bool is_computing(struct qr_engine *e, struct qr_lending *l)
 /* ---- answers ---- */
 
 /* The prompt that was computed for this lend alone has no use any more. */
-static void forget(struct qr_engine *e, const struct qr_lend *lend, bool cancel)
+static void forget(struct qr_engine *e, const struct qr_lend *lend)
 {
     for (int32_t s = 0; s < e->n_slots; s++) {
         struct qr_request *r = e->slot[s].req;
         if (!r || !r->internal || r->lend != lend)
             continue;
         r->lend = NULL;
-        if (cancel)
-            qr_engine_cancel(e, r);
+        qr_engine_cancel(e, r);
     }
 }
 
 static void answer(struct qr_engine *e, struct qr_lending *l)
 {
     struct qr_lend *lend = l->lend;
-    forget(e, lend, atomic_load(&lend->gone));
+    forget(e, lend);
     *l = (struct qr_lending){0};
     e->outside->n_lends--;
     qr_exchange_answered(e->outside->peers, lend);
@@ -158,19 +157,19 @@ static void tell(struct qr_engine *e, struct qr_lending *l, bool computing, int6
 static void serve(struct qr_engine *e, struct qr_lending *l, int64_t *budget, int64_t now)
 {
     struct qr_lend *lend = l->lend;
-    const bool first = l->told_us == 0;
-    if (first) /* how many there are, before any is copied */
+    const bool early = l->told_us == 0 && lend->prompt.ids; /* the request for its prompt is inside by the next turn, and has to end with the answer */
+    if (l->told_us == 0) /* how many there are, before any is copied */
         tell(e, l, qr_kv_name_find(e->pool, &lend->names[lend->n - 1]) < 0 && is_computing(e, l), now);
-    if (atomic_load(&lend->gone)) {
-        if (!first || !lend->prompt.ids) /* else its prompt, which is to be cancelled, may be in the inbox until the next turn */
-            answer(e, l);
+    if (atomic_load(&lend->gone) && !early) {
+        answer(e, l);
         return;
     }
     const bool all = copy_out(e, lend, budget), waits = all && lend->next < lend->n;
     const bool computing = waits && is_computing(e, l);
-    if (lend->next == lend->n || (waits && !computing && !(lend->expected && !l->req && now - lend->since_us < EXPECT_US)))
+    const bool over = lend->next == lend->n || (waits && !computing && !(lend->expected && !l->req && now - lend->since_us < EXPECT_US));
+    if (over && !early)
         answer(e, l);
-    else
+    else if (!over)
         tell(e, l, computing || !all, now);
 }
 

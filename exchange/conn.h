@@ -9,6 +9,7 @@
 
 #include "base/buf.h"
 #include "base/mailbox.h"
+#include "base/reach.h"
 #include "exchange/exchange.h"
 #include "exchange/frame.h"
 #include "exchange/wire.h"
@@ -61,7 +62,9 @@ struct qr_peer {
     struct qr_wire_place place;
     struct qr_conn *conn;          /* owned; NULL: there is none now */
     int64_t retry_us, pause_us;    /* when to try again; how long the next pause is */
-    const char *said;              /* what was logged last */
+    const char *state, *said;      /* static texts; said: what was logged last, at said_us */
+    int64_t said_us;
+    char numeric[QR_REACH_TEXT];   /* its address, once it was connected. Under x->lock, as any thread reads it */
 };
 
 /* A question to one peer for one fetch. */
@@ -109,6 +112,7 @@ struct qr_exchange {
     struct qr_parcels in, out;
     int shared;                    /* out's memory, read-only, as peers get it; -1: it is not shared */
 
+    pthread_mutex_t lock;          /* guards peer[].numeric */
     struct qr_peer peer[QR_PEERS_MAX];
     struct qr_wire_place place;    /* where it listens */
     int listener;                  /* -1: it does not */

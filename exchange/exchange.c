@@ -15,28 +15,27 @@
 
 /* ---- opening ---- */
 
-static int check_place(const struct qr_exchange_config *config, const struct qr_wire_place *place, const char *flag, struct qr_err *err)
+static int read_address(struct qr_wire_place *place, const struct qr_exchange_config *config, const char *flag, const char *text, struct qr_err *err)
 {
-    if (place->local || config->n_secret > 0)
-        return 0;
-    return qr_err_set(err, QR_E_USAGE,
-                      "%s %s: without a secret peers are on this machine only; give all of them --peer-secret-file FILE with the same content, or write "
-                      "unix:PATH or 127.0.0.1:PORT",
-                      flag, place->text);
+    const int rc = qr_wire_parse(place, text, err);
+    if (rc != 0)
+        return qr_err_prefix(err, "%s: ", flag);
+    if (!place->local && config->n_secret == 0)
+        return qr_err_set(err, QR_E_USAGE,
+                          "%s %s: without a secret peers are on this machine only; give all of them --peer-secret-file FILE with the same content, or write "
+                          "unix:PATH or 127.0.0.1:PORT",
+                          flag, place->text);
+    return 0;
 }
 
 static int read_addresses(struct qr_exchange *x, struct qr_err *err)
 {
     const struct qr_exchange_config *config = &x->config;
     int rc = 0;
-    for (int32_t i = 0; i < config->n_peers && rc == 0; i++) {
-        rc = qr_wire_parse(&x->peer[i].place, config->peer[i], err);
-        rc = rc ? rc : check_place(config, &x->peer[i].place, "--peer", err);
-    }
-    if (rc == 0 && config->listen) {
-        rc = qr_wire_parse(&x->place, config->listen, err);
-        rc = rc ? rc : check_place(config, &x->place, "--peer-listen", err);
-    }
+    for (int32_t i = 0; i < config->n_peers && rc == 0; i++)
+        rc = read_address(&x->peer[i].place, config, "--peer", config->peer[i], err);
+    if (rc == 0 && config->listen)
+        rc = read_address(&x->place, config, "--peer-listen", config->listen, err);
     return rc;
 }
 
@@ -48,6 +47,17 @@ int qr_exchange_check(const struct qr_exchange_config *config, struct qr_err *er
     x->config = *config;
     const int rc = read_addresses(x, err);
     qr_free(x);
+    return rc;
+}
+
+static int prepare_places(struct qr_exchange *x, struct qr_err *err)
+{
+    int rc = 0;
+    for (int32_t i = 0; i <= x->config.n_peers && rc == 0; i++) {
+        struct qr_wire_place *place = i < x->config.n_peers ? &x->peer[i].place : &x->place;
+        if (place->wire && place->wire->prepare)
+            rc = place->wire->prepare(place, err);
+    }
     return rc;
 }
 
@@ -102,6 +112,7 @@ static struct qr_exchange *new_exchange(const struct qr_exchange_config *config)
     x->secret = qr_alloc(config->n_secret, 1);
     if (config->n_secret)
         memcpy(x->secret, config->secret, config->n_secret);
+    pthread_mutex_init(&x->lock, NULL);
     qr_list_init(&x->guests);
     qr_list_init(&x->orphans);
     qr_list_init(&x->finds);
@@ -117,6 +128,8 @@ int qr_exchange_prepare(struct qr_exchange **out, const struct qr_exchange_confi
     QR_ASSERT(config->block_bytes >= 1 && config->block_bytes <= QR_FRAME_BLOCK_BYTES_MAX);
     struct qr_exchange *x = new_exchange(config);
     int rc = read_addresses(x, err);
+    if (rc == 0)
+        rc = prepare_places(x, err);
     if (rc == 0)
         rc = open_parcels(x, err);
     if (rc == 0 && (x->bell = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) < 0)
@@ -141,14 +154,19 @@ int qr_exchange_open(struct qr_exchange **out, const struct qr_exchange_config *
 
 /* ---- closing ---- */
 
+static void forget_place(struct qr_wire_place *place)
+{
+    if (place->wire && place->wire->forget)
+        place->wire->forget(place);
+}
+
 static void end_connections(struct qr_exchange *x)
 {
     qr_asks_forget(x);
     for (int32_t i = 0; i < x->config.n_peers; i++) {
         if (x->peer[i].conn)
             qr_conn_free(x->peer[i].conn);
-        if (x->peer[i].place.wire && x->peer[i].place.wire->forget)
-            x->peer[i].place.wire->forget(&x->peer[i].place);
+        forget_place(&x->peer[i].place);
     }
     while (!qr_list_empty(&x->guests)) {
         struct qr_conn *c = QR_CONTAINER(x->guests.next, struct qr_conn, link);
@@ -158,6 +176,7 @@ static void end_connections(struct qr_exchange *x)
     qr_loans_end(x);
     if (x->listener >= 0)
         x->place.wire->unlisten(&x->place, x->listener);
+    forget_place(&x->place);
 }
 
 static void empty(struct qr_mailbox *m)
@@ -202,6 +221,7 @@ void qr_exchange_close(struct qr_exchange *x)
         close(x->shared);
     if (x->bell >= 0)
         close(x->bell);
+    pthread_mutex_destroy(&x->lock);
     explicit_bzero(x->secret, x->config.n_secret);
     qr_free(x->secret);
     qr_free(x);
@@ -209,14 +229,18 @@ void qr_exchange_close(struct qr_exchange *x)
 
 /* ---- any thread ---- */
 
-int32_t qr_exchange_peer(const struct qr_exchange *x, const char *address)
+int32_t qr_exchange_peer(struct qr_exchange *x, const char *address)
 {
     QR_ASSERT(x != NULL);
     QR_ASSERT(address != NULL);
-    for (int32_t i = 0; i < x->config.n_peers; i++)
-        if (qr_wire_is(&x->peer[i].place, address))
-            return i;
-    return -1;
+    int32_t found = -1;
+    for (int32_t i = 0; i < x->config.n_peers && found < 0; i++)
+        found = qr_wire_is(&x->peer[i].place, address) ? i : -1;
+    pthread_mutex_lock(&x->lock);
+    for (int32_t i = 0; i < x->config.n_peers && found < 0; i++)
+        found = x->peer[i].numeric[0] && strcmp(x->peer[i].numeric, address) == 0 ? i : -1;
+    pthread_mutex_unlock(&x->lock);
+    return found;
 }
 
 const char *qr_exchange_address(const struct qr_exchange *x)

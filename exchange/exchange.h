@@ -86,8 +86,8 @@ int qr_exchange_open(struct qr_exchange **out, const struct qr_exchange_config *
  * has are given back before. NULL is fine. */
 void qr_exchange_close(struct qr_exchange *x);
 
-/* Number of the peer with this address, as given or as host and port; -1: it is not one of --peer. Any thread. */
-int32_t qr_exchange_peer(const struct qr_exchange *x, const char *address);
+/* Number of the peer with this address, as given, or as host and port, or as the numbers at which it was reached; -1: it is not one of --peer. Any thread. */
+int32_t qr_exchange_peer(struct qr_exchange *x, const char *address);
 
 /* Where it listens, as peers may write it, with the port that the system chose for port 0; NULL: it does not. Any thread. */
 const char *qr_exchange_address(const struct qr_exchange *x);

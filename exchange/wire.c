@@ -4,14 +4,6 @@
 
 #include "base/assert.h"
 
-static int no_ucx(struct qr_wire_place *place, const char *text, struct qr_err *err)
-{
-    (void)place;
-    return qr_err_set(err, QR_E_UNSUPPORTED, "'ucx:%s': this program speaks no UCX to its peers; write HOST:PORT (TCP), or unix:PATH on one machine", text);
-}
-
-const struct qr_wire qr_wire_ucx = {.prefix = "ucx:", .parse = no_ucx};
-
 static const struct qr_wire *const rows[] = {&qr_wire_unix, &qr_wire_ucx, &qr_wire_tcp}; /* the one without a prefix last */
 
 int qr_wire_parse(struct qr_wire_place *place, const char *text, struct qr_err *err)

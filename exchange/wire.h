@@ -4,6 +4,7 @@
 #ifndef QR_EXCHANGE_WIRE_H
 #define QR_EXCHANGE_WIRE_H
 
+#include <sys/socket.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 
@@ -17,16 +18,18 @@ struct qr_wire;
 /* An address, read. */
 struct qr_wire_place {
     const struct qr_wire *wire;          /* borrowed: its row */
-    char text[QR_PEER_ADDRESS_MAX];      /* as it was given, without spaces; of a listener, with the port that it got */
+    char text[QR_PEER_ADDRESS_MAX];      /* as it was given; of a listener, as peers reach it */
     char host[QR_PEER_ADDRESS_MAX], port[8]; /* host: in small letters; or the path */
     bool local;                          /* nothing outside this machine reaches it: it needs no secret */
-    struct qr_wire_names *names;         /* owned by the row: addresses of the host, looked up */
+    struct qr_wire_names *names;         /* owned by wire_tcp.c: addresses of the host, looked up */
+    struct qr_ucx *ucx;                  /* owned by wire_ucx.c */
 };
 
 struct qr_wire {
     const char *prefix;                  /* of its addresses; "": of those without one */
     bool passes_memory;                  /* write and read can carry a descriptor of memory */
-    int (*parse)(struct qr_wire_place *place, const char *text, struct qr_err *err); /* text: behind the prefix */
+    int (*parse)(struct qr_wire_place *place, const char *text, struct qr_err *err); /* text: behind the prefix. Any thread */
+    int (*prepare)(struct qr_wire_place *place, struct qr_err *err); /* before it is used; NULL: nothing is to be done. QR_E_UNSUPPORTED */
     int (*listen)(struct qr_wire_place *place, struct qr_err *err); /* a descriptor, or QR_E_ */
     void (*unlisten)(struct qr_wire_place *place, int fd);
     int (*accept)(int listener);         /* a descriptor; -1 and errno */
@@ -39,6 +42,17 @@ struct qr_wire {
 };
 
 extern const struct qr_wire qr_wire_tcp, qr_wire_unix, qr_wire_ucx;
+
+/* What rows whose addresses are HOST:PORT share: reading one; the address to listen at; the next one to be tried (0, -1 and why, QR_WIRE_LATER). */
+struct qr_wire_address {
+    struct sockaddr_storage sa;
+    socklen_t len;
+};
+int qr_wire_parse_host(struct qr_wire_place *place, const char *text, struct qr_err *err);
+int qr_wire_own_address(struct qr_wire_address *out, const struct qr_wire_place *place, struct qr_err *err);
+void qr_wire_bound(struct qr_wire_place *place, const struct sockaddr *sa); /* its text becomes the address at which peers reach it */
+int qr_wire_next_address(struct qr_wire_address *out, struct qr_wire_place *place, const char **why);
+void qr_wire_forget_names(struct qr_wire_place *place);
 
 /* Verbs that the rows of sockets share. */
 int qr_wire_socket_connected(int fd);

@@ -18,6 +18,7 @@
 
 #include "base/assert.h"
 #include "base/mem.h"
+#include "base/reach.h"
 #include "base/thread.h"
 #include "exchange/wire.h"
 
@@ -51,10 +52,11 @@ static bool is_port(const char *text)
     return n >= 1 && n <= 5 && strspn(text, "0123456789") == n && strtol(text, NULL, 10) <= 65535;
 }
 
-static int parse(struct qr_wire_place *place, const char *text, struct qr_err *err)
+int qr_wire_parse_host(struct qr_wire_place *place, const char *text, struct qr_err *err)
 {
     const char *colon = strrchr(text, ':');
     const bool bracket = text[0] == '[';
+    QR_ASSERT(place != NULL && err != NULL);
     const char *host = text + bracket, *end = bracket ? strchr(text, ']') : colon;
     if (!colon || !end || end == host || (bracket && end + 1 != colon) || (!bracket && memchr(text, ':', (size_t)(colon - text))) || !is_port(colon + 1))
         return qr_err_set(err, QR_E_USAGE, "'%s' is no address of a peer; write HOST:PORT, [IPv6]:PORT or unix:PATH", text);
@@ -70,13 +72,43 @@ static int parse(struct qr_wire_place *place, const char *text, struct qr_err *e
 
 /* ---- listening ---- */
 
-static int listen_at(const struct addrinfo *at)
+int qr_wire_own_address(struct qr_wire_address *out, const struct qr_wire_place *place, struct qr_err *err)
 {
-    const int one = 1, fd = socket(at->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
+    struct addrinfo *list = NULL;
+    QR_ASSERT(out != NULL && place != NULL && err != NULL);
+    const int rc = getaddrinfo(place->host, place->port, &hints, &list);
+    if (rc != 0)
+        return qr_err_set(err, QR_E_USAGE, "cannot listen to peers on '%s': %s", place->text, gai_strerror(rc));
+    memcpy(&out->sa, list->ai_addr, list->ai_addrlen);
+    out->len = list->ai_addrlen;
+    freeaddrinfo(list);
+    return 0;
+}
+
+void qr_wire_bound(struct qr_wire_place *place, const struct sockaddr *sa)
+{
+    char at[QR_REACH_TEXT], bound[QR_REACH_TEXT];
+    QR_ASSERT(place != NULL && sa != NULL);
+    QR_ASSERT(strrchr(place->text, ':') != NULL);
+    qr_reach(at, sa);
+    if (!qr_reach_text(bound, sa))
+        return;
+    snprintf(place->port, sizeof place->port, "%s", strrchr(at, ':') + 1);
+    const size_t n = (size_t)(strrchr(place->text, ':') + 1 - place->text);
+    if (strcmp(at, bound) == 0) /* as it was given, with the port that it got */
+        snprintf(place->text + n, sizeof place->text - n, "%s", place->port);
+    else
+        snprintf(place->text, sizeof place->text, "%s%s", place->wire->prefix, at);
+}
+
+static int listen_at(const struct qr_wire_address *at)
+{
+    const int one = 1, fd = socket(at->sa.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return -1;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    if (bind(fd, at->ai_addr, at->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0)
+    if (bind(fd, (const struct sockaddr *)&at->sa, at->len) == 0 && listen(fd, BACKLOG) == 0)
         return fd;
     const int why = errno;
     close(fd);
@@ -86,25 +118,17 @@ static int listen_at(const struct addrinfo *at)
 
 static int listen_tcp(struct qr_wire_place *place, struct qr_err *err)
 {
-    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
-    struct addrinfo *list = NULL;
-    const int rc = getaddrinfo(place->host, place->port, &hints, &list);
+    struct qr_wire_address at;
+    const int rc = qr_wire_own_address(&at, place, err);
     if (rc != 0)
-        return qr_err_set(err, QR_E_USAGE, "cannot listen to peers on '%s': %s", place->text, gai_strerror(rc));
-    const int fd = listen_at(list);
-    const int why = errno;
-    freeaddrinfo(list);
+        return rc;
+    const int fd = listen_at(&at);
     if (fd < 0)
         return qr_err_set(err, QR_E_BIND, "cannot listen to peers on '%s': %s; name another address or port, or port 0 for any free one", place->text,
-                          strerror(why));
-    struct sockaddr_storage got;
-    socklen_t len = sizeof got;
-    if (getsockname(fd, (struct sockaddr *)&got, &len) == 0) {
-        const uint16_t port = got.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&got)->sin6_port : ((struct sockaddr_in *)&got)->sin_port;
-        snprintf(place->port, sizeof place->port, "%d", ntohs(port));
-        const size_t n = (size_t)(strrchr(place->text, ':') + 1 - place->text);
-        snprintf(place->text + n, sizeof place->text - n, "%s", place->port);
-    }
+                          strerror(errno));
+    at.len = sizeof at.sa;
+    if (getsockname(fd, (struct sockaddr *)&at.sa, &at.len) == 0)
+        qr_wire_bound(place, (const struct sockaddr *)&at.sa);
     return fd;
 }
 
@@ -166,56 +190,64 @@ static struct qr_wire_names *begin_look_up(const struct qr_wire_place *place)
     return names;
 }
 
-static void forget(struct qr_wire_place *place)
+void qr_wire_forget_names(struct qr_wire_place *place)
 {
+    QR_ASSERT(place != NULL);
+    QR_ASSERT(place->wire != NULL);
     if (place->names)
         let_go(place->names);
     place->names = NULL;
 }
 
-static int connect_to(const struct addrinfo *at, const char **why)
+int qr_wire_next_address(struct qr_wire_address *out, struct qr_wire_place *place, const char **why)
 {
-    const int one = 1, fd = socket(at->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    QR_ASSERT(out != NULL && place != NULL);
+    QR_ASSERT(why != NULL);
+    if (!place->names)
+        place->names = begin_look_up(place);
+    if (!atomic_load(&place->names->done))
+        return QR_WIRE_LATER;
+    const struct addrinfo *at = place->names->next;
+    while (at && place->local && !is_loopback(at->ai_addr)) /* a name that is to be this machine's, and is not */
+        at = at->ai_next;
+    if (at) {
+        memcpy(&out->sa, at->ai_addr, at->ai_addrlen);
+        out->len = at->ai_addrlen;
+        place->names->next = at->ai_next;
+    }
+    if (!at || !place->names->next) /* all were tried: the next attempt looks it up anew */
+        qr_wire_forget_names(place);
+    *why = "the name has no address";
+    return at ? 0 : -1;
+}
+
+static int connect_tcp(struct qr_wire_place *place, const char **why)
+{
+    struct qr_wire_address at;
+    const int rc = qr_wire_next_address(&at, place, why);
+    if (rc != 0)
+        return rc;
+    const int one = 1, fd = socket(at.sa.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) {
         *why = "no socket can be made";
         return -1;
     }
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    if (connect(fd, at->ai_addr, at->ai_addrlen) == 0 || errno == EINPROGRESS)
+    if (connect(fd, (const struct sockaddr *)&at.sa, at.len) == 0 || errno == EINPROGRESS)
         return fd;
     *why = "no connection can be made";
     close(fd);
     return -1;
 }
 
-static int connect_tcp(struct qr_wire_place *place, const char **why)
-{
-    if (!place->names)
-        place->names = begin_look_up(place);
-    if (!atomic_load(&place->names->done))
-        return QR_WIRE_LATER;
-    struct addrinfo *at = place->names->next;
-    while (at && place->local && !is_loopback(at->ai_addr)) /* a name that is to be this machine's, and is not */
-        at = at->ai_next;
-    int fd = -1;
-    *why = "the name has no address";
-    if (at) {
-        fd = connect_to(at, why);
-        place->names->next = at->ai_next;
-    }
-    if (!place->names->next) /* all were tried: the next attempt looks it up anew */
-        forget(place);
-    return fd;
-}
-
 const struct qr_wire qr_wire_tcp = {
     .prefix = "",
-    .parse = parse,
+    .parse = qr_wire_parse_host,
     .listen = listen_tcp,
     .unlisten = unlisten,
     .accept = accept_tcp,
     .connect = connect_tcp,
-    .forget = forget,
+    .forget = qr_wire_forget_names,
     .connected = qr_wire_socket_connected,
     .read = qr_wire_socket_read,
     .write = qr_wire_socket_write,

@@ -25,6 +25,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/reach.h"
 #include "server/port_owner.h"
 
 #define TICK_MS 100
@@ -191,32 +192,6 @@ static void list_local_addresses(char *out, size_t size)
     freeifaddrs(list);
 }
 
-/* What listens on every address is reached at the machine's own: the first one that is not a loopback's or a link's. */
-static void find_reachable(struct qr_http *h, const struct sockaddr *sa)
-{
-    const bool all4 = sa->sa_family == AF_INET && ((const struct sockaddr_in *)sa)->sin_addr.s_addr == INADDR_ANY;
-    const bool all6 = sa->sa_family == AF_INET6 && IN6_IS_ADDR_UNSPECIFIED(&((const struct sockaddr_in6 *)sa)->sin6_addr);
-    struct ifaddrs *list = NULL;
-    char ip[INET6_ADDRSTRLEN] = "127.0.0.1";
-    snprintf(h->reachable, sizeof h->reachable, "%s", h->address);
-    if (!all4 && !all6)
-        return;
-    if (getifaddrs(&list) != 0)
-        list = NULL;
-    bool six = false, found = false;
-    for (struct ifaddrs *at = list; at && !found; at = at->ifa_next) {
-        if (!at->ifa_addr || !(at->ifa_flags & IFF_UP) || (at->ifa_flags & IFF_LOOPBACK))
-            continue;
-        const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)at->ifa_addr;
-        six = all6 && at->ifa_addr->sa_family == AF_INET6 && !IN6_IS_ADDR_LINKLOCAL(&in6->sin6_addr);
-        found = six || at->ifa_addr->sa_family == AF_INET;
-        if (found)
-            ip_text(ip, at->ifa_addr);
-    }
-    freeifaddrs(list);
-    snprintf(h->reachable, sizeof h->reachable, six ? "[%s]:%d" : "%s:%d", ip, h->port);
-}
-
 static int bind_error(const struct qr_http *h, int rc, struct qr_err *err)
 {
     if (rc == UV_EADDRINUSE) {
@@ -249,7 +224,7 @@ static int listen_on(struct qr_http *h, const struct qr_http_config *config, str
     if ((rc = uv_tcp_getsockname(&h->listener.tcp, (struct sockaddr *)&ss, &len)) != 0)
         return bind_error(h, rc, err);
     format_address(h, (struct sockaddr *)&ss);
-    find_reachable(h, (struct sockaddr *)&ss);
+    qr_reach(h->reachable, (struct sockaddr *)&ss);
     return 0;
 }
 

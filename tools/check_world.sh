@@ -1,6 +1,7 @@
 #!/bin/sh
 # check_world.sh - other people's packages from PyPI beside build/quire: their clients against the server, their engines and validators beside its grammars;
-# the page in a browser, the package in a bare Debian, the dashboard's queries in a Prometheus, ranks started by a Slurm.
+# the page in a browser, the package in a bare Debian, the dashboard's queries in a Prometheus, ranks started by a Slurm,
+# blocks of the cache over UCX.
 # No test: it needs a network, and the packages change. Environments lie in build/world; what cannot be installed is skipped, which is said. `./dev check-world` builds and calls it.
 set -eu
 cd "$(dirname "$0")/.."
@@ -32,6 +33,12 @@ if environment clients openai openai-agents instructor 'pydantic-ai-slim[openai]
     check "$world/clients/bin/python" tools/check_doors.py
 else
     skip clients "pip could install nothing (no network?), see $world/clients.log"
+fi
+# Two of them bring a program of the same name.
+if environment vllm-router vllm-router && environment sglang-router sglang-router && environment smg smg; then
+    check python3 tools/check_routers.py
+else
+    skip routers "pip could install nothing (no network?), see $world/*-router.log and $world/smg.log"
 fi
 if environment hub huggingface_hub; then
     check "$world/hub/bin/python" tools/check_hub.py
@@ -68,6 +75,11 @@ if [ "$(id -u)" != 0 ] || ! command -v slurmctld >/dev/null 2>&1 || ! command -v
     skip ranks "root, Slurm and ip are needed (apt-get install slurm-wlm munge iproute2)"
 else
     check python3 tools/check_ranks.py
+fi
+if [ -e /usr/include/ucp/api/ucp.h ] && ninja -C build exchange_test_exchange >"$world/ucx.log" 2>&1; then
+    check env CRITERION_JOBS=1 build/exchange_test_exchange --filter 'exchange/*ucx*'
+else
+    skip ucx "no UCX to build with (apt-get install libucx-dev)"
 fi
 if [ -e build/tests/libquire_cuda_emu.so ]; then
     check env QUIRE_FULL=1 QUIRE_BIN="$PWD/build/quire" QUIRE_CUDA_EMU_LIB="$PWD/build/tests/libquire_cuda_emu.so" python3 tests/e2e/test_gpu_script.py

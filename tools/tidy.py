@@ -47,6 +47,7 @@ DOORS = [
     (r'cuda\w*\.h|cublas\w*\.h', r'kernels/cuda/|tests/cuda_emu/'),
     (r'nccl\.h', r'kernels/cuda/peers\.c$'),
     (r'mpi\.h', r'comm/mpi/comm_mpi\.c$'),
+    (r'ucp/|ucs/', r'exchange/wire_ucx\.c$'),
     (r'criterion/', r'tests/'),
 ]
 WORDS = re.compile(r'\b(TODO|FIXME|XXX|HACK)\b|[Nn]ot implemented|[Uu]nimplemented|[Pp]laceholder')

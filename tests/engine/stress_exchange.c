@@ -103,7 +103,7 @@ int main(void)
     struct qr_rng rng = {.seed = 5};
     struct qr_err err;
     struct qr_stats st[2];
-    char dir[64], files[80], path[2][96];
+    char dir[64], files[80], path[2][QR_PEER_ADDRESS_MAX];
     if (!data_path("models/stories260K")) {
         printf("SKIP stress_exchange: no conformance data (QUIRE_DATA)\n0 passed, 0 failed, 1 skipped\n");
         return 0;
@@ -112,7 +112,7 @@ int main(void)
     snprintf(files, sizeof files, "%s/files", dir);
     const char *peer[2] = {path[1], path[0]};
     for (int i = 0; i < 2; i++)
-        snprintf(path[i], sizeof path[i], "unix:%s/%d", dir, i);
+        snprintf(path[i], sizeof path[i], "unix:%s/%c", dir, 'a' + i);
     make_prompts(&s);
     s.known = qr_alloc(N_PROMPTS, sizeof *s.known);
     for (int i = 0; i < 2; i++) {

@@ -1,4 +1,5 @@
-/* fake.h - the other side of the peers' protocol by hand, to say what no exchange would: a socket, frames, and a lender that has done its part of the hello. */
+/* fake.h - the other side of the peers' protocol by hand, to say what no exchange would: a socket, frames, and a lender or a guest that has done its part of
+ * the hello. */
 #ifndef QR_TESTS_EXCHANGE_FAKE_H
 #define QR_TESTS_EXCHANGE_FAKE_H
 
@@ -49,7 +50,8 @@ static inline void fake_hang_up(struct fake *f)
 static inline void fake_close(struct fake *f)
 {
     fake_hang_up(f);
-    f->place.wire->unlisten(&f->place, f->listener);
+    if (f->listener >= 0)
+        f->place.wire->unlisten(&f->place, f->listener);
     qr_buf_release(&f->in);
 }
 
@@ -124,6 +126,28 @@ static inline bool fake_lender(struct fake *f, int32_t n_shared, uint64_t stride
     qr_frame_prove(frame.proof, NULL, 0, true, &f->asks, &f->lends);
     fake_say(f, &frame, memory);
     return true;
+}
+
+/* A guest at that address, up to its first question. asks: its hello, but for the nonce. What came with the lender's proof goes to *memory, unless NULL. */
+static inline bool fake_guest(struct fake *f, const char *address, const struct qr_frame_hello *asks, int *memory)
+{
+    struct qr_frame frame;
+    struct qr_err err = {0};
+    const char *why;
+    uint8_t bytes[QR_FRAME_HEAD_BYTES + QR_SHA256_BYTES];
+    *f = (struct fake){.listener = -1, .asks = *asks};
+    QR_ASSERT(qr_wire_parse(&f->place, address, &err) == 0);
+    f->fd = f->place.wire->connect(&f->place, &why);
+    QR_ASSERT(f->fd >= 0);
+    fake_say(f, &(struct qr_frame){.kind = QR_FRAME_HELLO, .hello = f->asks}, -1);
+    if (!fake_hear(f, &frame, 5000) || frame.kind != QR_FRAME_HELLO)
+        return false;
+    f->lends = frame.hello;
+    frame = (struct qr_frame){.kind = QR_FRAME_PROOF};
+    qr_frame_prove(frame.proof, NULL, 0, false, &f->asks, &f->lends);
+    fake_say(f, &frame, -1);
+    struct pollfd at = {.fd = f->fd, .events = POLLIN};
+    return poll(&at, 1, 5000) == 1 && f->place.wire->read(f->fd, bytes, sizeof bytes, memory) == (ssize_t)sizeof bytes;
 }
 
 static inline int fake_memory(size_t n_bytes, bool sealed)

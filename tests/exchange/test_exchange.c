@@ -38,6 +38,32 @@ Test(exchange, a_fetch_brings_every_block_in_order)
     }
 }
 
+Test(exchange, a_fetch_over_ucx_brings_every_block_and_an_end_is_noticed)
+{
+    struct pair p;
+    struct rig_fetch f;
+    struct qr_err err;
+    sem_init(&p.bell, 0, 0);
+    struct qr_exchange_config config = rig_config(&p.bell);
+    config.listen = "ucx:127.0.0.1:0";
+    const int rc = rig_open(&p.side[0], &config, &err);
+    if (rc == QR_E_UNSUPPORTED)
+        cr_skip_test("%s", err.msg);
+    cr_assert_eq(rc, 0, "%s", err.msg);
+    rig_close(&p.side[0]);
+    pair_open(&p, "ucx:127.0.0.1:0", 8, NULL);
+    p.side[0].n_has = 1000;
+    rig_ask(&p.side[1], &f, 5, 300, 0);
+    cr_assert(RIG_UNTIL(&p.bell, p.side, 2, f.over));
+    cr_assert_eq(f.n_arrived, 300, "%d: %s", f.n_arrived, f.fetch.why);
+    rig_ask(&p.side[1], &f, 5, 300, 0);
+    cr_assert(RIG_UNTIL(&p.bell, p.side, 2, f.n_arrived > 5));
+    rig_close(&p.side[0]);
+    cr_assert(RIG_UNTIL(&p.bell, p.side, 2, f.over));
+    cr_assert_eq(p.side[1].n_wrong + p.side[1].n_bad_order, 0);
+    pair_close(&p);
+}
+
 Test(exchange, what_the_peer_has_not_is_told_and_does_not_come)
 {
     struct pair p;

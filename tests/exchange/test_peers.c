@@ -37,13 +37,15 @@ Test(peers, addresses_that_are_none_are_refused_by_name)
     } bad[] = {
         {"", QR_E_USAGE}, {"host", QR_E_USAGE}, {"host:", QR_E_USAGE}, {":7", QR_E_USAGE}, {"host:65536", QR_E_USAGE}, {"host:7x", QR_E_USAGE},
         {"host:-1", QR_E_USAGE}, {"::1:7", QR_E_USAGE}, {"[::1]7", QR_E_USAGE}, {"[::1", QR_E_USAGE}, {"[]:7", QR_E_USAGE}, {"unix:", QR_E_USAGE},
-        {"127.0.0.1:1:2", QR_E_USAGE}, {"ucx:host:7", QR_E_UNSUPPORTED},
+        {"127.0.0.1:1:2", QR_E_USAGE},
     };
     struct qr_err err;
     for (int i = 0; i < QR_COUNT(bad); i++) {
         cr_assert_eq(try_open(NULL, bad[i].text, "s", &err), bad[i].rc, "%s", bad[i].text);
         cr_assert(strstr(err.msg, bad[i].text), "%s", err.msg);
     }
+    const int rc = try_open(NULL, "ucx:host", "s", &err);
+    cr_assert(rc == QR_E_USAGE || (rc == QR_E_UNSUPPORTED && strstr(err.msg, "built without UCX")), "%s", err.msg);
     char longer[400] = "unix:";
     memset(longer + 5, 'a', 300);
     cr_assert_eq(try_open(NULL, longer, NULL, &err), QR_E_USAGE);
@@ -118,6 +120,31 @@ Test(peers, a_socket_is_its_owners_and_one_that_is_left_is_replaced)
     cr_assert_eq(rig_open(&a, &config, &err), QR_E_BIND);
     cr_assert(strstr(err.msg, "is not a socket"), "%s", err.msg);
     unlink(address + 5);
+}
+
+Test(peers, one_that_listens_everywhere_is_found_by_the_address_that_it_tells)
+{
+    struct pair p;
+    struct qr_err err;
+    sem_init(&p.bell, 0, 0);
+    struct qr_exchange_config config = rig_config(&p.bell);
+    config.secret = "s";
+    config.n_secret = 1;
+    config.listen = "0.0.0.0:0";
+    cr_assert_eq(rig_open(&p.side[0], &config, &err), 0, "%s", err.msg);
+    const char *told = qr_exchange_address(p.side[0].x), *port = strrchr(told, ':');
+    cr_assert(strncmp(told, "0.0.0.0", 7) != 0 && strcmp(port, ":0") != 0, "%s", told);
+    snprintf(p.address, sizeof p.address, "%s%s", "localhost", port);
+    config.listen = NULL;
+    config.peer[0] = p.address;
+    config.n_peers = 1;
+    cr_assert_eq(rig_open(&p.side[1], &config, &err), 0, "%s", err.msg);
+    char numeric[64];
+    snprintf(numeric, sizeof numeric, "127.0.0.1%s", port);
+    cr_assert(RIG_UNTIL(&p.bell, p.side, 2, rig_stats(&p.side[1]).n_connected == 1));
+    cr_assert_eq(qr_exchange_peer(p.side[1].x, numeric), 0);
+    cr_assert_eq(qr_exchange_peer(p.side[1].x, p.address), 0);
+    pair_close(&p);
 }
 
 /* ---- the hello ---- */
@@ -311,41 +338,17 @@ Test(peers, memory_that_could_become_shorter_or_is_none_is_refused)
     asker_close(&a);
 }
 
-/* What a guest without a secret gets of the lender's memory. */
-static int memory_of(const char *address)
-{
-    struct fake f = {0};
-    struct qr_frame frame;
-    struct qr_err err = {0};
-    const char *why;
-    int memory = -1;
-    char bytes[256];
-    cr_assert_eq(qr_wire_parse(&f.place, address, &err), 0);
-    f.fd = f.place.wire->connect(&f.place, &why);
-    cr_assert_geq(f.fd, 0);
-    const struct qr_exchange_config config = rig_config(NULL);
-    f.asks = (struct qr_frame_hello){.version = QR_FRAME_VERSION, .block_bytes = config.block_bytes, .domain = config.domain};
-    fake_say(&f, &(struct qr_frame){.kind = QR_FRAME_HELLO, .hello = f.asks}, -1);
-    cr_assert(fake_hear(&f, &frame, 5000) && frame.kind == QR_FRAME_HELLO && frame.hello.n_shared > 0);
-    f.lends = frame.hello;
-    frame = (struct qr_frame){.kind = QR_FRAME_PROOF};
-    qr_frame_prove(frame.proof, NULL, 0, false, &f.asks, &f.lends);
-    fake_say(&f, &frame, -1);
-    struct pollfd at = {.fd = f.fd, .events = POLLIN};
-    cr_assert_eq(poll(&at, 1, 5000), 1);
-    cr_assert_gt(f.place.wire->read(f.fd, bytes, sizeof bytes, &memory), 0);
-    fake_hang_up(&f);
-    qr_buf_release(&f.in);
-    return memory;
-}
-
 Test(peers, memory_that_is_lent_cannot_be_written_to_however_it_is_opened)
 {
     struct pair p;
     char address[128], path[64];
     unix_address(address, "m");
     pair_open(&p, address, 4, NULL);
-    const int memory = memory_of(p.address);
+    struct fake f;
+    int memory = -1;
+    const struct qr_exchange_config config = rig_config(&p.bell);
+    const struct qr_frame_hello hello = {.version = QR_FRAME_VERSION, .block_bytes = config.block_bytes, .domain = config.domain};
+    cr_assert(fake_guest(&f, p.address, &hello, &memory));
     cr_assert_geq(memory, 0);
     snprintf(path, sizeof path, "/proc/self/fd/%d", memory);
     const int again = open(path, O_RDWR);
@@ -353,6 +356,7 @@ Test(peers, memory_that_is_lent_cannot_be_written_to_however_it_is_opened)
     cr_assert(again < 0 || mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, again, 0) == MAP_FAILED);
     close(memory);
     close(again);
+    fake_close(&f);
     pair_close(&p);
 }
 

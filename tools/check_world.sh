@@ -34,6 +34,12 @@ if environment clients openai openai-agents instructor 'pydantic-ai-slim[openai]
 else
     skip clients "pip could install nothing (no network?), see $world/clients.log"
 fi
+# Two of them bring a program of the same name.
+if environment vllm-router vllm-router && environment sglang-router sglang-router && environment smg smg; then
+    check python3 tools/check_routers.py
+else
+    skip routers "pip could install nothing (no network?), see $world/*-router.log and $world/smg.log"
+fi
 if environment hub huggingface_hub; then
     check "$world/hub/bin/python" tools/check_hub.py
 else

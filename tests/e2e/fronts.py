@@ -110,10 +110,10 @@ def prompt_of(number):
 
 class World:
     """Two workers and a front before them, started when a test wants them first, ended with the program. start: a function of (folder, ports of the workers, port
-    of the front) that gives a command."""
+    of the front) that gives a command. asks: the paths that the front asks of workers by itself."""
 
-    def __init__(self, start, routes=tuple(ROUTES), worker=WORKER, env=None):
-        self.start, self.routes, self.worker, self.env = start, routes, worker, env
+    def __init__(self, start, asks=(), routes=tuple(ROUTES), worker=WORKER, env=None):
+        self.start, self.asks, self.routes, self.worker, self.env = start, set(asks), routes, worker, env
         self.stack, self.front = contextlib.ExitStack(), None
         atexit.register(self.stack.close)
 
@@ -171,15 +171,13 @@ class World:
         assert name in text, (name, text[:200])
         return sum(float(line.rsplit(' ', 1)[1]) for line in text.split('\n') if line.startswith(name))
 
-    def work_again(self, i):
-        """Worker i is started, and the front knows it."""
-        self.workers[i] = self.work(i)
-        tried = itertools.count()
-
-        def reached():
-            assert ask(self.port, *prompt_of(next(tried))).status == 200
-            return self.counted('quire_requests_accepted_total', [self.workers[i]]) > 0
-        wait_for(reached, 'a request at the worker that came back', 20)
+    def asked(self):
+        """(path without its query, status) of every request that a worker has had."""
+        for i in range(2):
+            with open(self.access_log(i), encoding='utf-8') as f:
+                for line in f:
+                    entry = json.loads(line)
+                    yield (entry['path'] or '').split('?')[0], entry['status']
 
     @contextlib.contextmanager
     def standing(self):
@@ -285,38 +283,53 @@ def prompts_that_begin_alike_go_where_they_are_cached(w):
         assert cached >= used[1]['prompt_tokens'] - 64, (group, used)
 
 
-def keep_asking(w, end, first=0):
-    """Answers of requests, one after the other, each with a prompt of its own."""
-    out = []
-    while not end():
-        out.append(ask(w.port, *prompt_of(first + len(out))))
-    return out
+def keep_asking(w, replies, end, first):
+    """Requests, one after the other, each with a prompt of its own."""
+    for number in itertools.takewhile(lambda _: not end.is_set(), itertools.count(first)):
+        replies.append(ask(w.port, *prompt_of(number)))
+
+
+@contextlib.contextmanager
+def ending(w):
+    """What wants this world next starts another."""
+    try:
+        yield
+    finally:
+        w.stack.close()
+        w.front = None
+
+
+@check
+def what_it_asks_of_a_worker_is_there(w):
+    wait_for(lambda: w.asks <= {path for path, status in w.asked() if status == 200}, f'requests for {sorted(w.asks)}')
+    assert not {status for _, status in w.asked()} & {401, 403, 404, 405}, sorted(set(w.asked()))
 
 
 @check
 def a_worker_that_drains_costs_no_request(w):
-    end = threading.Event()
-    with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        asking = [pool.submit(keep_asking, w, end.is_set, k * 10000) for k in range(4)]
+    with ending(w), concurrent.futures.ThreadPoolExecutor(4) as pool:
+        end, replies = threading.Event(), []
+        asking = [pool.submit(keep_asking, w, replies, end, k * 10000) for k in range(4)]
         try:
-            time.sleep(0.2)
+            wait_for(lambda: len(replies) >= 8, 'answers before the drain', 20)
             w.workers[0].process.send_signal(signal.SIGTERM)
             assert w.workers[0].process.wait(60) == 0
-            time.sleep(0.2)
+            n = len(replies)
+            wait_for(lambda: len(replies) >= n + 8, 'answers behind the drain', 20)
         finally:
             end.set()
-    replies = [r for a in asking for r in a.result()]
-    assert len(replies) > 8 and all(r.status == 200 for r in replies), [r.raw for r in replies if r.status != 200][:1]
-    w.work_again(0)
+        for a in asking:
+            a.result()
+        assert all(r.status == 200 for r in replies), [r.raw for r in replies if r.status != 200][:1]
 
 
 @check
 def a_worker_that_is_killed_costs_no_later_request(w):
-    w.workers[1].process.kill()
-    w.workers[1].process.wait()
-    replies = [ask(w.port, *prompt_of(k)) for k in range(8)]
-    assert all(r.status == 200 for r in replies), [r.raw for r in replies if r.status != 200][:1]
-    w.work_again(1)
+    with ending(w):
+        w.workers[1].process.kill()
+        w.workers[1].process.wait()
+        replies = [ask(w.port, *prompt_of(k)) for k in range(8)]
+        assert all(r.status == 200 for r in replies), [r.raw for r in replies if r.status != 200][:1]
 
 
 def tests_of(w, name, without=()):

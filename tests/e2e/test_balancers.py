@@ -46,4 +46,5 @@ def nginx(folder, workers, port):
     return [program('nginx'), '-e', 'stderr', '-p', folder, '-c', path]
 
 
-main({name: test for start in (haproxy, nginx) for name, test in tests_of(World(start, env={'LD_LIBRARY_PATH': LIBRARIES}), start.__name__).items()})
+ENV = {'LD_LIBRARY_PATH': LIBRARIES}
+main(tests_of(World(haproxy, asks=['/readyz'], env=ENV), 'haproxy') | tests_of(World(nginx, env=ENV), 'nginx'))

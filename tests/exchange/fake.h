@@ -50,7 +50,8 @@ static inline void fake_hang_up(struct fake *f)
 static inline void fake_close(struct fake *f)
 {
     fake_hang_up(f);
-    f->place.wire->unlisten(&f->place, f->listener);
+    if (f->listener >= 0)
+        f->place.wire->unlisten(&f->place, f->listener);
     qr_buf_release(&f->in);
 }
 

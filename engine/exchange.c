@@ -3,7 +3,8 @@
  * A request is held when it comes in, asks the file tier and then a peer for what is missing, and is let go when both are through, or when it has waited
  * longer than computing what came would have taken, and half a second. Blocks land between steps, beside running sequences no more than BESIDE_BYTES a turn,
  * so that no gap between their tokens grows by more than about 2 ms. What landed is cached and held by none: it may be evicted before the request finds it.
- * While a fetch is not over it reads the request's names and ids, so the request ends only behind it, which a stop makes soon.
+ * While a fetch is not over it reads the request's names and ids, so the request ends only behind it, which a stop makes soon. Where a disk stands still it
+ * does not: the fetch is left with the names.
  *
  * Thread: the engine's, between steps; opening, too. Nothing is allocated once open. */
 #include "engine/exchange.h"
@@ -23,9 +24,11 @@
 #define BLOCKS_MIN 4                            /* fewer are computed sooner */
 #define BESIDE_BYTES ((int64_t)8 << 20)         /* copied in a turn beside sequences that decode: 2 ms of a slow memory */
 #define GRACE_US 500000                         /* that a request may wait beyond what computing the blocks that came would have taken */
+#define UNMEASURED_US 5000000                   /* what computing may take here, before any prompt was */
 #define SILENCE_US 500000                       /* a peer that computes says so five times in it */
 #define MORE_HOPEFUL 1.1                        /* a file tier, or peers, that were too slow are tried again some time */
 #define TICK_US 5000                            /* an idle engine with blocks on their way looks so often */
+#define STILL_US 100000                         /* a file tier that has not ended so long after a stop stands still */
 #define PARCEL_BYTES ((size_t)32 << 20)         /* of blocks on their way, in each direction */
 #define SECRET_MIN 16
 #define SECRET_MAX 4096
@@ -122,7 +125,7 @@ int64_t qr_engine_outside_bytes(const struct qr_engine_config *c, const struct q
     if (!has_names(c))
         return 0;
     return (int64_t)qr_kv_names_bytes(l->n_blocks + l->n_host_blocks, l->block_tokens, n_notes_of(c)) + 2 * way * (peers + (c->outside.file_dir != NULL)) +
-           ((int64_t)c->running_max + c->waiting_max) * (int64_t)sizeof(struct qr_hold) + (int64_t)sizeof(struct qr_outside);
+           ((int64_t)c->running_max + c->waiting_max) * (int64_t)(sizeof(struct qr_hold) + 2 * sizeof(struct qr_fetch)) + (int64_t)sizeof(struct qr_outside);
 }
 
 /* ---- opening ---- */
@@ -196,6 +199,10 @@ int qr_outside_open(struct qr_engine *e, struct qr_err *err)
     struct qr_outside *x = e->outside = qr_alloc(1, sizeof *x);
     x->block_bytes = qr_kv_block_bytes(&e->kv);
     x->hold = qr_alloc((size_t)e->n_slots, sizeof *x->hold);
+    x->fetch = qr_alloc(2 * (size_t)e->n_slots, sizeof *x->fetch);
+    qr_list_init(&x->fetches);
+    for (int32_t i = 0; i < 2 * e->n_slots; i++)
+        qr_list_push_back(&x->fetches, &x->fetch[i].link);
     qr_kv_names_open(e->pool, n_notes_of(&e->config));
     int rc = find_domain(e, &x->domain, err);
     rc = rc ? rc : open_files(e, x, err);
@@ -236,7 +243,10 @@ void qr_outside_end(struct qr_engine *e)
     x->asks = false;
     x->files = NULL;
     for (int32_t i = 0; i < e->n_slots; i++)
-        x->hold[i].fetching = false;
+        x->hold[i].fetch = NULL;
+    for (int32_t i = 0; i < 2 * e->n_slots; i++)
+        if (!x->fetch[i].user)
+            qr_free((void *)x->fetch[i].names);
 }
 
 void qr_outside_free(struct qr_engine *e)
@@ -249,6 +259,7 @@ void qr_outside_free(struct qr_engine *e)
     qr_exchange_close(x->peers);
     qr_file_tier_close(x->files);
     qr_free(x->written);
+    qr_free(x->fetch);
     qr_free(x->hold);
     qr_free(x);
     e->outside = NULL;
@@ -299,17 +310,19 @@ static bool pays(const struct qr_engine *e, int32_t n, double bytes_s)
 static void begin_fetch(struct qr_engine *e, struct qr_hold *h, int32_t n, int64_t now)
 {
     struct qr_request *r = h->req;
-    h->fetch = (struct qr_fetch){.user = h, .names = r->names, .first = h->next, .n = n, .peer = r->peer, .expected = r->expected};
-    qr_list_init(&h->fetch.link);
-    h->fetching = true;
+    struct qr_node *node = qr_list_pop_front(&e->outside->fetches);
+    QR_ASSERT(node != NULL); /* no hold has two, and none is left a second time before the first is over */
+    struct qr_fetch *f = h->fetch = QR_CONTAINER(node, struct qr_fetch, link);
+    *f = (struct qr_fetch){.user = h, .names = r->names, .first = h->next, .n = n, .peer = r->peer, .expected = r->expected};
+    qr_list_init(&f->link);
     h->asked_us = now;
     if (h->asked_peers && qr_engine_role(e) == QR_ROLE_DECODE && !r->expected)
-        h->fetch.prompt = (struct qr_exchange_prompt){.ids = r->ids[0], .n_ids = r->n_prompt, .salt = r->salt,
-                                                      .adapter = r->adapter_slot < 0 ? (struct qr_hash128){0, 0} : r->adapter_hash};
+        f->prompt = (struct qr_exchange_prompt){.ids = r->ids[0], .n_ids = r->n_prompt, .salt = r->salt,
+                                                  .adapter = r->adapter_slot < 0 ? (struct qr_hash128){0, 0} : r->adapter_hash};
     if (h->asked_peers)
-        qr_exchange_fetch(e->outside->peers, &h->fetch);
+        qr_exchange_fetch(e->outside->peers, f);
     else
-        qr_file_tier_fetch(e->outside->files, &h->fetch);
+        qr_file_tier_fetch(e->outside->files, f);
 }
 
 /* Asks the next source for what is missing still. False: there is none. */
@@ -317,7 +330,7 @@ static bool ask_next(struct qr_engine *e, struct qr_hold *h, int64_t now)
 {
     struct qr_outside *x = e->outside;
     struct qr_exchange_stats peers = {0};
-    if (!h->asked_files && !h->asked_peers && x->files && h->n - h->next >= BLOCKS_MIN) {
+    if (!h->asked_files && !h->asked_peers && x->files && x->n_left == 0 && h->n - h->next >= BLOCKS_MIN) {
         const int32_t n = qr_file_tier_find(x->files, h->req->names, h->next, h->n);
         h->asked_files = true;
         if (n >= BLOCKS_MIN && pays(e, n, x->file_bytes_s)) {
@@ -356,7 +369,7 @@ static void note_came(struct qr_hold *h)
 static void let_go(struct qr_engine *e, struct qr_hold *h, int64_t now)
 {
     struct qr_request *r = h->req;
-    QR_ASSERT(!h->fetching && qr_list_empty(&h->arrived));
+    QR_ASSERT(!h->fetch && qr_list_empty(&h->arrived));
     qr_sched_let_go(e->sched, h->index);
     for (int32_t i = 0; i < e->n_slots && r->n_choices > 1; i++)
         if (e->slot[i].req == r && i != h->index && qr_sched_seq(e->sched, i)->state == QR_SEQ_HELD)
@@ -389,24 +402,41 @@ void qr_outside_begin(struct qr_engine *e, struct qr_request *r, int32_t index, 
     e->stats.n_sought += (uint64_t)(h->n - h->first) * (uint64_t)e->limits.block_tokens;
 }
 
-static void stop(struct qr_engine *e, struct qr_hold *h)
+static void stop(struct qr_engine *e, struct qr_hold *h, int64_t now)
 {
-    h->stopped = true;
-    if (h->fetching && h->asked_peers)
-        qr_exchange_stop(e->outside->peers, &h->fetch);
-    else if (h->fetching)
-        atomic_store(&h->fetch.stopped, true);
+    h->stopped_us = now;
+    if (h->fetch && h->asked_peers)
+        qr_exchange_stop(e->outside->peers, h->fetch);
+    else if (h->fetch)
+        atomic_store(&h->fetch->stopped, true);
+}
+
+/* Where the fetch does not end though it was stopped the request goes on without it, and its names stay behind. True: no fetch is under way. */
+static bool leave(struct qr_engine *e, struct qr_hold *h, int64_t now)
+{
+    struct qr_request *r = h->req;
+    if (!h->fetch || h->asked_peers || h->stopped_us == 0 || now - h->stopped_us < STILL_US)
+        return !h->fetch;
+    QR_ASSERT(h->fetch->names == r->names);
+    h->fetch->user = NULL;
+    h->fetch = NULL;
+    r->names = NULL;
+    r->n_names = 0;
+    e->outside->n_left++;
+    qr_log(QR_LOG_WARN, "engine", "the file tier stands still; a request goes on without it waits=%d", e->outside->n_left);
+    return true;
 }
 
 bool qr_outside_keeps(struct qr_engine *e, int32_t index)
 {
     struct qr_hold *h = e->outside ? &e->outside->hold[index] : NULL;
     QR_ASSERT(index >= 0 && index < e->n_slots);
-    if (!h || !h->req || !h->fetching)
+    if (!h || !h->req || !h->fetch)
         return false;
-    if (!h->stopped)
-        stop(e, h);
-    return true;
+    const int64_t now = qr_clock_us();
+    if (h->stopped_us == 0)
+        stop(e, h, now);
+    return !leave(e, h, now);
 }
 
 void qr_outside_drop(struct qr_engine *e, int32_t index)
@@ -415,7 +445,7 @@ void qr_outside_drop(struct qr_engine *e, int32_t index)
     QR_ASSERT(index >= 0 && index < e->n_slots);
     if (!h || !h->req)
         return;
-    QR_ASSERT(!h->fetching);
+    QR_ASSERT(!h->fetch);
     drop_arrived(h);
     h->req = NULL;
     e->outside->n_holds--;
@@ -447,13 +477,13 @@ static bool land_one(struct qr_engine *e, struct qr_hold *h, const struct qr_par
     return true;
 }
 
-static void land(struct qr_engine *e, struct qr_hold *h, int64_t *budget)
+static void land(struct qr_engine *e, struct qr_hold *h, int64_t *budget, int64_t now)
 {
     struct qr_node *node;
     while (*budget > 0 && (node = qr_list_pop_front(&h->arrived)) != NULL) {
         struct qr_parcel *p = QR_CONTAINER(node, struct qr_parcel, link);
-        if (!h->stopped && !land_one(e, h, p, budget))
-            stop(e, h);
+        if (h->stopped_us == 0 && !land_one(e, h, p, budget))
+            stop(e, h, now);
         qr_parcel_give_back(p);
     }
     note_came(h);
@@ -467,22 +497,23 @@ static bool has_waited(const struct qr_engine *e, const struct qr_hold *h, int64
     const bool patient = h->asked_peers && (h->req->expected || qr_engine_role(e) == QR_ROLE_DECODE);
     if ((double)(now - h->since_us) <= worth + GRACE_US)
         return false;
-    if (!patient || !atomic_load(&h->fetch.computing) || now - atomic_load(&h->fetch.heard_us) > SILENCE_US)
+    if (!patient || !atomic_load(&h->fetch->computing) || now - atomic_load(&h->fetch->heard_us) > SILENCE_US)
         return true;
-    const int64_t moved_us = atomic_load(&h->fetch.moved_us), idle_us = now - (moved_us > h->asked_us ? moved_us : h->asked_us);
-    return (double)idle_us > qr_backlog_alone_us(&steps, (h->n - h->first) * e->limits.block_tokens) + GRACE_US;
+    const int64_t moved_us = atomic_load(&h->fetch->moved_us), idle_us = now - (moved_us > h->asked_us ? moved_us : h->asked_us);
+    const double alone_us = qr_backlog_alone_us(&steps, (h->n - h->first) * e->limits.block_tokens);
+    return (double)idle_us > (alone_us > 0 ? alone_us : UNMEASURED_US) + GRACE_US;
 }
 
 static void advance(struct qr_engine *e, struct qr_hold *h, int64_t *budget, int64_t now)
 {
-    land(e, h, budget);
-    if (h->fetching && !h->stopped && has_waited(e, h, now)) {
+    land(e, h, budget, now);
+    if (h->fetch && h->stopped_us == 0 && has_waited(e, h, now)) {
         e->stats.outside.n_given_up++;
-        stop(e, h);
+        stop(e, h, now);
     }
-    if (h->fetching || !qr_list_empty(&h->arrived))
+    if (!leave(e, h, now) || !qr_list_empty(&h->arrived))
         return;
-    if (h->stopped || !ask_next(e, h, now))
+    if (h->stopped_us > 0 || !ask_next(e, h, now))
         let_go(e, h, now);
 }
 
@@ -493,6 +524,10 @@ static void take_arrived(struct qr_node *arrived)
         struct qr_parcel *p = QR_CONTAINER(node, struct qr_parcel, link);
         QR_ASSERT(p->fetch != NULL);
         struct qr_hold *h = p->fetch->user;
+        if (!h) {
+            qr_parcel_give_back(p);
+            continue;
+        }
         QR_ASSERT(h->req != NULL);
         h->n_arrived++;
         qr_list_push_back(&h->arrived, &p->link);
@@ -503,9 +538,17 @@ static void take_over(struct qr_outside *x, struct qr_node *over, int64_t now)
 {
     struct qr_node *node;
     while ((node = qr_list_pop_front(over))) {
-        struct qr_hold *h = QR_CONTAINER(node, struct qr_fetch, link)->user;
-        QR_ASSERT(h->req != NULL && h->fetching);
-        h->fetching = false;
+        struct qr_fetch *f = QR_CONTAINER(node, struct qr_fetch, link);
+        struct qr_hold *h = f->user;
+        qr_list_push_back(&x->fetches, node);
+        if (!h) {
+            qr_free((void *)f->names);
+            f->names = NULL;
+            x->n_left--;
+            continue;
+        }
+        QR_ASSERT(h->req != NULL && h->fetch == f);
+        h->fetch = NULL;
         const double took_s = (double)(now - h->asked_us + 1) * 1e-6, bytes = (double)h->n_arrived * (double)x->block_bytes;
         if (!h->asked_peers && h->n_arrived > 0)
             x->file_bytes_s = x->file_bytes_s > 0 ? (3 * x->file_bytes_s + bytes / took_s) / 4 : bytes / took_s;

@@ -11,15 +11,14 @@
 /* A request that waits for blocks, at the index of its choice 0. */
 struct qr_hold {
     struct qr_request *req;       /* borrowed; NULL: none is held here */
-    struct qr_fetch fetch;
+    struct qr_fetch *fetch;       /* not ours, and not over; NULL: none is under way */
     struct qr_node arrived;       /* parcels in their order, ours until they landed */
     int32_t index, n;             /* blocks [first, n) are missing at first, */
     int32_t first, next;          /* and block `next` lands next */
     int32_t n_arrived;
     int64_t since_us, asked_us;   /* of all, and of this fetch */
     bool asked_files, asked_peers; /* each at most once, in this order */
-    bool fetching;                /* the fetch is not ours, and not over */
-    bool stopped;                 /* no more is wanted: time is over, the request ends, or there is no place to land */
+    int64_t stopped_us;           /* since when no more is wanted: time is over, the request ends, or there is no place to land; 0: more is */
 };
 
 /* What a peer asks, while it is with the engine. */
@@ -42,6 +41,9 @@ struct qr_outside {
     size_t block_bytes;
     struct qr_hold *hold;         /* owned [n_slots] */
     int32_t n_holds;
+    struct qr_fetch *fetch;       /* owned [2 n_slots] */
+    struct qr_node fetches;       /* those that are not under way */
+    int32_t n_left;               /* fetches whose request has gone on without them; its names are theirs */
     struct qr_lending lending[QR_LENDS_MAX];
     int32_t n_lends;
     uint64_t n_admitted;          /* requests with names */

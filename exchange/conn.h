@@ -62,7 +62,8 @@ struct qr_peer {
     struct qr_wire_place place;
     struct qr_conn *conn;          /* owned; NULL: there is none now */
     int64_t retry_us, pause_us;    /* when to try again; how long the next pause is */
-    const char *said;              /* what was logged last */
+    const char *state, *said;      /* static texts; said: what was logged last, at said_us */
+    int64_t said_us;
     char numeric[QR_REACH_TEXT];   /* its address, once it was connected. Under x->lock, as any thread reads it */
 };
 

@@ -25,7 +25,7 @@ static int read_address(struct qr_wire_place *place, const struct qr_exchange_co
                           "%s %s: without a secret peers are on this machine only; give all of them --peer-secret-file FILE with the same content, or write "
                           "unix:PATH or 127.0.0.1:PORT",
                           flag, place->text);
-    return place->wire->prepare ? place->wire->prepare(place, err) : 0;
+    return 0;
 }
 
 static int read_addresses(struct qr_exchange *x, struct qr_err *err)
@@ -47,6 +47,17 @@ int qr_exchange_check(const struct qr_exchange_config *config, struct qr_err *er
     x->config = *config;
     const int rc = read_addresses(x, err);
     qr_free(x);
+    return rc;
+}
+
+static int prepare_places(struct qr_exchange *x, struct qr_err *err)
+{
+    int rc = 0;
+    for (int32_t i = 0; i <= x->config.n_peers && rc == 0; i++) {
+        struct qr_wire_place *place = i < x->config.n_peers ? &x->peer[i].place : &x->place;
+        if (place->wire && place->wire->prepare)
+            rc = place->wire->prepare(place, err);
+    }
     return rc;
 }
 
@@ -117,6 +128,8 @@ int qr_exchange_prepare(struct qr_exchange **out, const struct qr_exchange_confi
     QR_ASSERT(config->block_bytes >= 1 && config->block_bytes <= QR_FRAME_BLOCK_BYTES_MAX);
     struct qr_exchange *x = new_exchange(config);
     int rc = read_addresses(x, err);
+    if (rc == 0)
+        rc = prepare_places(x, err);
     if (rc == 0)
         rc = open_parcels(x, err);
     if (rc == 0 && (x->bell = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) < 0)

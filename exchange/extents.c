@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/assert.h"
@@ -109,9 +110,12 @@ static int size_extents(struct qr_extents *x, int64_t bytes_max, struct qr_err *
 static int lock_dir(struct qr_extents *x, struct qr_err *err)
 {
     char text[128], pid[24] = "";
+    struct stat st;
     x->lock = openat(x->dir, "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
     if (x->lock < 0)
         return qr_err_set(err, QR_E_IO, "%s/lock: cannot be opened: %s", x->path, qr_errno_text(text, errno));
+    if (fstat(x->lock, &st) != 0 || !S_ISREG(st.st_mode) || st.st_uid != geteuid() || st.st_nlink != 1) /* it is written to */
+        return qr_err_set(err, QR_E_USAGE, "%s/lock is not a plain file of this user; remove it, or give another directory", x->path);
     if (flock(x->lock, LOCK_EX | LOCK_NB) != 0) {
         if (errno != EWOULDBLOCK)
             return qr_err_set(err, QR_E_IO, "%s/lock: cannot be locked: %s", x->path, qr_errno_text(text, errno));

@@ -14,7 +14,7 @@
 enum {
     PAUSE_MIN_US = 50 * 1000,   /* between two attempts to connect, doubled each time */
     PAUSE_MAX_US = 1000 * 1000,
-    LASTED_US = 500 * 1000,     /* a connection that lasted so long begins them anew */
+    QUIET_US = 1000 * 1000,     /* between two lines of the log about one peer */
     NAMES_US = 10 * 1000,       /* between two looks whether a name is found */
     FIND_US = 100 * 1000,       /* so long all peers may take to say what they have */
     RATE_PAUSE_US = 50 * 1000,  /* blocks that are further apart are no measure of the link */
@@ -365,16 +365,25 @@ void qr_ask_filled(struct qr_conn *c)
 
 /* ---- connecting ---- */
 
-static void note(struct qr_peer *p, const char *what)
+/* A peer that comes and goes does not fill the log. */
+static void say_state(const struct qr_exchange *x, struct qr_peer *p)
 {
-    if (p->said != what)
-        qr_log(QR_LOG_INFO, "exchange", "peer=%s state=\"%s\"", p->place.text, what);
-    p->said = what;
+    if (p->state == p->said || (p->said && x->now_us - p->said_us < QUIET_US))
+        return;
+    qr_log(QR_LOG_INFO, "exchange", "peer=%s state=\"%s\"", p->place.text, p->state);
+    p->said = p->state;
+    p->said_us = x->now_us;
+}
+
+static void note(const struct qr_exchange *x, struct qr_peer *p, const char *state)
+{
+    p->state = state;
+    say_state(x, p);
 }
 
 static void pause_after(struct qr_exchange *x, struct qr_peer *p, const char *why)
 {
-    note(p, why);
+    note(x, p, why);
     p->pause_us = p->pause_us == 0 ? PAUSE_MIN_US : p->pause_us;
     p->retry_us = x->now_us + p->pause_us;
     p->pause_us = 2 * p->pause_us < PAUSE_MAX_US ? 2 * p->pause_us : PAUSE_MAX_US;
@@ -394,7 +403,8 @@ void qr_peer_connected(struct qr_peer *p)
         pthread_mutex_unlock(&x->lock);
     }
     atomic_fetch_add(&x->n_connected, 1);
-    note(p, "connected");
+    p->pause_us = 0;
+    note(x, p, "connected");
 }
 
 void qr_peer_lost(struct qr_peer *p)
@@ -402,10 +412,8 @@ void qr_peer_lost(struct qr_peer *p)
     struct qr_conn *c = p->conn;
     QR_ASSERT(c != NULL && c->broken != NULL);
     struct qr_exchange *x = c->x;
-    if (c->stage == QR_CONN_OPEN) {
+    if (c->stage == QR_CONN_OPEN)
         atomic_fetch_sub(&x->n_connected, 1);
-        p->pause_us = x->now_us - c->since_us >= LASTED_US ? 0 : p->pause_us;
-    }
     if (!qr_list_empty(&c->asks))
         atomic_fetch_add(&x->n_lost, 1);
     for (struct qr_node *at = c->asks.next, *next; at != &c->asks; at = next) {
@@ -427,6 +435,7 @@ int64_t qr_peer_tick(struct qr_exchange *x, struct qr_peer *p)
 {
     const char *why = NULL;
     QR_ASSERT(x != NULL && p != NULL);
+    say_state(x, p);
     if (p->conn)
         return qr_conn_tick(p->conn);
     if (x->now_us < p->retry_us)

@@ -1,6 +1,8 @@
 /* Blocks from elsewhere change no byte: the cases of cases.h, asked of engines that fetch from a file tier or from each other, against each alone. */
 #include <criterion/criterion.h>
+#include <limits.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 
 #include "base/file.h"
 #include "engine/adapters.h"
@@ -31,6 +33,15 @@ static void base_setup(struct setup *s)
     s->config.step_tokens_max = 64;
     s->config.chunk_tokens_max = 32;
     s->n_threads = 1;
+}
+
+static void greedy_of(struct qr_sampling *s, int32_t max_tokens)
+{
+    qr_sampling_init(s);
+    s->temperature = 0;
+    s->max_tokens = max_tokens;
+    s->n_logprobs = 2;
+    s->ignore_eos = true;
 }
 
 static void find_answers(struct setup *s)
@@ -86,6 +97,56 @@ Test(exchange, what_an_engine_computed_is_found_in_files_by_the_next_one)
     compare(want, got, kase, "with files");
     cr_assert_gt(st.n_from_file, 0);
     cr_assert_eq(st.n_from_peer, 0);
+    remove_dir(dir);
+}
+
+/* All reads of this program by pread, as the file tier's are. */
+static _Atomic bool disk_stands_still;
+
+ssize_t pread(int fd, void *to, size_t n, off_t at)
+{
+    while (atomic_load(&disk_stands_still))
+        usleep(1000);
+    return syscall(SYS_pread64, fd, to, n, at);
+}
+
+Test(exchange, a_disk_that_stands_still_costs_time_only)
+{
+    NEEDS_DATA();
+    struct setup s;
+    struct world w;
+    struct qr_sampling greedy;
+    struct qr_stats st;
+    struct qr_err err = {0};
+    int32_t prompt[2][80];
+    char dir[64];
+    base_setup(&s);
+    greedy_of(&greedy, 5);
+    temp_dir_make(dir, "still");
+    s.config.outside = (struct qr_engine_outside){.file_dir = dir, .file_bytes = (int64_t)64 << 20};
+    world_open(&w, &s);
+    for (int i = 0; i < 2; i++) {
+        for (int k = 0; k < 80; k++)
+            prompt[i][k] = 3 + (17 + 2 * i) * k % 450;
+        ask_once(&w, &want[i], &greedy, prompt[i], 80, 1, NULL);
+    }
+    world_close(&w);
+    world_open(&w, &s);
+    atomic_store(&disk_stands_still, true);
+    for (int i = 0; i < 2; i++)
+        cr_assert_eq(flight_start(&w, &got[i], &greedy, prompt[i], 80, 1, &err), 0, "%s", err.msg);
+    qr_engine_cancel(w.engine, got[1].req);
+    for (int i = 0; i < 2; i++)
+        flight_finish(&w, &got[i]);
+    cr_assert_eq(got[1].answer[0].finish, QR_FINISH_CANCEL);
+    cr_assert_eq(got[0].n_cached, 0);
+    cr_assert(answers_equal(&want[0].answer[0], &got[0].answer[0]));
+    cr_assert_eq(w.engine->outside->n_left, 2);
+    atomic_store(&disk_stands_still, false);
+    ask_once(&w, &got[1], &greedy, prompt[1], 80, 1, NULL);
+    cr_assert(answers_equal(&want[1].answer[0], &got[1].answer[0]));
+    world_settle(&w, &st);
+    world_close(&w);
     remove_dir(dir);
 }
 
@@ -192,7 +253,7 @@ Test(exchange, a_peer_computes_the_prompts_of_a_process_that_decodes)
     cr_assert_gt(came, 0);
     settle(&pair.p, &st);
     cr_assert_gt(st.outside.n_for_peers, 0);
-    cr_assert_geq(st.prompt_tokens, came);
+    cr_assert_gt(st.n_steps, 0);
     cr_assert_eq(st.output_tokens, 0, "p draws nothing");
     pair_close(&pair);
 }
@@ -226,15 +287,6 @@ static void ask_salted(struct world *w, struct flight *f, const struct qr_sampli
     f->req->salt = (struct qr_hash128){salt, 1};
     cr_assert_eq(qr_engine_submit(w->engine, f->req, &err), 0, "%s", err.msg);
     flight_finish(w, f);
-}
-
-static void greedy_of(struct qr_sampling *s, int32_t max_tokens)
-{
-    qr_sampling_init(s);
-    s->temperature = 0;
-    s->max_tokens = max_tokens;
-    s->n_logprobs = 2;
-    s->ignore_eos = true;
 }
 
 Test(exchange, another_salt_finds_nothing)
@@ -437,7 +489,7 @@ Test(exchange, what_is_computed_for_a_peer_ends_with_the_answer)
         qr_engine_stats(pair.p.engine, &st);
     }
     cr_assert_eq(st.n_inside, 1, "%d are inside, of which one is p's own", (int)st.n_inside);
-    fake_hang_up(&f);
+    fake_close(&f);
     flight_finish(&pair.p, &got[0]);
     settle(&pair.p, &st);
     pair_close(&pair);
@@ -515,4 +567,56 @@ Test(exchange, what_a_peer_is_expected_to_compute_is_waited_for)
     cr_assert_eq(f->n_cached, 76);
     cr_assert(answers_equal(&got[0].answer[0], &got[1].answer[0]));
     pair_close(&pair);
+}
+
+/* ---- which processes are peers ---- */
+
+/* The same model but for the lowest bit of its last number. */
+static void make_other_model(char dir[64])
+{
+    static const char *const same[] = {"config.json", "tokenizer.json"};
+    char from[1200], to[128];
+    struct qr_buf bytes = {0};
+    struct qr_err err = {0};
+    temp_dir_make(dir, "other");
+    for (int i = 0; i < QR_COUNT(same); i++) {
+        char real[PATH_MAX];
+        snprintf(from, sizeof from, "%s/%s", data_path(MODEL), same[i]);
+        snprintf(to, sizeof to, "%s/%s", dir, same[i]);
+        cr_assert(realpath(from, real) != NULL && symlink(real, to) == 0);
+    }
+    snprintf(from, sizeof from, "%s/model.safetensors", data_path(MODEL));
+    cr_assert_eq(qr_file_read(&bytes, from, QR_FILE_REGULAR, (size_t)64 << 20, &err), 0, "%s", err.msg);
+    bytes.data[bytes.len - 4] ^= 1;
+    cr_assert_eq(qr_dir_write(dir, "model.safetensors", bytes.data, bytes.len, false, &err), 0, "%s", err.msg);
+    qr_buf_release(&bytes);
+}
+
+Test(exchange, a_model_that_differs_in_one_bit_is_no_peer)
+{
+    NEEDS_DATA();
+    static struct pair pair;
+    struct qr_exchange_stats st = {0};
+    char other[64];
+    make_other_model(other);
+    base_setup(&pair.of_p);
+    pair.of_d = pair.of_p;
+    pair.of_p.dir = other;
+    temp_dir_make(pair.dir, "peer");
+    snprintf(pair.listen, sizeof pair.listen, "unix:%s/s", pair.dir);
+    pair.of_p.config.outside.listen = pair.listen;
+    world_open(&pair.p, &pair.of_p);
+    pair.peer[0] = pair.listen;
+    pair.of_d.config.outside.peer = pair.peer;
+    pair.of_d.config.outside.n_peers = 1;
+    world_open(&pair.d, &pair.of_d);
+    for (int i = 0; i < 3000 && st.n_refused == 0; i++) {
+        usleep(1000);
+        qr_engine_exchange_stats(pair.p.engine, &st);
+    }
+    cr_assert_gt(st.n_refused, 0);
+    qr_engine_exchange_stats(pair.d.engine, &st);
+    cr_assert_eq(st.n_connected, 0);
+    pair_close(&pair);
+    remove_dir(other);
 }

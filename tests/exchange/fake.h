@@ -1,5 +1,5 @@
-/* fake.h - the other side of the peers' protocol by hand, to say what no exchange would: a socket, frames, and a lender or a guest that has done its part of the
- * hello. */
+/* fake.h - the other side of the peers' protocol by hand, to say what no exchange would: a socket, frames, and a lender or a guest that has done its part of
+ * the hello. */
 #ifndef QR_TESTS_EXCHANGE_FAKE_H
 #define QR_TESTS_EXCHANGE_FAKE_H
 
@@ -50,7 +50,8 @@ static inline void fake_hang_up(struct fake *f)
 static inline void fake_close(struct fake *f)
 {
     fake_hang_up(f);
-    f->place.wire->unlisten(&f->place, f->listener);
+    if (f->listener >= 0)
+        f->place.wire->unlisten(&f->place, f->listener);
     qr_buf_release(&f->in);
 }
 

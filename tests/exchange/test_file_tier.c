@@ -282,6 +282,30 @@ Test(file_tier, leaves_alone_what_is_not_an_extent_of_its_user)
     remove_dir(dir);
 }
 
+Test(file_tier, writes_to_no_lock_that_is_another_file_or_none)
+{
+    char dir[64], path[256], other[256];
+    struct qr_file_tier *t;
+    struct qr_err err;
+    struct stat st;
+    temp_dir_make(dir, "tier");
+    path_in(path, dir, "lock");
+    path_in(other, dir, "other");
+    const int fd = open(other, O_WRONLY | O_CREAT, 0600);
+    cr_assert(fd >= 0 && write(fd, "kept", 4) == 4 && close(fd) == 0);
+    const struct qr_file_tier_config c = tier_config(dir, tight, 1);
+    for (int i = 0; i < 3; i++) {
+        cr_assert_eq(i == 0 ? link(other, path) : i == 1 ? symlink(other, path) : mkfifo(path, 0600), 0);
+        cr_assert_lt(qr_file_tier_open(&t, &c, &err), 0);
+        cr_assert_not_null(strstr(err.msg, "/lock"), "%s", err.msg);
+        cr_assert_eq(unlink(path), 0);
+    }
+    cr_assert(stat(other, &st) == 0 && st.st_size == 4);
+    t = tier_open(dir, tight, 1);
+    qr_file_tier_close(t);
+    remove_dir(dir);
+}
+
 Test(file_tier, refuses_a_second_process_and_names_the_first)
 {
     char dir[64];

@@ -356,7 +356,7 @@ Test(peers, memory_that_is_lent_cannot_be_written_to_however_it_is_opened)
     cr_assert(again < 0 || mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, again, 0) == MAP_FAILED);
     close(memory);
     close(again);
-    fake_hang_up(&f);
+    fake_close(&f);
     pair_close(&p);
 }
 

@@ -106,7 +106,7 @@ def make_adapter(folder):
 
 
 def prompts(rng, n):
-    """Bodies: beginnings of a few texts with an end of their own; some with a salt, some for the adapter."""
+    """Bodies: beginnings of a few texts with an end of their own; a tenth with a salt, and more for the adapter, whose blocks are no other prompt's."""
     words = 'fox wood owl river stone lamp bread small girl boy tree house dog cat sun moon'.split()
     texts = [[rng.choice(words) for _ in range(120)] for _ in range(12)]
     for number in range(n):
@@ -126,12 +126,42 @@ def credit_is_what_is_cached(w, n=int(os.environ.get('QUIRE_PROMPTS', '1000'))):
         cached = used['prompt_tokens_details']['cached_tokens']
         fronts.wait_for(lambda: log.look() or log.credited, 'a line of the router')
         hits += cached > 0
-        if log.credited != [0 if 'cache_salt' in body else cached]:
+        # vllm-router credits nothing to a prompt with a salt, and looks one for an adapter up as if it were for the model.
+        if 'model' not in body and log.credited != [0 if 'cache_salt' in body else cached]:
             wrong.append((log.credited[:], cached, used['prompt_tokens'], {k: v for k, v in body.items() if k != 'messages'}))
     evicted = w.counted('quire_kv_evicted_blocks_total')
     print(f'     seed {seed}: {n} prompts, {hits} with cached tokens, {int(evicted)} blocks evicted')
     assert not wrong, (len(wrong), wrong[:5])
     assert evicted > n / 10 and hits > n / 10
+
+
+# ---- prefill and decode apart ----
+
+def pair(name):
+    """The first worker computes prompts, the second answers and has the first as its peer."""
+    port = free_port()
+    prefill = {'vllm-router': ['--vllm-pd-disaggregation'], '': ['--pd-disaggregation']}
+    each = lambda i: ['--role', 'decode', '--peer', f'127.0.0.1:{port}'] if i else ['--role', 'prefill', '--peer-listen', f'127.0.0.1:{port}']
+    return fronts.World(router(name, prefill.get(name, prefill['']), lambda urls: [
+        '--prefill', urls[0], *([] if name == 'vllm-router' else [str(port)]), '--decode', urls[1]]), each=each)
+
+
+def choices(reply):
+    assert reply.status == 200, reply.raw
+    return json.loads(reply.body)['choices']
+
+
+def prompts_computed_apart_have_the_answers_of_one_process(w, n=40):
+    """Texts and log-probabilities; and the blocks came from the peer."""
+    with fronts.Server(*fronts.WORKER, model=fronts.TINY) as alone:
+        for body in prompts(random.Random(11), n):
+            body = {**body, 'max_tokens': 16, 'logprobs': True, 'top_logprobs': 2}
+            if 'model' not in body:
+                assert choices(fronts.ask(w.port, '/v1/chat/completions', body)) == choices(fronts.ask(alone.port, '/v1/chat/completions', body)), body
+    came = w.counted('vllm:prompt_tokens_cached_by_source_total{model_name="%s",engine="0",source="p2p"}' % fronts.MODEL, w.workers[1:])
+    computed = w.counted('vllm:prompt_tokens_by_source_total{model_name="%s",engine="0",source="local_compute"}' % fronts.MODEL, w.workers[1:])
+    print(f'     {n} prompts: {int(came)} tokens came from the peer, {int(computed)} were computed beside the answers')
+    assert came > computed, w.front_log()
 
 
 if __name__ == '__main__':
@@ -140,4 +170,7 @@ if __name__ == '__main__':
         tests.update(fronts.tests_of(fronts.World(router(name), asks), name, WITHOUT.get(name, ())))
     knows = kv_aware()
     tests['test_vllm-router_credits_the_tokens_that_are_cached'] = lambda: credit_is_what_is_cached(knows.begun())
+    for name in ASKS:
+        tests[f'test_{name}_with_prompts_computed_apart_has_the_answers_of_one_process'] = lambda w=pair(name): (
+            prompts_computed_apart_have_the_answers_of_one_process(w.begun()))
     main(tests)

@@ -3,8 +3,8 @@
  * A request is held when it comes in, asks the file tier and then a peer for what is missing, and is let go when both are through, or when it has waited
  * longer than computing what came would have taken, and half a second. Blocks land between steps, beside running sequences no more than BESIDE_BYTES a turn,
  * so that no gap between their tokens grows by more than about 2 ms. What landed is cached and held by none: it may be evicted before the request finds it.
- * While a fetch is not over it reads the request's names and ids, so the request ends only behind it, which a stop makes soon. Where a disk stands still it does
- * not: the fetch is left with the names.
+ * While a fetch is not over it reads the request's names and ids, so the request ends only behind it, which a stop makes soon. Where a disk stands still it
+ * does not: the fetch is left with the names.
  *
  * Thread: the engine's, between steps; opening, too. Nothing is allocated once open. */
 #include "engine/exchange.h"

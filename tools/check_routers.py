@@ -7,8 +7,14 @@
 `./dev check-world` runs it. The list of tests/e2e/fronts.py holds for each route that a router has; and it finds what it asks a worker (docs/api.md).
 A router that is not installed is skipped by name.
 """
+import json
 import os
+import random
+import re
+import struct
 import sys
+import tempfile
+import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, 'tests', 'e2e'))
@@ -34,18 +40,104 @@ OPTIONS = {'': ['--policy', 'cache_aware', '--health-check-interval-secs', '1', 
            'smg': ['--load-monitor-interval', '1']}
 
 
-def router(name):
-    """A command, as a function of what World knows."""
+def router(name, more=(), urls=lambda urls: ['--worker-urls', *urls]):
+    """A command, as a function of what World knows. urls: the options that name workers."""
     def start(_, workers, port):
-        metrics = Port()
-        metrics.socket.close()
-        return [*program(name), '--host', '127.0.0.1', '--port', str(port), '--worker-urls', *(f'http://127.0.0.1:{p}' for p in workers),
-                '--prometheus-port', str(metrics.number), *OPTIONS[''], *OPTIONS.get(name, [])]
+        return [*program(name), '--host', '127.0.0.1', '--port', str(port), '--prometheus-port', str(free_port()), *OPTIONS[''], *OPTIONS.get(name, []), *more,
+                *urls([f'http://127.0.0.1:{p}' for p in workers])]
     return start
+
+
+def free_port():
+    """Of a program that shares a port with nobody."""
+    held = Port()
+    held.socket.close()
+    return held.number
+
+
+# ---- vllm-router's kv_aware ----
+
+class Log:
+    """What the router said since the start: the last event of each worker, by port, and the tokens that were credited for each request."""
+
+    def __init__(self, w):
+        self.w, self.at, self.told, self.credited = w, 0, {}, []
+
+    def look(self):
+        data = os.pread(self.w.log.fileno(), 1 << 26, self.at)
+        whole = data[:data.rfind(b'\n') + 1]
+        self.at += len(whole)
+        for port, number, credited in re.findall(r'live sequence advanced source=\S*:([0-9]+) .*seq=([0-9]+)|KV prefix decision.*credited_prefix_tokens=([0-9]+)',
+                                                 re.sub(r'\x1b\[[0-9;]*m', '', whole.decode('utf-8', 'replace'))):
+            if credited:
+                self.credited.append(int(credited))
+            else:
+                self.told[int(port)] = int(number) + 1
+
+    def settled(self):
+        self.look()
+        return all(self.told.get(s.port, 0) == self.w.counted('quire_kv_events_batches_total', [s]) for s in self.w.workers)
+
+
+def kv_aware():
+    """Two workers that tell of their blocks. Their caches hold a few prompts."""
+    ports, folder = [free_port(), free_port()], tempfile.TemporaryDirectory()
+    make_adapter(folder.name)
+    each = lambda i: ['--kv-tokens', '2048', '--max-len', '512', '--lora', f'story={folder.name}', '--kv-events', f'tcp://127.0.0.1:{ports[i]}', '--kv-events-topic', '']
+    world = fronts.World(router('vllm-router', ['--policy', 'kv_aware', '--log-level', 'debug', '--kv-event-model', fronts.MODEL], lambda urls: [
+        '--worker-urls', *urls, *(word for url, port in zip(urls, ports) for word in ('--kv-event-source', f'{url}=tcp://127.0.0.1:{port}'))]), each=each)
+    world.folder_of_adapter = folder
+    return world
+
+
+def make_adapter(folder):
+    """One of rank 2 for the first layer's queries, of small numbers."""
+    tensors, rng, data = {}, random.Random(7), b''
+    for name, shape in (('A', [2, 256]), ('B', [256, 2])):
+        numbers = struct.pack('<512f', *(rng.uniform(-0.05, 0.05) for _ in range(512)))
+        tensors[f'base_model.model.model.layers.0.self_attn.q_proj.lora_{name}.weight'] = {'dtype': 'F32', 'shape': shape, 'data_offsets': [len(data), len(data) + len(numbers)]}
+        data += numbers
+    head = json.dumps(tensors).encode()
+    head += b' ' * (-len(head) % 8)
+    with open(os.path.join(folder, 'adapter_model.safetensors'), 'wb') as f:
+        f.write(struct.pack('<Q', len(head)) + head + data)
+    with open(os.path.join(folder, 'adapter_config.json'), 'w', encoding='utf-8') as f:
+        json.dump({'peft_type': 'LORA', 'r': 2, 'lora_alpha': 2, 'target_modules': ['q_proj']}, f)
+
+
+def prompts(rng, n):
+    """Bodies: beginnings of a few texts with an end of their own; some with a salt, some for the adapter."""
+    words = 'fox wood owl river stone lamp bread small girl boy tree house dog cat sun moon'.split()
+    texts = [[rng.choice(words) for _ in range(120)] for _ in range(12)]
+    for number in range(n):
+        text = ' '.join(rng.choice(texts)[:rng.randrange(10, 121)]) + (f' {number}' if rng.random() < 0.5 else '')
+        body, kind = {'messages': [{'role': 'user', 'content': text}], 'max_tokens': 2, 'temperature': 0}, rng.random()
+        yield {**body, **({'cache_salt': f'salt{number % 3}'} if kind < 0.1 else {'model': 'story'} if kind < 0.25 else {})}
+
+
+def credit_is_what_is_cached(w, n=int(os.environ.get('QUIRE_PROMPTS', '1000'))):
+    seed = random.randrange(1 << 30)
+    log, wrong, hits = Log(w), [], 0
+    for body in prompts(random.Random(seed), n):
+        time.sleep(0.015)  # what the last answer left in the caches is told
+        fronts.wait_for(log.settled, 'all events at the router', 5)
+        log.credited.clear()
+        used = json.loads(fronts.ask(w.port, '/v1/chat/completions', body).body)['usage']
+        cached = used['prompt_tokens_details']['cached_tokens']
+        fronts.wait_for(lambda: log.look() or log.credited, 'a line of the router')
+        hits += cached > 0
+        if log.credited != [0 if 'cache_salt' in body else cached]:
+            wrong.append((log.credited[:], cached, used['prompt_tokens'], {k: v for k, v in body.items() if k != 'messages'}))
+    evicted = w.counted('quire_kv_evicted_blocks_total')
+    print(f'     seed {seed}: {n} prompts, {hits} with cached tokens, {int(evicted)} blocks evicted')
+    assert not wrong, (len(wrong), wrong[:5])
+    assert evicted > n / 10 and hits > n / 10
 
 
 if __name__ == '__main__':
     tests = {}
     for name, asks in ASKS.items():
         tests.update(fronts.tests_of(fronts.World(router(name), asks), name, WITHOUT.get(name, ())))
+    knows = kv_aware()
+    tests['test_vllm-router_credits_the_tokens_that_are_cached'] = lambda: credit_is_what_is_cached(knows.begun())
     main(tests)

@@ -110,10 +110,10 @@ def prompt_of(number):
 
 class World:
     """Two workers and a front before them, started when a test wants them first, ended with the program. start: a function of (folder, ports of the workers, port
-    of the front) that gives a command. asks: the paths that the front asks of workers by itself."""
+    of the front) that gives a command. asks: the paths that the front asks of workers by itself. each: options of worker i."""
 
-    def __init__(self, start, asks=(), routes=tuple(ROUTES), worker=WORKER, env=None):
-        self.start, self.asks, self.routes, self.worker, self.env = start, set(asks), routes, worker, env
+    def __init__(self, start, asks=(), each=lambda i: (), env=None):
+        self.start, self.asks, self.each, self.env = start, set(asks), each, env
         self.stack, self.front = contextlib.ExitStack(), None
         atexit.register(self.stack.close)
 
@@ -131,7 +131,7 @@ class World:
 
     def work(self, i, wait=True):
         """Worker i is started, at its port."""
-        return self.stack.enter_context(Server(*self.worker, '--access-log', self.access_log(i), model=TINY, held=self.held[i], wait=wait))
+        return self.stack.enter_context(Server(*WORKER, *self.each(i), '--access-log', self.access_log(i), model=TINY, held=self.held[i], wait=wait))
 
     def access_log(self, i):
         return os.path.join(self.folder, f'access.{i}')
@@ -209,7 +209,7 @@ def asked_through(w, name, **more):
 
 @check
 def answers_are_the_bytes_of_a_worker(w):
-    for name in w.routes:
+    for name in ROUTES:
         got, direct = asked_through(w, name)
         assert got.status == 200 and got.head['content-type'] == direct[0].head['content-type'], (name, got.raw)
         assert same(direct[0].body) == same(direct[1].body) == same(got.body), (name, direct[0].body, got.body)
@@ -217,7 +217,7 @@ def answers_are_the_bytes_of_a_worker(w):
 
 @check
 def streams_are_the_bytes_of_a_worker(w):
-    for name in w.routes:
+    for name in ROUTES:
         if name == 'embeddings':
             continue
         got, direct = asked_through(w, name, stream=True, stream_options={'include_usage': True})

@@ -489,8 +489,7 @@ Test(exchange, what_is_computed_for_a_peer_ends_with_the_answer)
         qr_engine_stats(pair.p.engine, &st);
     }
     cr_assert_eq(st.n_inside, 1, "%d are inside, of which one is p's own", (int)st.n_inside);
-    fake_hang_up(&f);
-    qr_buf_release(&f.in);
+    fake_close(&f);
     flight_finish(&pair.p, &got[0]);
     settle(&pair.p, &st);
     pair_close(&pair);

@@ -97,6 +97,9 @@ static void print_outside(const struct serve *s)
         fprintf(stderr, "peers   %d to ask for blocks%s%s\n", o->peers.n, address ? "; asked at " : "", address ? address : "");
     if (o->file_dir)
         fprintf(stderr, "files   blocks are kept in %s, up to %s\n", o->file_dir, qr_size_text(size, (int64_t)(o->file_gib * 0x1p30)));
+    if (s->events)
+        fprintf(stderr, "events  %s%s%s\n", qr_events_endpoint(s->events, false), s->o->events.replay ? "   again from " : "",
+                s->o->events.replay ? qr_events_endpoint(s->events, true) : "");
 }
 
 /* What the model leaves. */

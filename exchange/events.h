@@ -39,7 +39,7 @@ struct qr_events_stats {
 };
 void qr_events_stats(const struct qr_events *v, struct qr_events_stats *out); /* any thread */
 
-/* For tests: where the sockets are bound, when the system chose ports. */
+/* Where the sockets are bound, also when the system chose ports. */
 const char *qr_events_endpoint(const struct qr_events *v, bool replay);
 
 #endif

@@ -230,6 +230,7 @@ def test_settings_that_cannot_be_are_refused_with_their_names():
     assert rc == 3 and "--kv-events: cannot listen on 'ipc:///no/such/folder/x'" in err, (rc, err)
     with lib.Server('--kv-events', 'tcp://0.0.0.0:*', model=MODEL) as server:
         assert 'events carry token ids, which are prompts' in server.stderr(), server.stderr()
+        assert '\nevents  tcp://0.0.0.0:' in server.stderr(), server.stderr()
 
 
 if __name__ == '__main__':

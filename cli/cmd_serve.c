@@ -256,23 +256,12 @@ static void load_scorer(struct serve *s, struct qr_source *source)
         qr_scorer_load(&s->scorer, source, id);
 }
 
-/* Routers know this process by the address that its clients use, where no topic says otherwise. */
 static int open_events(struct serve *s, struct qr_engine_config *ec, struct qr_err *err)
 {
     const struct serve_options *o = s->o;
-    const char *name = o->s.served_names.n > 0 ? o->s.served_names.item[0] : s->name;
-    struct qr_buf topic = {0};
-    if (!o->events.endpoint)
-        return 0;
-    if (o->events.topic)
-        qr_buf_put_str(&topic, o->events.topic);
-    else
-        qr_buf_printf(&topic, "kv@%s@%s", qr_server_reachable(s->server), name);
-    qr_buf_put_str(&topic, "");
-    const struct qr_events_config c = {.endpoint = o->events.endpoint, .replay = o->events.replay, .topic = topic.data, .maps = !o->events.arrays,
-                                       .block_tokens = ec->block_tokens, .n_notes = EVENT_NOTES};
-    const int rc = qr_events_open(&s->events, &c, err);
-    qr_buf_release(&topic);
+    const struct qr_events_config c = {.endpoint = o->events.endpoint, .replay = o->events.replay, .topic = o->events.topic ? o->events.topic : "",
+                                       .maps = !o->events.arrays, .block_tokens = ec->block_tokens, .n_notes = EVENT_NOTES};
+    const int rc = c.endpoint ? qr_events_open(&s->events, &c, err) : 0;
     ec->outside.events = s->events;
     return rc;
 }
@@ -506,8 +495,7 @@ static const struct qr_option table[] = {
     QR_OPTION(struct serve_options, events.arrays, ENUM, "kv-events-format", .builtin = "maps", .choices = "maps|arrays", .group = "Routers",
               .help = "How an event is written: maps, as vLLM has done since 0.29 and vllm-router wants it; or arrays, as before."),
     QR_OPTION(struct serve_options, events.topic, STR, "kv-events-topic", .arg = "TEXT", .group = "Routers",
-              .help = "What subscribers filter by, and llm-d takes pod and model from; without it kv@ADDRESS@MODEL, with the "
-                      "address for clients."),
+              .help = "What events are labelled with; empty where it is not given, as vllm-router expects it. llm-d wants kv@ADDRESS@MODEL."),
     QR_OPTION(struct serve_options, role, ENUM, "role", .builtin = "both", .choices = "both|prefill|decode", .group = "Peers",
               .help = "What this process does first, which POST /v1/role may change. decode: prompts are computed by a peer; prefill: for peers; both: "
                       "here, and peers are asked only for what they have already."),

@@ -17,7 +17,7 @@ struct qr_events; /* opaque */
 struct qr_events_config {
     const char *endpoint;        /* borrowed: of the PUB socket, bound; tcp://127.0.0.1:5557, ipc:///PATH, tcp://0.0.0.0:5557 */
     const char *replay;          /* borrowed: of the ROUTER socket, bound; NULL: none */
-    const char *topic;           /* borrowed while opening: "kv@ADDRESS@MODEL" or what the user says; may be "" */
+    const char *topic;           /* borrowed while opening: ""; llm-d wants "kv@ADDRESS@MODEL". vllm-router takes no batch with another than it was told */
     bool maps;                   /* tagged maps, as vLLM since 0.29 and vllm-router; false: positional arrays, as before */
     int32_t block_tokens;
     int32_t n_notes;             /* room of the ring between engine and thread */

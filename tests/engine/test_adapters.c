@@ -5,6 +5,8 @@
 #include "base/mem.h"
 #include "engine/adapters.h"
 #include "engine/internal.h"
+#include "exchange/events.h"
+#include "exchange/zmq_door.h"
 #include "harness.h"
 #include "loader/config/hf_config.h"
 #include "tests/lora_make.h"
@@ -312,6 +314,60 @@ Test(adapters, what_is_cached_is_of_the_adapters_files_and_of_no_other_adapter_w
     cr_expect_eq(cached(&w, load(&w, "a", adapter_dir(&p, 0)), &again), 0, "other files of the same name");
     cr_expect(!answers_equal(&of_a, &again));
     world_close(&w);
+    place_remove(&p);
+}
+
+/* Batches of events so far with `text` in them, by the replay socket. */
+static int32_t n_told(const struct qr_zmq *z, void *dealer, const char *text, size_t n_text)
+{
+    static char in[5][1 << 14];
+    static const uint8_t first[8] = {0}, last[8] = {255, 255, 255, 255, 255, 255, 255, 255};
+    const struct qr_zmq_part ask[] = {{"", 0}, {first, sizeof first}};
+    int32_t len[5], n = 0;
+    cr_assert_eq(qr_zmq_send(z, dealer, ask, QR_COUNT(ask)), 0);
+    for (bool more = true; more;) {
+        struct qr_zmq_poll item = {.socket = dealer, .events = QR_ZMQ_POLLIN};
+        cr_assert_eq(z->poll(&item, 1, 20000), 1);
+        cr_assert_eq(qr_zmq_take(z, dealer, in[0], len, 5, sizeof in[0]), 4);
+        more = memcmp(in[2], last, sizeof last) != 0;
+        n += more && memmem(in[3], (size_t)len[3], text, n_text) != NULL;
+    }
+    return n;
+}
+
+Test(adapters, blocks_of_one_are_told_to_routers_under_its_name_and_those_of_the_model_without)
+{
+    NEED_DATA();
+    static const char of_a[] = "\xa9lora_name\xa1" "a", of_none[] = "\xa9lora_name\xc0";
+    struct place p;
+    struct world w;
+    struct answer answer;
+    struct qr_zmq z;
+    struct qr_err err = {0};
+    struct qr_events *v;
+    if (qr_zmq_open(&z, &err) != 0)
+        cr_skip_test("%s", err.msg);
+    place_make(&p);
+    struct setup s = setup_of(1);
+    const struct qr_events_config c = {.endpoint = "tcp://127.0.0.1:*", .replay = "tcp://127.0.0.1:*", .topic = "", .maps = true,
+                                       .block_tokens = s.config.block_tokens, .n_notes = 64};
+    cr_assert_eq(qr_events_open(&v, &c, &err), 0, "%s", err.msg);
+    s.config.outside.events = v;
+    world_open(&w, &s);
+    void *context = z.ctx_new(), *dealer = z.socket(context, QR_ZMQ_DEALER);
+    cr_assert_eq(z.connect(dealer, qr_events_endpoint(v, true)), 0);
+    cached(&w, load(&w, "a", adapter_dir(&p, 0)), &answer);
+    for (int i = 0; i < 10000 && n_told(&z, dealer, of_a, sizeof of_a - 1) == 0; i++) /* the thread that publishes may not have come to it yet */
+        usleep(1000);
+    cr_expect(n_told(&z, dealer, of_a, sizeof of_a - 1) > 0 && n_told(&z, dealer, of_none, sizeof of_none - 1) == 0);
+    cached(&w, 0, &answer);
+    for (int i = 0; i < 10000 && n_told(&z, dealer, of_none, sizeof of_none - 1) == 0; i++)
+        usleep(1000);
+    cr_expect_gt(n_told(&z, dealer, of_none, sizeof of_none - 1), 0);
+    world_close(&w);
+    qr_events_close(v);
+    z.close(dealer);
+    z.ctx_term(context);
     place_remove(&p);
 }
 

@@ -21,7 +21,7 @@ sys.path.insert(0, os.path.join(ROOT, 'tests', 'e2e'))
 import fronts  # noqa: E402
 from lib import Port, Skip, main  # noqa: E402
 
-WORLD = os.environ.get('QUIRE_WORLD') or os.path.join(ROOT, 'build', 'world')
+WORLD = os.path.join(ROOT, 'build', 'world')
 
 
 def program(name):

@@ -12,11 +12,14 @@
 static _Atomic bool counting;     /* while it is true */
 static _Thread_local bool ours;   /* calls of threads that set it are not counted */
 static _Atomic int64_t n_calls;
+static _Thread_local int64_t n_own_calls; /* those of this thread */
 
 static void note(void)
 {
-    if (atomic_load_explicit(&counting, memory_order_relaxed) && !ours)
+    if (atomic_load_explicit(&counting, memory_order_relaxed) && !ours) {
         atomic_fetch_add(&n_calls, 1);
+        n_own_calls++;
+    }
 }
 
 void *__libc_malloc(size_t n);

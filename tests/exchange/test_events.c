@@ -544,7 +544,7 @@ Test(events, cost_the_engine_a_copy_beside_a_subscriber_that_does_not_read)
     const struct qr_kv_note note = {.kind = QR_KV_STORED, .first = true, .parent = root, .ids = ids};
     for (int r = 0; r < ROUNDS; r++) {
 #if TIMED
-        n_calls = 0;
+        n_own_calls = 0; /* the publisher's thread allocates as it likes */
         counting = true;
 #endif
         const int64_t began = qr_clock_ns();
@@ -553,7 +553,7 @@ Test(events, cost_the_engine_a_copy_beside_a_subscriber_that_does_not_read)
         const int64_t ns = qr_clock_ns() - began;
 #if TIMED
         counting = false;
-        cr_assert_eq(n_calls, 0);
+        cr_assert_eq(n_own_calls, 0);
 #endif
         best_ns = ns < best_ns ? ns : best_ns;
         qr_events_flush(v);

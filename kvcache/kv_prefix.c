@@ -59,17 +59,18 @@ int32_t qr_kv_prefix_find(struct qr_kv_pool *p, int32_t *blocks, int32_t n_max, 
     QR_ASSERT(n_max >= 0 && n_tokens >= 0);
     const int32_t n_full = n_tokens / p->block_tokens, n = !p->prefix_cache ? 0 : n_full < n_max ? n_full : n_max;
     uint64_t uid = 0; /* the entry of the block before; 0 before the first */
-    for (int32_t i = 0; i < n; i++, tokens += p->block_tokens) {
+    int32_t i = 0;
+    for (; i < n; i++, tokens += p->block_tokens) {
         if (i == *n_hashed)
             hashes[(*n_hashed)++] = qr_kv_chain(p, i == 0 ? salt : hashes[i - 1], tokens);
         const int32_t b = qr_kv_index_find(p, hashes[i], uid, salt, tokens);
         if (b < 0)
-            return i;
+            break;
         uid = qr_kv_at(p, b)->uid;
         qr_kv_hold(p, b);
         blocks[i] = b;
     }
-    return n;
+    return p->twins.n > 0 ? qr_kv_twins_find(p, blocks, i) : i;
 }
 
 void qr_kv_prefix_count(struct qr_kv_pool *p, int32_t n_query, int32_t n_hit)

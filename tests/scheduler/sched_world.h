@@ -25,7 +25,7 @@
 #define WORLD_VOCAB 3 /* few tokens: many prefixes are equal by chance */
 
 struct world_row {
-    int32_t token, pos;
+    int32_t token, pos, part;
     uint64_t digest;
 };
 
@@ -71,6 +71,7 @@ struct world {
     uint64_t next_id;
     struct {
         int64_t ops, steps, rows, copies, preemptions, finished, cancelled, refused, hit_tokens, forced_collisions, out, in, behind, pinned;
+        int64_t twins_behind, twin_hits;
         int64_t let_go, landed, no_place, names;
         int64_t right, wrong, forced; /* guesses that were accepted, and that were dropped after they were computed; ids known without a draw */
     } total;
@@ -119,7 +120,9 @@ static inline void world_draw_config(struct world *w)
     w->prefix_cache = world_below(w, 4) != 0;
     w->zombies_ok = world_below(w, 4) == 0;
     w->guesses = world_below(w, 4) != 0;
-    w->n_host = w->prefix_cache && world_below(w, 2) ? 1 + (int32_t)world_below(w, 2 * (uint32_t)w->n_blocks) : 0;
+    const int32_t n_twins = window > 0 && world_below(w, 2) ? 1 + (int32_t)world_below(w, 2) : 0;
+    w->n_blocks *= 1 + n_twins;
+    w->n_host = w->prefix_cache && n_twins == 0 && world_below(w, 2) ? 1 + (int32_t)world_below(w, 2 * (uint32_t)w->n_blocks) : 0;
     *c = (struct qr_sched_config){
         .running_max = 1 + (int32_t)world_below(w, 8),
         .waiting_max = 1 + (int32_t)world_below(w, 16),
@@ -129,6 +132,7 @@ static inline void world_draw_config(struct world *w)
         .watermark_blocks = (int32_t)world_below(w, (uint32_t)(w->n_blocks < 5 ? w->n_blocks : 5)),
         .policy = (enum qr_sched_policy)world_below(w, 3),
         .window = window,
+        .n_twins = n_twins,
     };
     c->step_tokens_max = c->running_max + (int32_t)world_below(w, world_below(w, 2) ? 64 : 4);
     c->logit_rows_max = c->running_max + (int32_t)world_below(w, 8);
@@ -148,7 +152,7 @@ static inline void world_init(struct world *w, uint32_t (*draw)(void *, uint32_t
         w->total.forced_collisions = 1;
     }
     qr_kv_pins_open(w->pool, world_below(w, 2) ? (int32_t)world_below(w, (uint32_t)w->n_blocks) : 0);
-    if (w->prefix_cache && world_below(w, 2))
+    if (w->prefix_cache && w->config.n_twins == 0 && world_below(w, 2))
         qr_kv_names_open(w->pool, 16);
     struct qr_err err;
     int rc = qr_sched_new(&w->sched, &w->config, w->pool, &err);
@@ -164,6 +168,7 @@ static inline void world_release(struct world *w)
     struct qr_kv_stats stats;
     qr_kv_pool_stats(w->pool, &stats);
     w->total.hit_tokens += stats.hit_tokens;
+    w->total.twin_hits += w->config.n_twins > 0 ? stats.hit_tokens : 0;
     w->total.out += stats.n_out;
     w->total.in += stats.n_in;
     qr_plan_release(&w->plan);
@@ -271,12 +276,15 @@ static inline void world_add(struct world *w)
 /* A pinned prefix is in the first tier, whole. */
 static inline void world_check_pin(struct world *w, const struct world_pin *pin)
 {
-    int32_t blocks[WORLD_CTX_MAX + 1], n_hashed = 0, n_slow = 0;
+    const struct qr_kv_twins *twins = qr_kv_twins(w->pool);
+    int32_t blocks[3 * WORLD_CTX_MAX], n_hashed = 0, n_slow = 0;
     struct qr_hash128 hashes[WORLD_CTX_MAX + 1];
     const int32_t n = qr_kv_prefix_find(w->pool, blocks, pin->n_blocks, pin->ids, pin->n_blocks * w->block_tokens,
                                         (struct qr_hash128){.lo = pin->salt, .hi = 7}, hashes, &n_hashed);
     for (int32_t i = n - 1; i >= 0; i--) {
         n_slow += qr_kv_is_host(w->pool, blocks[i]);
+        for (int32_t k = twins->n; k > 0 && i >= n - twins->n_kept; k--)
+            qr_kv_unref(w->pool, blocks[k * twins->stride + i]);
         qr_kv_unref(w->pool, blocks[i]);
     }
     if (n < pin->n_blocks || n_slow > 0)
@@ -288,7 +296,7 @@ static inline void world_pin(struct world *w, int32_t seq)
 {
     const struct qr_seq *q = qr_sched_seq(w->sched, seq);
     const int32_t n = q->n_computed / w->block_tokens;
-    if (n == 0 || !w->prefix_cache || q->n_behind > 0) /* given back blocks are not its own */
+    if (n == 0 || !w->prefix_cache || (q->n_behind > 0 && w->config.n_twins == 0)) /* given back blocks are not its own */
         return;
     const int32_t pin = qr_kv_pin(w->pool, q->blocks, n, q->ids, q->salt, &q->root, q->adapter);
     if (pin < 0)
@@ -352,33 +360,40 @@ static inline void world_cancel(struct world *w)
 
 /* ---- a step ---- */
 
-static inline struct world_row *world_row_at(struct world *w, const struct qr_seq *q, int32_t pos)
-{
-    return &w->kv[q->blocks[pos / w->block_tokens] * w->block_tokens + pos % w->block_tokens];
-}
-
-/* The forward: earlier rows are read back through the table, new rows are written. */
-static inline void world_compute(struct world *w, const struct qr_plan_item *item)
+/* The layers of a part, 0 the blocks and k + 1 their twins k: earlier rows are read back through its table, new rows are written, with their part as well. */
+static inline void world_compute_part(struct world *w, const struct qr_plan_item *item, int32_t part)
 {
     const struct qr_seq *q = qr_sched_seq(w->sched, item->seq);
-    struct world_seq *x = &w->seq[item->seq];
-    const int32_t unread = w->config.window > 0 && item->first >= w->config.window ? item->first - w->config.window + 1 : 0;
+    const struct world_seq *x = &w->seq[item->seq];
+    const int32_t *blocks = qr_block_at(w->sched, q, part, 0), size = w->block_tokens;
+    const bool windowed = w->config.window > 0 && (part > 0 || w->config.n_twins == 0);
+    const int32_t unread = windowed && item->first >= w->config.window ? item->first - w->config.window + 1 : 0;
     uint64_t digest = item->first > 0 ? x->digest[item->first - 1] : world_mix(x->salt, -1);
     for (int32_t pos = 0; pos < unread; pos++) {
-        if (q->blocks[pos / w->block_tokens] < 0 || q->blocks[pos / w->block_tokens] >= w->n_blocks)
+        if (blocks[pos / size] < 0 || blocks[pos / size] >= w->n_blocks)
             world_fail(w, "a number behind the window is none of a block that a kernel may touch");
     }
     for (int32_t pos = unread; pos < item->first; pos++) {
-        const struct world_row *row = world_row_at(w, q, pos);
-        if (row->pos != pos || row->token != x->ids[pos] || row->digest != x->digest[pos])
+        const struct world_row *row = &w->kv[blocks[pos / size] * size + pos % size];
+        if (row->pos != pos || row->token != x->ids[pos] || row->part != part || row->digest != x->digest[pos])
             world_fail(w, "a sequence reads a row that is not its own history");
         digest = row->digest;
     }
     for (int32_t pos = item->first; pos < item->first + item->n_tokens; pos++) {
-        if (qr_kv_refs(w->pool, q->blocks[pos / w->block_tokens]) != 1)
+        if (qr_kv_refs(w->pool, blocks[pos / size]) != 1)
             world_fail(w, "a shared block is written");
         digest = world_mix(digest, x->ids[pos]);
-        *world_row_at(w, q, pos) = (struct world_row){.token = x->ids[pos], .pos = pos, .digest = digest};
+        w->kv[blocks[pos / size] * size + pos % size] = (struct world_row){.token = x->ids[pos], .pos = pos, .part = part, .digest = digest};
+    }
+}
+
+static inline void world_compute(struct world *w, const struct qr_plan_item *item)
+{
+    const struct qr_seq *q = qr_sched_seq(w->sched, item->seq);
+    struct world_seq *x = &w->seq[item->seq];
+    for (int32_t part = 0; part <= w->config.n_twins; part++)
+        world_compute_part(w, item, part);
+    for (int32_t pos = item->first; pos < item->first + item->n_tokens; pos++) {
         x->n_logits[pos] += pos >= item->first + item->n_tokens - item->n_logits;
         w->n_recomputed += pos < x->computed_peak;
     }
@@ -414,6 +429,7 @@ static inline void world_check_item(struct world *w, const struct qr_plan_item *
     if (w->config.window > 0 && q->n_blocks - q->n_behind > qr_sched_window_blocks(w->config.window, n_ahead, w->block_tokens))
         world_fail(w, "a sequence holds more blocks than its window and its step need");
     w->total.behind += q->n_behind;
+    w->total.twins_behind += q->n_behind * w->config.n_twins;
     if (end == q->n_ids && item->n_logits < 1)
         world_fail(w, "the last known row gives no logits");
     if ((!q->prompt_logits || item->first >= q->n_prompt) && item->n_logits - q->n_draft != (end == q->n_ids))
@@ -458,7 +474,7 @@ static inline void world_check_plan(struct world *w, bool any)
     const struct qr_plan *p = &w->plan;
     int32_t n = qr_plan_items(p), n_tokens = 0, n_logits = 0, n_prompt = 0;
     bool seen[WORLD_SEQS_MAX] = {false};
-    if (any != (n > 0) || n > w->config.running_max || p->n_copies > w->config.running_max || (n == 0 && p->n_copies > 0))
+    if (any != (n > 0) || n > w->config.running_max || p->n_copies > w->config.running_max * (1 + w->config.n_twins) || (n == 0 && p->n_copies > 0))
         world_fail(w, "the plan's counts contradict each other");
     for (int32_t k = 0; k < n; k++) {
         world_check_item(w, &p->item[k], k < p->n_prefill ? WORLD_PREFILL : k < p->n_prefill + p->n_checked ? WORLD_CHECKED : WORLD_DECODE);
@@ -694,7 +710,7 @@ static inline void world_land(struct world *w, int32_t seq)
     const struct world_seq *x = &w->seq[seq];
     const int32_t end = (q->n_prompt - 1) / w->block_tokens, found = q->n_found < 0 ? 0 : q->n_found / w->block_tokens;
     int32_t index = world_below(w, 4) ? found : (int32_t)world_below(w, (uint32_t)end + 1), block = QR_PLACE_HAS;
-    for (uint32_t n = world_below(w, 8); n > 0 && index < end && !q->prompt_logits && w->prefix_cache && block != QR_PLACE_NONE; n--, index++) {
+    for (uint32_t n = world_below(w, 8); n > 0 && w->config.n_twins == 0 && index < end && !q->prompt_logits && w->prefix_cache && block != QR_PLACE_NONE; n--, index++) {
         const int32_t available = qr_kv_pool_available(w->pool), spare = qr_sched_spare(w->sched);
         int32_t n_moves;
         block = qr_sched_place(w->sched, seq, index);

@@ -175,8 +175,8 @@ void qr_kv_index_drop(struct qr_kv_pool *p, int32_t block);
 /* The entry that is block `from` becomes block `to`, which was none. Lists and references are the caller's. */
 void qr_kv_index_move(struct qr_kv_pool *p, int32_t from, int32_t to);
 
-/* A block of the second tier whose content is known elsewhere, or was given up, and that has no holder: from its list to the free ones. */
-void qr_kv_host_free(struct qr_kv_pool *p, int32_t block);
+/* A block whose content is known elsewhere, or was given up, and that has no holder: from its list to the free ones. */
+void qr_kv_uncache(struct qr_kv_pool *p, int32_t block);
 
 /* kv_name.c: an entry is dropped, goes from block to block, or all are dropped. Without names they do nothing. */
 void qr_kv_name_drop(struct qr_kv_pool *p, int32_t block);

@@ -94,9 +94,9 @@ bool qr_kv_prefix_enter(struct qr_kv_pool *p, int32_t block, int32_t parent, str
     x->hash = qr_kv_chain(p, x->parent, tokens);
     x->parent_uid = parent_uid;
     int32_t same = qr_kv_index_find(p, x->hash, parent_uid, salt, tokens);
-    if (same >= p->n_blocks && qr_kv_at(p, same)->refs == 0) { /* computed again: the slower copy is of no use */
-        qr_kv_index_move(p, same, block);
-        qr_kv_host_free(p, same);
+    if ((same >= p->n_blocks || (same >= 0 && p->twins.n > 0)) && qr_kv_at(p, same)->refs == 0) {
+        qr_kv_index_move(p, same, block); /* computed again: the slower copy, or that of what was no hit for want of twins, is of no use */
+        qr_kv_uncache(p, same);
         return true;
     }
     if (same >= 0) {
@@ -170,13 +170,9 @@ void qr_kv_index_move(struct qr_kv_pool *p, int32_t from, int32_t to)
 static void clear_cached(struct qr_kv_pool *p, int32_t tier)
 {
     while (*qr_kv_n_cached(p, tier) > 0) {
-        int32_t b = qr_kv_at(p, qr_kv_cached_head(p, tier))->next;
-        qr_kv_unlink(p, b);
-        --*qr_kv_n_cached(p, tier);
+        const int32_t b = qr_kv_at(p, qr_kv_cached_head(p, tier))->next;
         qr_kv_index_drop(p, b);
-        qr_kv_note_use(p, b);
-        qr_kv_link_before(p, qr_kv_free_head(p, tier), b);
-        ++*qr_kv_n_free(p, tier);
+        qr_kv_uncache(p, b);
     }
 }
 

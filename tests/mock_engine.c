@@ -124,6 +124,7 @@ static enum qr_finish pin(struct qr_engine *e, struct qr_request *r)
         qr_err_set(&r->err, QR_E_NO_ROOM, "pins hold %d blocks of at most %d", e->stats.kv.n_pinned, e->limits.n_pinned_max);
     else {
         const int64_t now_s = qr_clock_wall_s();
+        r->pin.n_blocks = n;
         r->pin.expires_s = r->pin.ttl_us > 0 ? now_s + r->pin.ttl_us / 1000000 : 0;
         e->pin[e->n_pins++] = (struct qr_pin){.id = r->id, .owner = (uint32_t)qr_hash64(&r->salt, sizeof r->salt, 1), .n_blocks = n,
                                               .n_tokens = n * e->limits.block_tokens, .made_s = now_s, .expires_s = r->pin.expires_s};

@@ -218,7 +218,7 @@ struct qr_engine_config {
     bool prefix_cache;            /* true */
     double pinned_share;          /* 0.25: of the cache's blocks, that pins may hold (pins.h) */
     enum qr_sched_policy policy;
-    bool split;                   /* qr_engine_may_split: where some layers have a window and some have none, each kind has blocks of its own (model/kv_split.h) */
+    bool split;                   /* qr_engine_may_split: where some layers have a window and some have none, each kind has its own blocks */
     int32_t sharing;              /* 1: processes, ranks of one model apart, that share the memory */
     int32_t lora_slots;           /* 0: adapters that can be loaded at once (adapters.h) */
     int32_t lora_rank_max;        /* 16: their largest rank */

@@ -35,7 +35,8 @@ static int fail_full(const struct qr_engine *e, const struct qr_request *r, stru
     struct qr_kv_stats st;
     qr_kv_pool_stats(e->pool, &st);
     return qr_err_set(err, QR_E_NO_ROOM, "the prompt has %d blocks; %d pins of at most %d hold %d blocks of at most %d (--kv-pinned-share %g): unpin another",
-                      qr_kv_pin_blocks(e->pool, r->n_prompt / e->limits.block_tokens), e->pins.n, QR_PINS_MAX, st.n_pinned, st.n_pinned_max, e->config.pinned_share);
+                      qr_kv_pin_blocks(e->pool, r->n_prompt / e->limits.block_tokens), e->pins.n, QR_PINS_MAX, st.n_pinned, st.n_pinned_max,
+                      e->config.pinned_share);
 }
 
 enum qr_finish qr_pins_end(struct qr_engine *e, int32_t index, int64_t now)
@@ -58,7 +59,8 @@ enum qr_finish qr_pins_end(struct qr_engine *e, int32_t index, int64_t now)
     r->pin.expires_s = r->pin.ttl_us > 0 ? made_s + (r->pin.ttl_us + 999999) / 1000000 : 0;
     pthread_mutex_lock(&p->lock);
     p->entry[at] = (struct qr_pin_entry){.held = true, .expires_us = expires_us, .number = ++p->last,
-        .pin = {.id = r->id, .owner = q->owner, .n_tokens = n * e->limits.block_tokens, .n_blocks = r->pin.n_blocks, .made_s = made_s, .expires_s = r->pin.expires_s}};
+        .pin = {.id = r->id, .owner = q->owner, .n_tokens = n * e->limits.block_tokens, .n_blocks = r->pin.n_blocks, .made_s = made_s,
+                .expires_s = r->pin.expires_s}};
     p->n++;
     pthread_mutex_unlock(&p->lock);
     p->next_us = expires_us < p->next_us ? expires_us : p->next_us;

@@ -19,7 +19,7 @@ struct qr_kv_twins {
 void qr_kv_twins_open(struct qr_kv_pool *p, const struct qr_kv_twins *twins);
 const struct qr_kv_twins *qr_kv_twins(const struct qr_kv_pool *p);
 
-/* Behind qr_kv_prefix_enter of blocks[i], whatever that returned: its twins, owned and computed, are entered likewise. */
+/* Behind qr_kv_prefix_enter of blocks[i], whatever that returned: its twins, owned and computed, are entered, too. */
 void qr_kv_twins_enter(struct qr_kv_pool *p, const int32_t *blocks, int32_t i);
 
 #endif

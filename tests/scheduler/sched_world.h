@@ -20,7 +20,6 @@
 
 #define WORLD_CTX_MAX 72
 #define WORLD_SEQS_MAX 64
-#define WORLD_BLOCKS_MAX 128
 #define WORLD_SLOTS_MAX 1280
 #define WORLD_VOCAB 3 /* few tokens: many prefixes are equal by chance */
 
@@ -71,7 +70,6 @@ struct world {
     uint64_t next_id;
     struct {
         int64_t ops, steps, rows, copies, preemptions, finished, cancelled, refused, hit_tokens, forced_collisions, out, in, behind, pinned;
-        int64_t twins_behind, twin_hits;
         int64_t let_go, landed, no_place, names;
         int64_t right, wrong, forced; /* guesses that were accepted, and that were dropped after they were computed; ids known without a draw */
     } total;
@@ -116,12 +114,11 @@ static inline void world_draw_config(struct world *w)
     struct qr_sched_config *c = &w->config;
     w->block_tokens = block_tokens[world_below(w, 5)];
     const int32_t window = world_below(w, 2) ? 0 : 1 + (int32_t)world_below(w, world_below(w, 2) ? 6 : WORLD_CTX_MAX);
-    w->n_blocks = 2 + (int32_t)world_below(w, window > 0 && world_below(w, 2) ? 8 : w->block_tokens == 1 ? 100 : 24); /* few: preemptions */
+    const int32_t n_twins = window > 0 && world_below(w, 2) ? 1 + (int32_t)world_below(w, 2) : 0, few = window > 0 && world_below(w, 2) ? 8 : 24;
+    w->n_blocks = (1 + n_twins) * (2 + (int32_t)world_below(w, few == 24 && w->block_tokens == 1 ? 100 : (uint32_t)few)); /* few: preemptions */
     w->prefix_cache = world_below(w, 4) != 0;
     w->zombies_ok = world_below(w, 4) == 0;
     w->guesses = world_below(w, 4) != 0;
-    const int32_t n_twins = window > 0 && world_below(w, 2) ? 1 + (int32_t)world_below(w, 2) : 0;
-    w->n_blocks *= 1 + n_twins;
     w->n_host = w->prefix_cache && n_twins == 0 && world_below(w, 2) ? 1 + (int32_t)world_below(w, 2 * (uint32_t)w->n_blocks) : 0;
     *c = (struct qr_sched_config){
         .running_max = 1 + (int32_t)world_below(w, 8),
@@ -168,7 +165,6 @@ static inline void world_release(struct world *w)
     struct qr_kv_stats stats;
     qr_kv_pool_stats(w->pool, &stats);
     w->total.hit_tokens += stats.hit_tokens;
-    w->total.twin_hits += w->config.n_twins > 0 ? stats.hit_tokens : 0;
     w->total.out += stats.n_out;
     w->total.in += stats.n_in;
     qr_plan_release(&w->plan);
@@ -276,17 +272,14 @@ static inline void world_add(struct world *w)
 /* A pinned prefix is in the first tier, whole. */
 static inline void world_check_pin(struct world *w, const struct world_pin *pin)
 {
-    const struct qr_kv_twins *twins = qr_kv_twins(w->pool);
     int32_t blocks[3 * WORLD_CTX_MAX], n_hashed = 0, n_slow = 0;
     struct qr_hash128 hashes[WORLD_CTX_MAX + 1];
     const int32_t n = qr_kv_prefix_find(w->pool, blocks, pin->n_blocks, pin->ids, pin->n_blocks * w->block_tokens,
                                         (struct qr_hash128){.lo = pin->salt, .hi = 7}, hashes, &n_hashed);
-    for (int32_t i = n - 1; i >= 0; i--) {
+    for (int32_t i = n - 1; i >= 0; i--)
         n_slow += qr_kv_is_host(w->pool, blocks[i]);
-        for (int32_t k = twins->n; k > 0 && i >= n - twins->n_kept; k--)
-            qr_kv_unref(w->pool, blocks[k * twins->stride + i]);
-        qr_kv_unref(w->pool, blocks[i]);
-    }
+    struct qr_seq found = {.blocks = blocks, .n_blocks = n, .n_behind = w->config.n_twins > 0 ? qr_blocks_behind(w->sched, n * w->block_tokens) : 0};
+    qr_seq_drop_blocks(w->sched, &found);
     if (n < pin->n_blocks || n_slow > 0)
         world_fail(w, "a pinned prefix is not found");
 }
@@ -366,18 +359,15 @@ static inline void world_compute_part(struct world *w, const struct qr_plan_item
     const struct qr_seq *q = qr_sched_seq(w->sched, item->seq);
     const struct world_seq *x = &w->seq[item->seq];
     const int32_t *blocks = qr_block_at(w->sched, q, part, 0), size = w->block_tokens;
-    const bool windowed = w->config.window > 0 && (part > 0 || w->config.n_twins == 0);
-    const int32_t unread = windowed && item->first >= w->config.window ? item->first - w->config.window + 1 : 0;
+    const int32_t window = part > 0 || w->config.n_twins == 0 ? w->config.window : 0, unread = window && item->first >= window ? item->first - window + 1 : 0;
     uint64_t digest = item->first > 0 ? x->digest[item->first - 1] : world_mix(x->salt, -1);
-    for (int32_t pos = 0; pos < unread; pos++) {
-        if (blocks[pos / size] < 0 || blocks[pos / size] >= w->n_blocks)
-            world_fail(w, "a number behind the window is none of a block that a kernel may touch");
-    }
-    for (int32_t pos = unread; pos < item->first; pos++) {
-        const struct world_row *row = &w->kv[blocks[pos / size] * size + pos % size];
-        if (row->pos != pos || row->token != x->ids[pos] || row->part != part || row->digest != x->digest[pos])
+    for (int32_t pos = 0; pos < item->first; pos++) {
+        const int32_t b = blocks[pos / size];
+        const struct world_row *row = b >= 0 && b < w->n_blocks ? &w->kv[b * size + pos % size] : NULL;
+        if (!row)
+            world_fail(w, "a number is none of a block that a kernel may touch");
+        else if (pos >= unread && (row->pos != pos || row->token != x->ids[pos] || row->part != part || row->digest != x->digest[pos]))
             world_fail(w, "a sequence reads a row that is not its own history");
-        digest = row->digest;
     }
     for (int32_t pos = item->first; pos < item->first + item->n_tokens; pos++) {
         if (qr_kv_refs(w->pool, blocks[pos / size]) != 1)
@@ -429,7 +419,6 @@ static inline void world_check_item(struct world *w, const struct qr_plan_item *
     if (w->config.window > 0 && q->n_blocks - q->n_behind > qr_sched_window_blocks(w->config.window, n_ahead, w->block_tokens))
         world_fail(w, "a sequence holds more blocks than its window and its step need");
     w->total.behind += q->n_behind;
-    w->total.twins_behind += q->n_behind * w->config.n_twins;
     if (end == q->n_ids && item->n_logits < 1)
         world_fail(w, "the last known row gives no logits");
     if ((!q->prompt_logits || item->first >= q->n_prompt) && item->n_logits - q->n_draft != (end == q->n_ids))
@@ -710,7 +699,8 @@ static inline void world_land(struct world *w, int32_t seq)
     const struct world_seq *x = &w->seq[seq];
     const int32_t end = (q->n_prompt - 1) / w->block_tokens, found = q->n_found < 0 ? 0 : q->n_found / w->block_tokens;
     int32_t index = world_below(w, 4) ? found : (int32_t)world_below(w, (uint32_t)end + 1), block = QR_PLACE_HAS;
-    for (uint32_t n = world_below(w, 8); n > 0 && w->config.n_twins == 0 && index < end && !q->prompt_logits && w->prefix_cache && block != QR_PLACE_NONE; n--, index++) {
+    const bool can = !q->prompt_logits && w->prefix_cache && w->config.n_twins == 0;
+    for (uint32_t n = world_below(w, 8); can && n > 0 && index < end && block != QR_PLACE_NONE; n--, index++) {
         const int32_t available = qr_kv_pool_available(w->pool), spare = qr_sched_spare(w->sched);
         int32_t n_moves;
         block = qr_sched_place(w->sched, seq, index);

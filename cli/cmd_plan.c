@@ -53,7 +53,7 @@ struct memory_plan {
     int64_t requests_bytes; /* beside the total, while large requests are inside */
     int64_t grammars_bytes, responses_bytes; /* beside the total, once requests have used them */
     int64_t room_opened;   /* of what is available, while its files are mapped */
-    int64_t kv_tokens_max; /* were all that is free given to the cache and its records, but for SYSTEM_SHARE */
+    int64_t blocks_max, kv_tokens_max; /* were all that is free given to the cache and its records, but for SYSTEM_SHARE */
 };
 
 static void print_json(const struct memory_plan *p)
@@ -119,9 +119,10 @@ static void print_text(const struct memory_plan *p)
         printf("window     %d tokens in %s layers: a sequence holds the cache of at most %lld tokens\n", p->model.config.window,
                l->n_twins > 0 ? "some" : "all", (long long)held);
     const int64_t longest = p->kv_tokens_max < p->model.config.ctx_max ? p->kv_tokens_max : p->model.config.ctx_max;
+    const double n_longest = longest == l->ctx_max ? (double)p->blocks_max / l->seq_blocks : (double)p->kv_tokens_max / (double)longest;
     if (longest > 0)
-        printf("largest    --kv-tokens %lld takes all that is available: %.1f sequences of %lld tokens\n", (long long)p->kv_tokens_max,
-               (double)p->kv_tokens_max / (double)longest, (long long)longest);
+        printf("largest    --kv-tokens %lld takes all that is available: %.1f sequences of %lld tokens\n", (long long)p->kv_tokens_max, n_longest,
+               (long long)longest);
     else
         printf("largest    nothing is left for a cache beside all the rest\n");
 }
@@ -322,7 +323,8 @@ static int plan(struct qr_command_run *r, struct qr_err *err)
     p.responses_bytes = o->responses_bytes;
     p.requests_bytes = qr_cli_requests_bytes(o->requests_bytes, p.available / p.n_sharing - p.total);
     p.grammars_bytes = qr_cli_grammars_bytes(o->grammars_bytes, p.available / p.n_sharing - p.total);
-    p.kv_tokens_max = qr_engine_tokens_of(&p.limits, blocks_that_fit(&p, &ec, tokenizer));
+    p.blocks_max = blocks_that_fit(&p, &ec, tokenizer);
+    p.kv_tokens_max = qr_engine_tokens_of(&p.limits, p.blocks_max);
     qr_tokenizer_close(tokenizer);
     if (o->json)
         print_json(&p);

@@ -119,10 +119,9 @@ static void print_text(const struct memory_plan *p)
         printf("window     %d tokens in %s layers: a sequence holds the cache of at most %lld tokens\n", p->model.config.window,
                l->n_twins > 0 ? "some" : "all", (long long)held);
     const int64_t longest = p->kv_tokens_max < p->model.config.ctx_max ? p->kv_tokens_max : p->model.config.ctx_max;
-    const double n_longest = longest == l->ctx_max ? (double)p->blocks_max / l->seq_blocks : (double)p->kv_tokens_max / (double)longest;
     if (longest > 0)
-        printf("largest    --kv-tokens %lld takes all that is available: %.1f sequences of %lld tokens\n", (long long)p->kv_tokens_max, n_longest,
-               (long long)longest);
+        printf("largest    --kv-tokens %lld takes all that is available: %.1f sequences of %lld tokens\n", (long long)p->kv_tokens_max,
+               longest == l->ctx_max ? (double)p->blocks_max / l->seq_blocks : (double)p->kv_tokens_max / (double)longest, (long long)longest);
     else
         printf("largest    nothing is left for a cache beside all the rest\n");
 }

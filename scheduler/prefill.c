@@ -93,7 +93,7 @@ static void start_from_cache(struct qr_sched *s, struct qr_sched_slot *x)
     q->n_blocks = qr_kv_prefix_find(s->pool, q->blocks, n_max, q->ids, n_max * s->block_tokens, q->salt, s->hashes,
                                     &s->n_hashed);
     q->n_computed = q->n_blocks * s->block_tokens;
-    q->n_behind = s->twins.n > 0 ? qr_blocks_behind(s, q->n_computed) : 0; /* of twins no others were found */
+    q->n_behind = s->twins.n > 0 ? qr_blocks_behind(s, q->n_computed) : 0; /* references were taken on the last twins alone */
     qr_seq_leave_behind(s, x);
 }
 

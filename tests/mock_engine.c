@@ -547,6 +547,7 @@ int mock_engine_open(struct qr_engine **out, const struct mock_options *options,
     e->tokenizer = tokenizer;
     e->limits = (struct qr_engine_limits){.ctx_max = options->ctx_max, .vocab = qr_tokenizer_vocab_size(tokenizer), .n_blocks = options->n_blocks,
                                           .block_tokens = 16, .prefix_cache = true, .n_pinned_max = options->n_blocks / 4, .kv_token_bytes = 8,
+                                          .seq_blocks = (options->ctx_max + 15) / 16,
                                           .running_max = options->running_max, .waiting_max = options->waiting_max};
     e->model = (struct qr_model_config){.n_eos = 1, .eos_ids = {qr_tokenizer_eos(tokenizer)}, .n_embd = MOCK_EMBD,
                                          .n_vocab = e->limits.vocab, .ctx_max = options->ctx_max};

@@ -168,6 +168,9 @@ static void banner(const struct serve *s, int64_t opened_us)
             qr_size_text(t[1], l->kv_bytes), qr_size_text(t[2], l->act_bytes + l->scratch_bytes), qr_size_text(t[3], l->table_bytes));
     fprintf(stderr, "cache   %lld tokens in %d blocks of %d, %s  (%.1fx the context of %d)\n", (long long)qr_engine_tokens_of(l, l->n_blocks), l->n_blocks,
             l->block_tokens, qr_dtype_name(l->kv_dtype), qr_engine_contexts(l), l->ctx_max);
+    if (l->n_twins > 0)
+        fprintf(stderr, "        %d of the %d blocks of %d tokens are given back behind the window of %d\n", l->n_twins, 1 + l->n_twins, l->block_tokens,
+                c->window);
     if (l->n_host_blocks > 0)
         fprintf(stderr, "        and %d blocks, %s, in the host's memory%s\n", l->n_host_blocks, qr_size_text(t[0], l->kv_host_bytes),
                 l->on_host ? ", where the cache is as well: of use on a GPU only" : "");

@@ -38,26 +38,30 @@ static void answer_alone(int32_t *ids, const char *dir)
     qr_backend_close(be);
 }
 
-/* mixed: 5 of 6 layers have the window. */
-static void make_model(char *dir, bool mixed)
+/* Each so manieth of 6 layers has no window; every 0: all of 2 have it. */
+static void make_model_of(char *dir, enum qr_arch arch, int32_t every)
 {
     const struct qr_make_options o = {.store = QR_F32, .seed = 11, .std = 0.15};
-    struct qr_model_config c = qr_model_config_small(mixed ? QR_ARCH_GEMMA3 : QR_ARCH_MISTRAL);
+    struct qr_model_config c = qr_model_config_small(arch);
     struct qr_err err = {0};
     char from[4096 + 64], to[128];
     c.n_vocab = 512;
     c.window = WINDOW;
-    if (mixed) {
-        c.n_layers = 6;
-        c.unwindowed[0] = 0;
-        qr_layers_every(c.unwindowed, c.n_layers, 6);
-    }
+    c.window_first_layer = 0;
+    c.unwindowed[0] = 0;
+    if (every > 0)
+        qr_layers_every(c.unwindowed, c.n_layers = 6, every);
     temp_dir_make(dir, "windows");
     cr_assert_eq(qr_model_make(dir, &c, &o, &err), 0, "%s", err.msg);
     cr_assert_not_null(realpath(data_path(MODEL), from));
     strcat(from, "/tokenizer.json");
     snprintf(to, sizeof to, "%s/tokenizer.json", dir);
     cr_assert_eq(symlink(from, to), 0);
+}
+
+static void make_model(char *dir, bool mixed)
+{
+    make_model_of(dir, mixed ? QR_ARCH_GEMMA3 : QR_ARCH_MISTRAL, mixed ? 6 : 0);
 }
 
 static void remove_model(const char *dir)
@@ -230,4 +234,48 @@ Test(windows, a_pinned_prompt_of_a_model_that_mixes_windows_is_found_however_muc
     cr_expect_gt(st.kv.n_evicted, l->n_blocks);
     world_close(&w);
     remove_model(dir);
+}
+
+/* A second tier, though one of no block, keeps the cache whole. */
+Test(windows, families_that_mix_windows_say_the_same_with_a_cache_that_is_split_and_with_a_whole_one)
+{
+    if (!data_path(MODEL))
+        cr_skip_test("no conformance data (QUIRE_DATA): the engine tests need %s", MODEL);
+    static const struct {
+        enum qr_arch arch;
+        int32_t every;
+        enum qr_kv_cache kv;
+    } cases[] = {{QR_ARCH_GEMMA2, 2, QR_KV_CACHE_AUTO}, {QR_ARCH_GEMMA3, 6, QR_KV_CACHE_INT8}, {QR_ARCH_GPT_OSS, 2, QR_KV_CACHE_AUTO},
+                 {QR_ARCH_OLMO3, 4, QR_KV_CACHE_BF16}, {QR_ARCH_QWEN3, 3, QR_KV_CACHE_INT8}};
+    int32_t ids[N_PROMPT];
+    struct qr_rng rng = {.seed = 6};
+    struct qr_sampling s;
+    for (int32_t i = 0; i < N_PROMPT; i++)
+        ids[i] = 3 + (int32_t)qr_rng_below(&rng, 500);
+    qr_sampling_init(&s);
+    s.seed = 5;
+    s.max_tokens = 40;
+    s.n_logprobs = 1;
+    s.ignore_eos = true;
+    for (int i = 0; i < QR_COUNT(cases); i++) {
+        static struct flight f[2];
+        char dir[64];
+        make_model_of(dir, cases[i].arch, cases[i].every);
+        for (int whole = 0; whole < 2; whole++) {
+            struct setup setup;
+            struct world w;
+            setup_init(&setup, MODEL);
+            setup.dir = dir;
+            setup.kv_cache = cases[i].kv;
+            setup.config.chunk_tokens_max = CHUNK;
+            setup.config.kv_host_bytes = whole;
+            world_open(&w, &setup);
+            cr_expect_eq(qr_engine_limits(w.engine)->n_twins > 0, !whole, "case %d", i);
+            ask(&w, &f[whole], &s, ids, N_PROMPT, 2);
+            world_close(&w);
+        }
+        for (int k = 0; k < 2; k++)
+            cr_expect(answers_equal(&f[0].answer[k], &f[1].answer[k]), "case %d, choice %d", i, k);
+        remove_model(dir);
+    }
 }

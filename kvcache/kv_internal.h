@@ -186,7 +186,7 @@ void qr_kv_names_close(struct qr_kv_names *names); /* NULL is fine */
 const char *qr_kv_names_check(const struct qr_kv_pool *p);
 
 /* kv_twin.c: the ids of a block's twin k, into that room. And of n blocks that were found, how many are a hit: it lets go of the rest, takes a reference on
- * twins that are read, and writes numbers of blocks with content where those are that are not. */
+ * twins that are read, and where those are that are not writes the first one's number. */
 const int32_t *qr_kv_twin_ids(int32_t ids[QR_KV_BLOCK_TOKENS_MAX], int32_t k);
 int32_t qr_kv_twins_find(struct qr_kv_pool *p, int32_t *blocks, int32_t n);
 

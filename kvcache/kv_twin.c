@@ -63,7 +63,7 @@ int32_t qr_kv_twins_find(struct qr_kv_pool *p, int32_t *blocks, int32_t n)
         qr_kv_unref(p, blocks[--n]);
     for (int32_t k = 1; k <= t->n; k++) {
         for (int32_t i = 0; i < first; i++)
-            blocks[k * t->stride + i] = blocks[i];
+            blocks[k * t->stride + i] = blocks[k * t->stride + first];
         for (int32_t i = first; i < end; i++)
             qr_kv_hold(p, blocks[k * t->stride + i]);
     }

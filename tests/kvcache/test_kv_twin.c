@@ -52,7 +52,7 @@ static int32_t hit(struct qr_kv_pool *p, const int32_t *tokens, const int32_t *w
     cr_assert_eq(qr_kv_pin_blocks(p, n), n + TWINS * (n - first));
     for (int32_t part = 0; part < PARTS; part++)
         for (int32_t i = 0; i < n; i++)
-            cr_assert_eq(table[part * N + i], part > 0 && i < first ? table[i] : want ? want[part * N + i] : table[part * N + i]);
+            cr_assert_eq(table[part * N + i], part > 0 && i < first ? table[part * N + first] : want ? want[part * N + i] : table[part * N + i]);
     for (int32_t part = PARTS - 1; part >= 0; part--)
         for (int32_t i = n - 1; i >= (part > 0 ? first : 0); i--)
             qr_kv_unref(p, table[part * N + i]);

@@ -500,7 +500,7 @@ static bool has_waited(const struct qr_engine *e, const struct qr_hold *h, int64
     if (!patient || !atomic_load(&h->fetch->computing) || now - atomic_load(&h->fetch->heard_us) > SILENCE_US)
         return true;
     const int64_t moved_us = atomic_load(&h->fetch->moved_us), idle_us = now - (moved_us > h->asked_us ? moved_us : h->asked_us);
-    const double alone_us = qr_backlog_alone_us(&steps, (h->n - h->first) * e->limits.block_tokens);
+    const double alone_us = qr_backlog_alone_most_us(&steps, (h->n - h->first) * e->limits.block_tokens);
     return (double)idle_us > (alone_us > 0 ? alone_us : UNMEASURED_US) + GRACE_US;
 }
 

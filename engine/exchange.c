@@ -644,6 +644,18 @@ void qr_outside_count(struct qr_engine *e, struct qr_request *r)
     e->stats.n_from_peer += (uint64_t)r->n_from_peer;
 }
 
+bool qr_outside_is_fed(const struct qr_engine *e)
+{
+    const struct qr_outside *x = e->outside;
+    struct qr_exchange_stats peers = {0};
+    if (!x || !x->asks || qr_engine_role(e) != QR_ROLE_DECODE)
+        return false;
+    QR_ASSERT(x->peers != NULL);
+    qr_exchange_stats(x->peers, &peers);
+    QR_ASSERT(peers.n_connected >= 0);
+    return peers.n_connected > 0;
+}
+
 /* ---- for other threads ---- */
 
 enum qr_side qr_engine_role(const struct qr_engine *e)

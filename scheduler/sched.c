@@ -204,6 +204,8 @@ static bool plan_parts(struct qr_sched *s, struct qr_plan *plan, int parts, int6
     plan_running(s, plan, parts, &left);
     if ((parts & PART_PREFILL) && plan->n_preempted == 0) /* while blocks are short nothing is admitted */
         qr_prefill_admit(s, plan, &left, now_us);
+    if (s->mixed_reads < INT64_MAX)
+        left.logits = plan->n_prompt < left.logits ? left.logits - plan->n_prompt : 0;
     qr_decode_plan_guesses(s, plan, &left);
     qr_decode_write(s, plan);
     return qr_plan_items(plan) > 0;

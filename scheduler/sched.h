@@ -143,7 +143,8 @@ int32_t qr_sched_add(struct qr_sched *s, const struct qr_sched_add *add, struct 
  * limited, so PREFILL_FIRST and ALTERNATE do not see it. */
 void qr_sched_limit_mixed(struct qr_sched *s, int32_t tokens);
 
-/* Rows of the cache that rows of prompts may read in a step beside decode rows, but for the last such row; INT64_MAX (the start): as many as they do. */
+/* Rows of the cache that rows of prompts may read in a step beside decode rows, but for the last such row; INT64_MAX (the start): as many as they do.
+ * With such a limit these rows take the place of guesses, so that the step is about as long as one without them. */
 void qr_sched_limit_reads(struct qr_sched *s, int64_t reads);
 
 /* Rows of one prompt that a step may carry from now on, at least chunk_tokens_max (the start): more where the next prompt would not end in this step anyway.

@@ -305,8 +305,8 @@ def told_storm(r, slo):
     firsts = sorted(a.ttft() for a in r['storm'])
     good = sum(a.good(slo) for a in r['storm'] + r['streams'])
     idle, beside = r['idle'], r['beside']
-    return {'idle p99': share(idle, 0.99), 'idle max': share(idle, 1), 'itl p50': share(beside, 0.5), 'itl p99': share(beside, 0.99), 'itl max': share(beside, 1),
-            'ttft p50': statistics.median(firsts), 'ttft p99': firsts[-1], 'first tokens s': [round(x, 1) for x in firsts],
+    return {'idle p99': share(idle, 0.99), 'idle max': share(idle, 1), 'itl p50': share(beside, 0.5), 'itl p99': share(beside, 0.99),
+            'itl max': share(beside, 1), 'ttft p50': statistics.median(firsts), 'ttft p99': firsts[-1], 'first tokens s': [round(x, 1) for x in firsts],
             'found': statistics.mean(a.cached() for a in r['storm']), 'storm s': r['seconds'], 'good': good, 'good/min': 60 * good / r['seconds']}
 
 

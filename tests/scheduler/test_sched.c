@@ -264,6 +264,26 @@ Test(sched, beside_decode_rows_prompts_read_no_more_of_the_cache_than_they_may)
     end(s);
 }
 
+Test(sched, where_prompts_may_read_little_their_rows_take_the_place_of_guesses)
+{
+    struct qr_sched_config c = usual();
+    struct scene *s = begin(64, true, &c);
+    int32_t a = add(s, 5, 50, 0), n_guesses[2];
+    step(s);
+    for (int i = 0; i < 2; i++) {
+        int32_t prompt = add(s, 6, 1, 100 + 50 * i);
+        if (i > 0)
+            qr_sched_limit_reads(s->sched, 100);
+        qr_sched_draft(s->sched, a, guesses, 20);
+        step(s);
+        cr_assert_eq(item_of(s, prompt)->n_tokens, 6);
+        n_guesses[i] = item_of(s, a)->n_tokens - 1;
+    }
+    cr_assert_eq(n_guesses[0], 14, "rows of logits, but one of the sequence and one of the prompt: %d", n_guesses[0]);
+    cr_assert_eq(n_guesses[1], 14 - 6);
+    end(s);
+}
+
 Test(sched, prefill_first_computes_prompts_alone_while_there_are_any)
 {
     struct qr_sched_config c = usual();

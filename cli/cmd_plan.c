@@ -53,7 +53,7 @@ struct memory_plan {
     int64_t requests_bytes; /* beside the total, while large requests are inside */
     int64_t grammars_bytes, responses_bytes; /* beside the total, once requests have used them */
     int64_t room_opened;   /* of what is available, while its files are mapped */
-    int64_t kv_tokens_max; /* were all that is free given to the cache and its records, but for SYSTEM_SHARE */
+    int64_t blocks_max, kv_tokens_max; /* were all that is free given to the cache and its records, but for SYSTEM_SHARE */
 };
 
 static void print_json(const struct memory_plan *p)
@@ -113,15 +113,15 @@ static void print_text(const struct memory_plan *p)
         printf("note       that is more than there is: a server may start with these settings, and be ended by the system once it has used them\n");
     if (p->n_ranks > 1)
         printf("ranks      %d, of which each takes so much, or less; they do not share it\n", p->n_ranks);
-    const int64_t held = l->seq_tokens < l->ctx_max ? l->seq_tokens : l->ctx_max;
-    printf("context    %d tokens a sequence; %.1f sequences of that length at once\n", l->ctx_max, (double)l->n_blocks * l->block_tokens / (double)held);
+    const int64_t held = qr_engine_tokens_of(l, l->seq_blocks);
+    printf("context    %d tokens a sequence; %.1f sequences of that length at once\n", l->ctx_max, qr_engine_contexts(l));
     if (held < l->ctx_max)
-        printf("window     %d tokens in all layers: a sequence holds the cache of at most %lld tokens\n", qr_model_window(&p->model.config),
-               (long long)held);
+        printf("window     %d tokens in %s layers: a sequence holds the cache of at most %lld tokens\n", p->model.config.window,
+               l->n_twins > 0 ? "some" : "all", (long long)held);
     const int64_t longest = p->kv_tokens_max < p->model.config.ctx_max ? p->kv_tokens_max : p->model.config.ctx_max;
     if (longest > 0)
         printf("largest    --kv-tokens %lld takes all that is available: %.1f sequences of %lld tokens\n", (long long)p->kv_tokens_max,
-               (double)p->kv_tokens_max / (double)longest, (long long)longest);
+               longest == l->ctx_max ? (double)p->blocks_max / l->seq_blocks : (double)p->kv_tokens_max / (double)longest, (long long)longest);
     else
         printf("largest    nothing is left for a cache beside all the rest\n");
 }
@@ -194,6 +194,7 @@ static int plan_model(struct memory_plan *p, const struct plan_options *o, struc
         rc = qr_lora_supports(be, err);
     rc = rc ? rc : qr_engine_host_room(ec, mo.n_ranks, err);
     if (rc == 0) {
+        ec->split = qr_engine_may_split(ec, be, mo.n_ranks);
         p->host_is_device = be->mem->host;
         p->available = be->mem->available();
         p->n_sharing = be->mem->host ? mo.n_ranks : 1; /* or each rank has a device of its own */
@@ -253,7 +254,7 @@ static void use_program(void)
 /* The most blocks that, with their records, fit into what all the rest leaves, and that an engine being opened does not refuse. */
 static int64_t blocks_that_fit(const struct memory_plan *p, const struct qr_engine_config *ec, const struct qr_tokenizer *tokenizer)
 {
-    const int64_t memory = p->available / p->n_sharing, block = p->limits.kv_token_bytes * p->limits.block_tokens;
+    const int64_t memory = p->available / p->n_sharing, block = qr_engine_block_bytes(&p->limits);
     const int64_t room = memory - memory / SYSTEM_SHARE - (p->total - p->part[PART_CACHE] - p->part[PART_TABLES]);
     const int64_t when_opened = p->room_opened - p->room_opened / SYSTEM_SHARE - p->limits.weight_bytes - p->limits.act_bytes - p->part[PART_LORA];
     const int64_t by_tokens = INT32_MAX / 2 / p->limits.block_tokens, by_blocks = INT32_MAX / 8 - p->limits.n_host_blocks;
@@ -314,14 +315,15 @@ static int plan(struct qr_command_run *r, struct qr_err *err)
     p.part[PART_CACHE] = p.limits.kv_bytes;
     p.part[PART_STEP] = p.limits.act_bytes;
     p.part[PART_HTTP] = HTTP_BYTES + (int64_t)p.limits.running_max * HTTP_BYTES_PER_CALL +
-                         (int64_t)p.limits.n_blocks * p.limits.block_tokens * HTTP_BYTES_PER_TOKEN;
+                         qr_engine_tokens_of(&p.limits, p.limits.n_blocks) * HTTP_BYTES_PER_TOKEN;
     p.total = p.host_is_device ? p.limits.kv_host_bytes : 0;
     for (int i = 0; i < PART_COUNT; i++)
         p.total += p.part[i];
     p.responses_bytes = o->responses_bytes;
     p.requests_bytes = qr_cli_requests_bytes(o->requests_bytes, p.available / p.n_sharing - p.total);
     p.grammars_bytes = qr_cli_grammars_bytes(o->grammars_bytes, p.available / p.n_sharing - p.total);
-    p.kv_tokens_max = blocks_that_fit(&p, &ec, tokenizer) * p.limits.block_tokens;
+    p.blocks_max = blocks_that_fit(&p, &ec, tokenizer);
+    p.kv_tokens_max = qr_engine_tokens_of(&p.limits, p.blocks_max);
     qr_tokenizer_close(tokenizer);
     if (o->json)
         print_json(&p);

@@ -114,7 +114,7 @@ static int64_t left_bytes(const struct serve *s)
 static void print_warnings(const struct serve *s, const struct qr_engine_limits *l, const struct qr_model_config *c)
 {
     const struct qr_cli_engine *e = &s->o->e;
-    const int32_t n_tokens = l->n_blocks * l->block_tokens, least = c->ctx_max < CACHE_TOKENS_LEAST ? c->ctx_max : CACHE_TOKENS_LEAST;
+    const int32_t n_tokens = (int32_t)qr_engine_tokens_of(l, l->n_blocks), least = c->ctx_max < CACHE_TOKENS_LEAST ? c->ctx_max : CACHE_TOKENS_LEAST;
     const bool bold = isatty(STDERR_FILENO);
     char t[2][QR_SIZE_TEXT];
     const char *begin = bold ? "\033[1mWARNING\033[0m" : "WARNING", *flag = e->kv_bytes > 0 ? "--kv-bytes" : "--kv-tokens";
@@ -155,7 +155,7 @@ static void banner(const struct serve *s, int64_t opened_us)
 {
     const struct qr_engine_limits *l = qr_engine_limits(s->engine);
     if (s->o->pair && s->o->role == QR_ROLE_PREFILL) { /* the other says what there is to say of both */
-        qr_log(QR_LOG_INFO, "engine", "ready cache_tokens=%d opened_ms=%lld", l->n_blocks * l->block_tokens, (long long)opened_us / 1000);
+        qr_log(QR_LOG_INFO, "engine", "ready cache_tokens=%lld opened_ms=%lld", (long long)qr_engine_tokens_of(l, l->n_blocks), (long long)opened_us / 1000);
         return;
     }
     const struct qr_model_config *c = qr_engine_model(s->engine);
@@ -166,8 +166,11 @@ static void banner(const struct serve *s, int64_t opened_us)
             (double)opened_us * 1e-6);
     fprintf(stderr, "memory  weights %s (%s) + cache %s + step %s + tables %s\n", qr_size_text(t[0], l->weight_bytes), qr_dtype_name(l->weight_dtype),
             qr_size_text(t[1], l->kv_bytes), qr_size_text(t[2], l->act_bytes + l->scratch_bytes), qr_size_text(t[3], l->table_bytes));
-    fprintf(stderr, "cache   %d tokens in %d blocks of %d, %s  (%.1fx the context of %d)\n", l->n_blocks * l->block_tokens, l->n_blocks,
-            l->block_tokens, qr_dtype_name(l->kv_dtype), (double)l->n_blocks * l->block_tokens / l->ctx_max, l->ctx_max);
+    fprintf(stderr, "cache   %lld tokens in %d blocks of %d, %s  (%.1fx the context of %d)\n", (long long)qr_engine_tokens_of(l, l->n_blocks), l->n_blocks,
+            l->block_tokens, qr_dtype_name(l->kv_dtype), qr_engine_contexts(l), l->ctx_max);
+    if (l->n_twins > 0)
+        fprintf(stderr, "        %d of the %d blocks of %d tokens are given back behind the window of %d\n", l->n_twins, 1 + l->n_twins, l->block_tokens,
+                c->window);
     if (l->n_host_blocks > 0)
         fprintf(stderr, "        and %d blocks, %s, in the host's memory%s\n", l->n_host_blocks, qr_size_text(t[0], l->kv_host_bytes),
                 l->on_host ? ", where the cache is as well: of use on a GPU only" : "");

@@ -90,7 +90,8 @@ struct qr_request {
     struct {
         bool wanted;              /* its prompt is to stay in the prefix cache (pins.h): one choice, max_tokens 0 */
         int64_t ttl_us;           /* 0: until it is unpinned */
-        int64_t expires_s;        /* written by the engine with the last event: wall clock; 0: never */
+        int64_t expires_s;        /* written by the engine with the last event: wall clock; 0: never; and what it holds */
+        int32_t n_blocks;
     } pin;
     int32_t peer;                 /* that has its prompt's blocks (qr_engine_peer); -1, as it is made: whichever has them */
     bool expected;                /* the peer has got the same prompt by another way: it computes the blocks, or is about to */
@@ -217,6 +218,7 @@ struct qr_engine_config {
     bool prefix_cache;            /* true */
     double pinned_share;          /* 0.25: of the cache's blocks, that pins may hold (pins.h) */
     enum qr_sched_policy policy;
+    bool split;                   /* qr_engine_may_split: where some layers have a window and some have none, each kind has its own blocks */
     int32_t sharing;              /* 1: processes, ranks of one model apart, that share the memory */
     int32_t lora_slots;           /* 0: adapters that can be loaded at once (adapters.h) */
     int32_t lora_rank_max;        /* 16: their largest rank */
@@ -235,11 +237,17 @@ void qr_engine_config_init(struct qr_engine_config *c);
  * step_tokens_max. qr_engine_open does so itself; a plan made beforehand needs it to see the same numbers. */
 void qr_engine_config_fit(struct qr_engine_config *c);
 
+/* Whether a cache may be split by its layers' windows: on the processor, in one process, with one tier, blocks without names and no draft model. Else blocks
+ * have all layers. What opens or plans sets config.split to it. */
+struct qr_backend;
+bool qr_engine_may_split(const struct qr_engine_config *c, const struct qr_backend *be, int32_t n_ranks);
+
 /* What was decided at open, for banners, validation and /metrics. */
 struct qr_engine_limits {
     int32_t ctx_max, vocab, n_blocks, block_tokens, running_max, waiting_max, step_tokens_max;
     int32_t draft_tokens;       /* guesses for one sequence in a step; 0: none */
-    int64_t seq_tokens;         /* of the cache: what a sequence of ctx_max tokens holds at once at most, in whole blocks */
+    int32_t n_twins;            /* a run of block_tokens tokens takes 1 + n_twins blocks, of which the twins are given back behind the window */
+    int32_t seq_blocks;         /* what a sequence of ctx_max tokens holds at once at most */
     int64_t kv_bytes, kv_token_bytes, weight_bytes, act_bytes; /* a draft model's among them, */
     struct qr_draft_size draft; /* which are these */
     int32_t n_pinned_max;       /* blocks that pins may hold: one sequence of ctx_max fits beside them */
@@ -257,10 +265,25 @@ struct qr_engine_limits {
     int32_t tuned_shapes;       /* in the table of measurements (kernels/tune.h); an opened engine only */
 };
 
+static inline int64_t qr_engine_block_bytes(const struct qr_engine_limits *l)
+{
+    return l->kv_token_bytes * l->block_tokens / (1 + l->n_twins);
+}
+
+/* Tokens that n blocks hold where none were given back. */
+static inline int64_t qr_engine_tokens_of(const struct qr_engine_limits *l, int64_t n_blocks)
+{
+    return n_blocks * l->block_tokens / (1 + l->n_twins);
+}
+
+/* Sequences of the whole context that the cache holds at once. */
+static inline double qr_engine_contexts(const struct qr_engine_limits *l)
+{
+    return (double)l->n_blocks / l->seq_blocks;
+}
+
 struct qr_engine; /* opaque */
 struct qr_view;
-
-struct qr_backend;
 
 /* Memory for weights, step and cache: what kernels' memory has free for each of n_sharing ranks, less the cache's second tier where that is the same memory. */
 int64_t qr_engine_available(const struct qr_engine_config *config, const struct qr_backend *be, int32_t n_sharing);

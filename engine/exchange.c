@@ -43,8 +43,9 @@ bool qr_outside_wanted(const struct qr_engine_config *c)
     return c->outside.listen || c->outside.n_peers > 0 || c->outside.file_dir;
 }
 
-static bool has_names(const struct qr_engine_config *c)
+bool qr_outside_named(const struct qr_engine_config *c)
 {
+    QR_ASSERT(c != NULL);
     return qr_outside_wanted(c) || c->outside.events;
 }
 
@@ -123,7 +124,7 @@ int64_t qr_engine_outside_bytes(const struct qr_engine_config *c, const struct q
     QR_ASSERT(block_bytes > 0);
     const bool peers = c->outside.listen || c->outside.n_peers > 0;
     const int64_t stride = (int64_t)qr_align_up((size_t)block_bytes, 4096), way = n_parcels_of((size_t)block_bytes) * stride;
-    if (!has_names(c))
+    if (!qr_outside_named(c))
         return 0;
     return (int64_t)qr_kv_names_bytes(l->n_blocks + l->n_host_blocks, l->block_tokens, n_notes_of(c)) + 2 * way * (peers + (c->outside.file_dir != NULL)) +
            ((int64_t)c->running_max + c->waiting_max) * (int64_t)(sizeof(struct qr_hold) + 2 * sizeof(struct qr_fetch)) + (int64_t)sizeof(struct qr_outside);
@@ -192,7 +193,7 @@ int qr_outside_open(struct qr_engine *e, struct qr_err *err)
 {
     QR_ASSERT(e != NULL && err != NULL);
     QR_ASSERT(e->outside == NULL);
-    if (!has_names(&e->config))
+    if (!qr_outside_named(&e->config))
         return 0;
     if (qr_outside_wanted(&e->config) && !e->be->mem->host)
         return qr_err_set(err, QR_E_UNSUPPORTED, "%s on the device %s: blocks of the processor's memory alone are exchanged; use --device cpu",

@@ -154,6 +154,7 @@ struct qr_engine {
     struct qr_pages pages;                /* of kv_mem */
     struct qr_draft_model *draft_model;   /* owned; NULL: there is none */
     struct qr_kv_view kv;
+    struct qr_kv_split split;             /* of its blocks, where limits.n_twins > 0 */
     struct qr_arena act;
     struct qr_exec exec;
     struct qr_kv_pool *pool;              /* owned */
@@ -236,6 +237,7 @@ void qr_publish_stats(struct qr_engine *e);
 
 /* exchange.c: blocks from and for elsewhere. Whether blocks are to have names at all. */
 bool qr_outside_wanted(const struct qr_engine_config *c);
+bool qr_outside_named(const struct qr_engine_config *c); /* or have them for routers, which are told of blocks */
 int qr_outside_open(struct qr_engine *e, struct qr_err *err); /* behind the cache */
 void qr_outside_end(struct qr_engine *e);                     /* before requests are ended for good: what is in flight comes back */
 void qr_outside_free(struct qr_engine *e);

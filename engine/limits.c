@@ -10,6 +10,7 @@
 #include "engine/draft/model.h"
 #include "engine/exchange.h"
 #include "engine/internal.h"
+#include "model/kv_split.h"
 
 void qr_engine_config_init(struct qr_engine_config *c)
 {
@@ -28,6 +29,13 @@ void qr_engine_config_fit(struct qr_engine_config *c)
         c->logit_rows_max = c->running_max;
     if (c->chunk_tokens_max > c->step_tokens_max)
         c->chunk_tokens_max = c->step_tokens_max;
+}
+
+bool qr_engine_may_split(const struct qr_engine_config *c, const struct qr_backend *be, int32_t n_ranks)
+{
+    QR_ASSERT(c != NULL);
+    QR_ASSERT(be != NULL);
+    return be->mem->host && n_ranks <= 1 && c->kv_host_bytes == 0 && !c->draft_model && !qr_outside_named(c);
 }
 
 static int check_config(const struct qr_engine_config *c, struct qr_err *err)
@@ -58,20 +66,45 @@ static int64_t cache_bytes(const struct qr_engine_config *c, int32_t ctx, int64_
     return share < useful ? share : useful;
 }
 
-/* Tokens whose blocks a sequence of n tokens holds at once: where all layers have windows, those of the last window and a step. */
-static int64_t held_tokens(const struct qr_engine_config *c, const struct qr_model_config *model, int32_t n)
+/* How a cache is shaped: bytes of a block, which is of a run of tokens one of `each`; of those that have a window, a sequence holds so many at most. */
+struct shape {
+    int64_t token_bytes, block_bytes;
+    int32_t each;
+    int64_t windowed_max;
+};
+
+static struct shape shape_of(const struct qr_engine_config *c, const struct qr_model_config *model, enum qr_dtype kv_dtype)
 {
-    const int32_t window = qr_model_window(model);
-    const int64_t whole = ((int64_t)n + c->block_tokens - 1) / c->block_tokens;
-    const int64_t held = window > 0 ? qr_sched_window_blocks(window, c->step_tokens_max, c->block_tokens) : whole;
-    return (held < whole ? held : whole) * c->block_tokens;
+    struct qr_kv_split split;
+    qr_kv_split_of(&split, model);
+    const bool splits = c->split && split.n_twins > 0 && model->window < (c->ctx_max > 0 ? c->ctx_max : model->ctx_max);
+    const int32_t window = splits ? model->window : qr_model_window(model), each = splits ? 1 + split.n_twins : 1;
+    const struct qr_kv_view token = {.dtype = kv_dtype, .n_layers = splits ? split.n_layers : model->n_layers, .n_kv_heads = model->n_kv_heads,
+                                     .block_tokens = 1, .head_dim = model->head_dim};
+    const int64_t bytes = (int64_t)qr_kv_block_bytes(&token) + c->draft.token_bytes;
+    return (struct shape){.token_bytes = each * bytes, .block_bytes = c->block_tokens * bytes, .each = each,
+                          .windowed_max = window > 0 ? qr_sched_window_blocks(window, c->step_tokens_max, c->block_tokens) : INT32_MAX};
+}
+
+/* Blocks that a sequence holds at once at most whose tokens fill n_whole runs. */
+static int64_t held_blocks(const struct shape *s, int64_t n_whole)
+{
+    const int64_t windowed = s->windowed_max < n_whole ? s->windowed_max : n_whole;
+    return s->each > 1 ? n_whole + (s->each - 1) * windowed : windowed;
+}
+
+/* The most runs of one sequence that n blocks hold, where they hold not all. */
+static int64_t runs_in(const struct shape *s, int64_t n_blocks)
+{
+    const int64_t whole = n_blocks / s->each, behind = n_blocks - (s->each - 1) * s->windowed_max;
+    return whole > behind ? whole : behind;
 }
 
 int32_t qr_engine_pinned_max(const struct qr_engine_config *c, const struct qr_engine_limits *l)
 {
     QR_ASSERT(c != NULL);
     QR_ASSERT(l != NULL && l->block_tokens > 0);
-    const int32_t beside = l->n_blocks - (int32_t)(l->seq_tokens / l->block_tokens), share = (int32_t)(c->pinned_share * l->n_blocks);
+    const int32_t beside = l->n_blocks - l->seq_blocks, share = (int32_t)(c->pinned_share * l->n_blocks);
     const int32_t most = share < beside ? share : beside;
     return c->prefix_cache && most > 0 ? most : 0;
 }
@@ -84,11 +117,12 @@ static int32_t host_blocks(const struct qr_engine_config *c, int64_t block_bytes
 }
 
 /* There is memory enough, but the configured cache has not a block, or not the blocks of one sequence. */
-static int fail_small(const struct qr_engine_config *c, int64_t fits, int64_t needed, int64_t token_bytes, struct qr_err *err)
+static int fail_small(const struct qr_engine_config *c, int64_t n_blocks, int64_t needed_blocks, const struct shape *s, struct qr_err *err)
 {
+    const int64_t needed = (needed_blocks * c->block_tokens + s->each - 1) / s->each;
     return qr_err_set(err, QR_E_NO_ROOM, "does not fit: the cache that was asked for has %lld blocks of %d tokens; expected at least %lld tokens%s, which "
-                      "are --kv-tokens %lld or --kv-bytes %lld", (long long)(fits / c->block_tokens), c->block_tokens, (long long)needed,
-                      c->ctx_max > 0 ? ", those of one sequence (--max-len)" : "", (long long)needed, (long long)(needed * token_bytes));
+                      "are --kv-tokens %lld or --kv-bytes %lld", (long long)n_blocks, c->block_tokens, (long long)needed,
+                      c->ctx_max > 0 ? ", those of one sequence (--max-len)" : "", (long long)needed, (long long)(needed_blocks * s->block_bytes));
 }
 
 /* What is named as missing is enough when it is read: whole MiB. */
@@ -98,20 +132,21 @@ static int64_t round_up(int64_t n_bytes)
 }
 
 /* Memory is too little for the configured cache, or for any. */
-static int fail_cache(const struct qr_engine_config *c, const struct qr_engine_limits *of, int64_t kv, int64_t left, struct qr_err *err)
+static int fail_cache(const struct qr_engine_config *c, const struct qr_engine_limits *of, const struct shape *s, int64_t kv, int64_t left, struct qr_err *err)
 {
-    const int64_t block = of->kv_token_bytes * c->block_tokens, needed = of->seq_tokens < of->ctx_max ? of->seq_tokens : of->ctx_max;
+    const int64_t block = of->kv_token_bytes * c->block_tokens;
     char t[4][QR_SIZE_TEXT];
     int64_t most = left > 0 ? left / block * c->block_tokens : 0; /* whole blocks of it */
     most = most < INT32_MAX / 2 ? most : INT32_MAX / 2 / c->block_tokens * c->block_tokens;
+    const int64_t longest = runs_in(s, most / c->block_tokens * s->each) * c->block_tokens;
     if (most == 0)
         return qr_err_set(err, QR_E_NO_ROOM, "does not fit: beside %s of weights and %s for a step no block of the cache has room; at least %s more must be "
                           "free, or a step or the weights must be smaller (--max-step-tokens, --max-running, --quantize)",
                           qr_size_text(t[0], of->weight_bytes), qr_size_text(t[1], of->act_bytes), qr_size_text(t[2], round_up(block - left)));
     return qr_err_set(err, QR_E_NO_ROOM, "does not fit: a sequence of %d tokens needs %s of cache, the plan has %s, and %s of memory are free beside %s of "
                       "weights; the largest settings that fit are --max-len %lld --kv-tokens %lld%s", of->ctx_max,
-                      qr_size_text(t[0], needed * of->kv_token_bytes), qr_size_text(t[1], kv), qr_size_text(t[2], left),
-                      qr_size_text(t[3], of->weight_bytes), (long long)(most < of->ctx_max ? most : of->ctx_max), (long long)most,
+                      qr_size_text(t[0], of->seq_blocks * s->block_bytes), qr_size_text(t[1], kv), qr_size_text(t[2], left),
+                      qr_size_text(t[3], of->weight_bytes), (long long)(longest < of->ctx_max ? longest : of->ctx_max), (long long)most,
                       of->kv_dtype == QR_I8 ? "" : "; more with --kv-cache-dtype int8");
 }
 
@@ -125,35 +160,33 @@ int qr_engine_plan(struct qr_engine_limits *out, const struct qr_engine_config *
     if (config->ctx_max > model->ctx_max)
         return qr_err_set(err, QR_E_USAGE, "--max-len must be from 1 to %d (max_position_embeddings) or 0, found %d", model->ctx_max, config->ctx_max);
     int32_t ctx = config->ctx_max > 0 ? config->ctx_max : model->ctx_max;
-    const struct qr_kv_view token = {.dtype = kv_dtype, .n_layers = model->n_layers, .n_kv_heads = model->n_kv_heads, .block_tokens = 1,
-                                     .head_dim = model->head_dim};
-    int64_t token_bytes = (int64_t)qr_kv_block_bytes(&token) + config->draft.token_bytes;
+    const struct shape s = shape_of(config, model, kv_dtype);
     act_bytes += config->draft.act_bytes;
     int64_t left = memory_available - act_bytes;
-    const int64_t held = held_tokens(config, model, ctx), needed = config->ctx_max > 0 ? held : config->block_tokens;
-    int64_t kv = cache_bytes(config, ctx, token_bytes, needed * token_bytes, left > 0 ? left : 0);
+    const int64_t held = held_blocks(&s, ((int64_t)ctx + config->block_tokens - 1) / config->block_tokens), needed = config->ctx_max > 0 ? held : s.each;
+    int64_t kv = cache_bytes(config, ctx, s.token_bytes, needed * s.block_bytes, left > 0 ? left : 0);
     if (kv > left && left > 0 && config->kv_bytes == 0 && config->kv_tokens == 0)
         kv = left;
-    int64_t n_blocks = kv / (token_bytes * config->block_tokens), fits = n_blocks * config->block_tokens;
-    if (fits > INT32_MAX / 2)
-        n_blocks = INT32_MAX / 2 / config->block_tokens, fits = n_blocks * config->block_tokens;
-    if (kv <= left && fits < needed && needed * token_bytes <= left)
-        return fail_small(config, fits, needed, token_bytes, err);
-    if (kv > left || fits < needed) {
-        const struct qr_engine_limits of = {.ctx_max = ctx, .seq_tokens = held, .kv_token_bytes = token_bytes, .kv_dtype = kv_dtype,
+    int64_t n_blocks = kv / s.block_bytes;
+    if (n_blocks > INT32_MAX / 2 / config->block_tokens)
+        n_blocks = INT32_MAX / 2 / config->block_tokens;
+    if (kv <= left && n_blocks < needed && needed * s.block_bytes <= left)
+        return fail_small(config, n_blocks, needed, &s, err);
+    if (kv > left || n_blocks < needed) {
+        const struct qr_engine_limits of = {.ctx_max = ctx, .seq_blocks = (int32_t)held, .kv_token_bytes = s.token_bytes, .kv_dtype = kv_dtype,
                                             .weight_bytes = weight_bytes, .act_bytes = act_bytes};
-        return fail_cache(config, &of, kv, left, err);
+        return fail_cache(config, &of, &s, kv, left, err);
     }
     *out = (struct qr_engine_limits){
-        .ctx_max = fits < held ? (int32_t)fits : ctx, .seq_tokens = fits < held ? fits : held, .vocab = model->n_vocab, .n_blocks = (int32_t)n_blocks,
+        .ctx_max = n_blocks < held ? (int32_t)(runs_in(&s, n_blocks) * config->block_tokens) : ctx, .vocab = model->n_vocab, .n_blocks = (int32_t)n_blocks,
+        .seq_blocks = (int32_t)(n_blocks < held ? n_blocks : held), .n_twins = s.each - 1,
         .block_tokens = config->block_tokens, .running_max = config->running_max, .waiting_max = config->waiting_max, .draft_tokens = config->draft_tokens,
         .step_tokens_max = config->step_tokens_max, .lora_slots = config->lora_slots, .lora_rank_max = config->lora_rank_max,
-        .kv_bytes = n_blocks * config->block_tokens * token_bytes,
-        .kv_token_bytes = token_bytes, .kv_dtype = kv_dtype, .prefix_cache = config->prefix_cache,
+        .kv_bytes = n_blocks * s.block_bytes, .kv_token_bytes = s.token_bytes, .kv_dtype = kv_dtype, .prefix_cache = config->prefix_cache,
         .weight_bytes = weight_bytes, .act_bytes = act_bytes, .draft = config->draft,
-        .n_host_blocks = host_blocks(config, token_bytes * config->block_tokens, n_blocks)};
+        .n_host_blocks = host_blocks(config, s.block_bytes, n_blocks)};
     out->n_pinned_max = qr_engine_pinned_max(config, out);
-    out->kv_host_bytes = (int64_t)out->n_host_blocks * config->block_tokens * token_bytes;
+    out->kv_host_bytes = (int64_t)out->n_host_blocks * s.block_bytes;
     return 0;
 }
 
@@ -198,10 +231,10 @@ static struct beside_cache beside_cache_of(const struct qr_engine_config *config
                                  .adapters = qr_engine_lora_bytes(config, &plan->own, plan->n_ranks, plan->weight_dtype)};
 }
 
-/* A block of the cache, a draft model's part of it included. */
+/* A block of the cache, its twins and a draft model's part of it included. */
 static int64_t block_bytes(const struct qr_engine_config *config, const struct qr_model_plan *plan)
 {
-    return ((int64_t)plan->kv_token_bytes + config->draft.token_bytes) * config->block_tokens;
+    return shape_of(config, &plan->config, plan->kv_dtype).token_bytes * config->block_tokens;
 }
 
 /* Whether all but the cache fits, and a block of it. memory: what a draft model leaves. */
@@ -297,10 +330,11 @@ int64_t qr_engine_table_bytes(const struct qr_engine_limits *l, const struct qr_
     QR_ASSERT(l != NULL && c != NULL && tokenizer != NULL);
     QR_ASSERT(n_threads >= 1);
     const int64_t n_slots = (int64_t)l->running_max + l->waiting_max, stride = (l->ctx_max + l->block_tokens - 1) / l->block_tokens;
+    const int64_t table = (1 + l->n_twins) * stride;
     int64_t n = (int64_t)qr_kv_pool_bytes(l->n_blocks, l->n_host_blocks, l->block_tokens, c->prefix_cache);
     n += (int64_t)qr_kv_pins_bytes(l->n_blocks, l->n_pinned_max);
-    n += (int64_t)l->n_blocks * (int64_t)sizeof(int32_t);                                         /* the scheduler counts each block's readers */
-    n += 2 * (int64_t)l->running_max * stride * (int64_t)sizeof(int32_t);                         /* block tables: the scheduler's, the batch's */
+    n += (l->n_blocks > table ? l->n_blocks : table) * (int64_t)sizeof(int32_t);                  /* the scheduler counts each block's readers */
+    n += 2 * (int64_t)l->running_max * table * (int64_t)sizeof(int32_t);                          /* block tables: the scheduler's, the batch's */
     n += l->draft.token_bytes > 0 ? qr_draft_model_table_bytes(l) : 0;
     n += n_threads * (int64_t)qr_sampler_bytes(l->vocab) + qr_masks_bytes(l->vocab, qr_engine_draws_max(c), n_threads);
     n += qr_speculate_bytes(c, l->ctx_max);

@@ -5,13 +5,15 @@
 #include "base/clock.h"
 #include "engine/internal.h"
 
-/* Blocks that no other sequence holds. */
-static int32_t own_blocks(const struct qr_engine *e, const struct qr_seq *q)
+/* Blocks that it holds; own: that no other sequence does. */
+static int32_t blocks_of(const struct qr_engine *e, const struct qr_seq *q, bool own)
 {
     const uint8_t *use = qr_kv_uses(e->pool);
+    const struct qr_kv_twins *twins = qr_kv_twins(e->pool);
     int32_t n = 0;
-    for (int32_t i = q->n_behind; i < q->n_blocks; i++)
-        n += use[q->blocks[i]] == QR_KV_USED;
+    for (int32_t part = 0; part <= twins->n; part++)
+        for (int32_t i = part > 0 || twins->n == 0 ? q->n_behind : 0; i < q->n_blocks; i++)
+            n += !own || use[q->blocks[part * twins->stride + i]] == QR_KV_USED;
     return n;
 }
 
@@ -32,7 +34,7 @@ static void look_at_choice(struct qr_engine *e, uint64_t number, int32_t index, 
     l->n_output += s->out.n_output;
     l->n_done = done > l->n_done ? done : l->n_done;
     l->n_cached = q->n_cached > l->n_cached ? q->n_cached : l->n_cached;
-    l->n_blocks += l->n_blocks > 0 ? own_blocks(e, q) : q->n_blocks;
+    l->n_blocks += blocks_of(e, q, l->n_blocks > 0);
 }
 
 static void look_at_requests(struct qr_engine *e, uint64_t number)

@@ -6,17 +6,18 @@
 #include "base/mem.h"
 
 void qr_lower_init(struct qr_lower *l, int32_t tokens_max, int32_t seqs_max, int32_t logits_max, int32_t ctx_max, int32_t block_tokens,
-                   int32_t adapters_max)
+                   int32_t adapters_max, const struct qr_kv_twins *twins)
 {
-    QR_ASSERT(l != NULL && adapters_max >= 0);
+    QR_ASSERT(l != NULL && twins != NULL && adapters_max >= 0);
     QR_ASSERT(tokens_max > 0 && seqs_max > 0 && logits_max > 0 && ctx_max > 0 && block_tokens > 0);
-    int32_t stride = (ctx_max + block_tokens - 1) / block_tokens;
+    const int32_t stride = (ctx_max + block_tokens - 1) / block_tokens, n_parts = 1 + twins->n;
     *l = (struct qr_lower){
         .ids = qr_alloc((size_t)tokens_max, sizeof(int32_t)), .pos = qr_alloc((size_t)tokens_max, sizeof(int32_t)),
-        .slot = qr_alloc((size_t)tokens_max, sizeof(int32_t)), .row_start = qr_alloc((size_t)seqs_max + 1, sizeof(int32_t)),
+        .slot = qr_alloc((size_t)n_parts * (size_t)tokens_max, sizeof(int32_t)), .row_start = qr_alloc((size_t)seqs_max + 1, sizeof(int32_t)),
         .ctx_len = qr_alloc((size_t)seqs_max, sizeof(int32_t)), .logit_row = qr_alloc((size_t)logits_max, sizeof(int32_t)),
         .hidden_row = qr_alloc((size_t)logits_max, sizeof(int32_t)),
-        .block_table = qr_alloc((size_t)seqs_max * (size_t)stride, sizeof(int32_t)), .known = qr_alloc((size_t)seqs_max, sizeof(struct qr_lower_row)),
+        .block_table = qr_alloc((size_t)n_parts * (size_t)seqs_max * (size_t)stride, sizeof(int32_t)), .twins = *twins,
+        .table_part = (int64_t)seqs_max * stride, .known = qr_alloc((size_t)seqs_max, sizeof(struct qr_lower_row)),
         .group = qr_alloc((size_t)adapters_max, sizeof(struct qr_row_group)), .group_of = qr_alloc((size_t)adapters_max, sizeof(int32_t)),
         .group_row = adapters_max > 0 ? qr_alloc((size_t)tokens_max, sizeof(int32_t)) : NULL, .adapters_max = adapters_max,
         .tokens_max = tokens_max, .seqs_max = seqs_max, .logits_max = logits_max};
@@ -35,7 +36,7 @@ void qr_lower_release(struct qr_lower *l)
     *l = (struct qr_lower){0};
 }
 
-/* Row s of the block table becomes the sequence's: as a rule all but a new block is there. */
+/* Row s of the block tables becomes the sequence's: as a rule all but a new block is there. */
 static void lower_blocks(struct qr_lower *l, int32_t s, const struct qr_seq *seq)
 {
     struct qr_lower_row *row = &l->known[s];
@@ -44,7 +45,10 @@ static void lower_blocks(struct qr_lower *l, int32_t s, const struct qr_seq *seq
     QR_ASSERT(seq->n_blocks >= n && seq->n_blocks <= l->batch.table_stride);
     if (n == seq->n_blocks)
         return;
-    memcpy(l->block_table + (size_t)s * (size_t)l->batch.table_stride + n, seq->blocks + n, (size_t)(seq->n_blocks - n) * sizeof(int32_t));
+    for (int32_t part = 0; part <= l->twins.n; part++) {
+        int32_t *to = l->block_table + (size_t)part * (size_t)l->table_part + (size_t)s * (size_t)l->batch.table_stride;
+        memcpy(to + n, seq->blocks + part * l->twins.stride + n, (size_t)(seq->n_blocks - n) * sizeof(int32_t));
+    }
     *row = (struct qr_lower_row){.tenure = seq->tenure, .n_blocks = seq->n_blocks, .last = seq->blocks[seq->n_blocks - 1]};
 }
 
@@ -64,6 +68,8 @@ static void lower_item(struct qr_lower *l, const struct qr_plan_item *item, cons
         l->ids[row + i] = seq->ids[pos];
         l->pos[row + i] = pos;
         l->slot[row + i] = (nth == seq->n_blocks - 1 ? l->known[s].last : seq->blocks[nth]) * b->block_tokens + (pos & mask);
+        for (int32_t part = 1; part <= l->twins.n; part++)
+            l->slot[(int64_t)part * l->tokens_max + row + i] = seq->blocks[part * l->twins.stride + nth] * b->block_tokens + (pos & mask);
     }
     for (int32_t i = item->n_tokens - item->n_logits; i < item->n_tokens; i++) {
         if (seq->hidden)
@@ -139,7 +145,7 @@ void qr_lower_fill_up(struct qr_lower *l)
 {
     QR_ASSERT(l != NULL);
     struct qr_batch *b = &l->batch;
-    QR_ASSERT(b->n_tokens == b->n_seqs && b->n_logits == b->n_seqs && b->n_idle == 0);
+    QR_ASSERT(b->n_tokens == b->n_seqs && b->n_logits == b->n_seqs && b->n_idle == 0 && l->twins.n == 0);
     int32_t n = size_for(b->n_seqs);
     n = n < l->seqs_max ? n : l->seqs_max;
     n = n < l->tokens_max ? n : l->tokens_max;

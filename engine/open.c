@@ -36,11 +36,13 @@ static int make_scheduler(struct qr_engine *e, struct qr_err *err)
     e->pool = qr_kv_pool_new_tiers(e->limits.n_blocks, e->limits.n_host_blocks, c->block_tokens, c->prefix_cache, &secret);
     qr_kv_pins_open(e->pool, e->limits.n_pinned_max);
     e->salt_secret = secret;
-    const int32_t window = qr_model_window(qr_model_config(e->model));
+    const struct qr_model_config *m = qr_model_config(e->model);
+    const int32_t window = e->limits.n_twins > 0 ? m->window : qr_model_window(m);
     struct qr_sched_config sc = {
         .running_max = c->running_max, .waiting_max = c->waiting_max, .step_tokens_max = c->step_tokens_max,
         .chunk_tokens_max = c->chunk_tokens_max, .logit_rows_max = c->logit_rows_max, .ctx_max = e->limits.ctx_max, .preempt_max = 4,
-        .watermark_blocks = e->limits.n_blocks / 100, .policy = c->policy, .window = window < e->limits.ctx_max ? window : 0};
+        .watermark_blocks = e->limits.n_blocks / 100, .policy = c->policy, .window = window < e->limits.ctx_max ? window : 0,
+        .n_twins = e->limits.n_twins};
     int rc = qr_sched_new(&e->sched, &sc, e->pool, err);
     if (rc == 0)
         qr_plan_init(&e->plan, &sc);
@@ -118,6 +120,7 @@ int qr_engine_make(struct qr_engine *e, struct qr_err *err)
     model_options.plan_logits = c->logit_rows_max;
     qr_pages_start(&e->pages); /* before the backend pins this thread */
     int rc = qr_backend_open(&e->be, &options, err);
+    e->config.split = rc == 0 && qr_engine_may_split(c, e->be, options.n_ranks);
     rc = rc ? rc : qr_adapters_check(c, e->be, err);
     rc = rc ? rc : qr_engine_check_outside(c, options.n_ranks > 1 ? options.n_ranks : 1, err);
     if (rc == 0 && c->draft_model)
@@ -143,6 +146,8 @@ int qr_engine_make(struct qr_engine *e, struct qr_err *err)
     if (rc != 0)
         return rc;
     e->kv = qr_model_kv_view(e->model, NULL, e->limits.n_blocks, c->block_tokens);
+    qr_kv_split_of(&e->split, qr_model_config(e->model));
+    e->kv.n_layers = e->limits.n_twins > 0 ? e->split.n_layers : e->kv.n_layers;
     const size_t kv_bytes = (size_t)e->limits.n_blocks * qr_kv_block_bytes(&e->kv);
     e->kv.base = e->kv_mem = e->be->mem->alloc(kv_bytes);
     e->act_mem = qr_model_act_alloc(e->model, e->be, act_bytes);
@@ -157,12 +162,16 @@ int qr_engine_make(struct qr_engine *e, struct qr_err *err)
     qr_arena_init_fixed(&e->act, e->act_mem, act_bytes);
     qr_exec_init(&e->exec, e->model, e->be, &e->act, &e->kv);
     e->exec.lora = e->adapters.lora;
+    e->exec.split = e->limits.n_twins > 0 ? &e->split : NULL;
     e->exec.beat_us = &e->progress_us;
     qr_tier_open(e);
     if (e->draft_model)
         qr_draft_model_begin(e->draft_model, &e->limits, e->n_slots);
     qr_exec_join(&e->exec);
-    qr_lower_init(&e->lower, c->step_tokens_max, c->running_max, c->logit_rows_max, e->limits.ctx_max, c->block_tokens, c->lora_slots);
+    qr_lower_init(&e->lower, c->step_tokens_max, c->running_max, c->logit_rows_max, e->limits.ctx_max, c->block_tokens, c->lora_slots,
+                  qr_kv_twins(e->pool));
+    e->split.slot_part = e->lower.tokens_max;
+    e->split.table_part = e->lower.table_part;
     qr_rows_init(&e->rows, e->be, qr_model_config(e->model), c->logit_rows_max);
     e->lower.batch.logit_scale = e->rows.scale;
     qr_masks_init(&e->masks, e->be, qr_model_config(e->model), qr_engine_draws_max(c));

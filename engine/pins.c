@@ -9,7 +9,7 @@
 int qr_pins_check(struct qr_engine *e, const struct qr_request *r, struct qr_err *err)
 {
     const struct qr_engine_limits *l = &e->limits;
-    const int32_t n = r->n_prompt / l->block_tokens;
+    const int32_t n = r->n_prompt / l->block_tokens, n_blocks = qr_kv_pin_blocks(e->pool, n);
     if (!r->pin.wanted)
         return 0;
     QR_ASSERT(r->n_choices == 1 && r->sampling.max_tokens == 0);
@@ -22,10 +22,10 @@ int qr_pins_check(struct qr_engine *e, const struct qr_request *r, struct qr_err
     if (window > 0 && r->n_prompt > window)
         return qr_err_set(err, QR_E_UNSUPPORTED, "the prompt has %d tokens; no layer of this model looks back further than %d, and blocks "
                           "behind are given back", r->n_prompt, window);
-    if (n > l->n_pinned_max)
+    if (n_blocks > l->n_pinned_max)
         return qr_err_set(err, QR_E_NO_ROOM, "the prompt's %d blocks of %d tokens are more than pins may hold together: %d of %d blocks, as "
-                          "--kv-pinned-share is %g and a whole context needs %d; raise --kv-tokens, or lower --max-len", n, l->block_tokens,
-                          l->n_pinned_max, l->n_blocks, e->config.pinned_share, (int32_t)(l->seq_tokens / l->block_tokens));
+                          "--kv-pinned-share is %g and a whole context needs %d; raise --kv-tokens, or lower --max-len", n_blocks, l->block_tokens,
+                          l->n_pinned_max, l->n_blocks, e->config.pinned_share, l->seq_blocks);
     return 0;
 }
 
@@ -35,7 +35,8 @@ static int fail_full(const struct qr_engine *e, const struct qr_request *r, stru
     struct qr_kv_stats st;
     qr_kv_pool_stats(e->pool, &st);
     return qr_err_set(err, QR_E_NO_ROOM, "the prompt has %d blocks; %d pins of at most %d hold %d blocks of at most %d (--kv-pinned-share %g): unpin another",
-                      r->n_prompt / e->limits.block_tokens, e->pins.n, QR_PINS_MAX, st.n_pinned, st.n_pinned_max, e->config.pinned_share);
+                      qr_kv_pin_blocks(e->pool, r->n_prompt / e->limits.block_tokens), e->pins.n, QR_PINS_MAX, st.n_pinned, st.n_pinned_max,
+                      e->config.pinned_share);
 }
 
 enum qr_finish qr_pins_end(struct qr_engine *e, int32_t index, int64_t now)
@@ -53,11 +54,13 @@ enum qr_finish qr_pins_end(struct qr_engine *e, int32_t index, int64_t now)
         return QR_FINISH_ERROR;
     }
     QR_ASSERT(!p->entry[at].held);
+    r->pin.n_blocks = qr_kv_pin_blocks(e->pool, n);
     const int64_t made_s = qr_clock_wall_s(), expires_us = r->pin.ttl_us > 0 ? now + r->pin.ttl_us : INT64_MAX;
     r->pin.expires_s = r->pin.ttl_us > 0 ? made_s + (r->pin.ttl_us + 999999) / 1000000 : 0;
     pthread_mutex_lock(&p->lock);
     p->entry[at] = (struct qr_pin_entry){.held = true, .expires_us = expires_us, .number = ++p->last,
-        .pin = {.id = r->id, .owner = q->owner, .n_tokens = n * e->limits.block_tokens, .n_blocks = n, .made_s = made_s, .expires_s = r->pin.expires_s}};
+        .pin = {.id = r->id, .owner = q->owner, .n_tokens = n * e->limits.block_tokens, .n_blocks = r->pin.n_blocks, .made_s = made_s,
+                .expires_s = r->pin.expires_s}};
     p->n++;
     pthread_mutex_unlock(&p->lock);
     p->next_us = expires_us < p->next_us ? expires_us : p->next_us;

@@ -17,6 +17,7 @@
 #include "kvcache/kv_name.h"
 #include "kvcache/kv_pin.h"
 #include "kvcache/kv_pool.h"
+#include "kvcache/kv_twin.h"
 
 #define QR_KV_BLOCK_TOKENS_MAX 256
 
@@ -77,6 +78,7 @@ struct qr_kv_pool {
     struct qr_kv_slot *slot;    /* owned [slot_mask + 1] */
     struct qr_kv_pins *pins;    /* owned; NULL: there are none */
     struct qr_kv_names *names;  /* owned; NULL: blocks have none */
+    struct qr_kv_twins twins;
     struct qr_hash_secret secret;
 };
 
@@ -173,8 +175,8 @@ void qr_kv_index_drop(struct qr_kv_pool *p, int32_t block);
 /* The entry that is block `from` becomes block `to`, which was none. Lists and references are the caller's. */
 void qr_kv_index_move(struct qr_kv_pool *p, int32_t from, int32_t to);
 
-/* A block of the second tier whose content is known elsewhere, or was given up, and that has no holder: from its list to the free ones. */
-void qr_kv_host_free(struct qr_kv_pool *p, int32_t block);
+/* A block whose content is known elsewhere, or was given up, and that has no holder: from its list to the free ones. */
+void qr_kv_uncache(struct qr_kv_pool *p, int32_t block);
 
 /* kv_name.c: an entry is dropped, goes from block to block, or all are dropped. Without names they do nothing. */
 void qr_kv_name_drop(struct qr_kv_pool *p, int32_t block);
@@ -182,6 +184,11 @@ void qr_kv_name_move(struct qr_kv_pool *p, int32_t from, int32_t to);
 void qr_kv_name_clear(struct qr_kv_pool *p);
 void qr_kv_names_close(struct qr_kv_names *names); /* NULL is fine */
 const char *qr_kv_names_check(const struct qr_kv_pool *p);
+
+/* kv_twin.c: the ids of a block's twin k, into that room. And of n blocks that were found, how many are a hit: it lets go of the rest, takes a reference on
+ * twins that are read, and where those are that are not writes the first one's number. */
+const int32_t *qr_kv_twin_ids(int32_t ids[QR_KV_BLOCK_TOKENS_MAX], int32_t k);
+int32_t qr_kv_twins_find(struct qr_kv_pool *p, int32_t *blocks, int32_t n);
 
 /* NULL, or what is wrong with the index. Part of qr_kv_pool_check. */
 const char *qr_kv_index_check(const struct qr_kv_pool *p);

@@ -56,7 +56,7 @@ size_t qr_kv_names_bytes(int32_t n_all, int32_t block_tokens, int32_t n_notes)
 void qr_kv_names_open(struct qr_kv_pool *p, int32_t n_notes)
 {
     QR_ASSERT(p != NULL && p->names == NULL && p->prefix_cache);
-    QR_ASSERT(p->uid_last == 0 && n_notes >= 16);
+    QR_ASSERT(p->uid_last == 0 && p->twins.n == 0 && n_notes >= 16);
     struct qr_kv_names *m = qr_alloc(1, sizeof *m);
     const uint32_t n_slots = qr_kv_slots_for(qr_kv_n_all(p));
     m->of = qr_alloc((size_t)qr_kv_n_all(p), sizeof *m->of);

@@ -61,31 +61,42 @@ static int32_t free_pin(const struct qr_kv_pins *pins)
     return pin < QR_KV_PINS_MAX ? pin : -1;
 }
 
+int32_t qr_kv_pin_blocks(const struct qr_kv_pool *p, int32_t n)
+{
+    QR_ASSERT(p != NULL);
+    QR_ASSERT(n >= 0);
+    return n + p->twins.n * (n < p->twins.n_kept ? n : p->twins.n_kept);
+}
+
 int32_t qr_kv_pin(struct qr_kv_pool *p, const int32_t *blocks, int32_t n, const int32_t *tokens, struct qr_hash128 salt, const struct qr_kv_name *root,
                   int32_t about)
 {
     QR_ASSERT(p != NULL && p->pins != NULL && p->prefix_cache);
     QR_ASSERT(blocks != NULL && tokens != NULL && n >= 1);
     struct qr_kv_pins *pins = p->pins;
-    const int32_t pin = free_pin(pins);
-    if (pin < 0 || n > pins->n_listed_max - pins->n_listed)
+    const int32_t pin = free_pin(pins), n_all = qr_kv_pin_blocks(p, n);
+    if (pin < 0 || n_all > pins->n_listed_max - pins->n_listed)
         return -1;
-    int32_t *list = pins->listed + pins->n_listed, n_fresh = 0;
+    int32_t *list = pins->listed + pins->n_listed, ids[QR_KV_BLOCK_TOKENS_MAX], n_fresh = 0, at = n;
     for (int32_t i = 0; i < n; i++) {
         QR_ASSERT(qr_kv_refs(p, blocks[i]) > 0);
         list[i] = findable(p, blocks[i], i > 0 ? list[i - 1] : -1, tokens + (size_t)i * (size_t)p->block_tokens, salt, root, about);
-        n_fresh += pins->n_of[list[i]] == 0;
+        for (int32_t k = 0; k < p->twins.n && i >= n - p->twins.n_kept; k++)
+            list[at++] = findable(p, blocks[(1 + k) * p->twins.stride + i], list[i], qr_kv_twin_ids(ids, k), salt, root, about);
     }
+    QR_ASSERT(at == n_all);
+    for (int32_t i = 0; i < n_all; i++)
+        n_fresh += pins->n_of[list[i]] == 0;
     if (n_fresh > pins->n_blocks_max - pins->n_blocks)
         return -1;
-    for (int32_t i = 0; i < n; i++) {
+    for (int32_t i = 0; i < n_all; i++) {
         qr_kv_hold(p, list[i]);
         pins->n_of[list[i]]++;
     }
     pins->n_blocks += n_fresh;
     pins->first[pin] = pins->n_listed;
-    pins->n[pin] = n;
-    pins->n_listed += n;
+    pins->n[pin] = n_all;
+    pins->n_listed += n_all;
     return pin;
 }
 

@@ -266,14 +266,15 @@ int32_t qr_kv_bring(struct qr_kv_pool *p, int32_t host)
     return b;
 }
 
-void qr_kv_host_free(struct qr_kv_pool *p, int32_t block)
+void qr_kv_uncache(struct qr_kv_pool *p, int32_t block)
 {
-    QR_ASSERT(p != NULL && qr_kv_is_host(p, block));
+    QR_ASSERT(p != NULL);
     QR_ASSERT(qr_kv_at(p, block)->refs == 0 && !qr_kv_at(p, block)->indexed);
     qr_kv_unlink(p, block);
-    p->n_host_cached--;
+    --*qr_kv_n_cached(p, block);
+    qr_kv_note_use(p, block);
     qr_kv_link_before(p, qr_kv_free_head(p, block), block);
-    p->n_host_free++;
+    ++*qr_kv_n_free(p, block);
 }
 
 const struct qr_kv_move *qr_kv_moves(const struct qr_kv_pool *p, int32_t *n)

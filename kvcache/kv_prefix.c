@@ -59,17 +59,18 @@ int32_t qr_kv_prefix_find(struct qr_kv_pool *p, int32_t *blocks, int32_t n_max, 
     QR_ASSERT(n_max >= 0 && n_tokens >= 0);
     const int32_t n_full = n_tokens / p->block_tokens, n = !p->prefix_cache ? 0 : n_full < n_max ? n_full : n_max;
     uint64_t uid = 0; /* the entry of the block before; 0 before the first */
-    for (int32_t i = 0; i < n; i++, tokens += p->block_tokens) {
+    int32_t i = 0;
+    for (; i < n; i++, tokens += p->block_tokens) {
         if (i == *n_hashed)
             hashes[(*n_hashed)++] = qr_kv_chain(p, i == 0 ? salt : hashes[i - 1], tokens);
         const int32_t b = qr_kv_index_find(p, hashes[i], uid, salt, tokens);
         if (b < 0)
-            return i;
+            break;
         uid = qr_kv_at(p, b)->uid;
         qr_kv_hold(p, b);
         blocks[i] = b;
     }
-    return n;
+    return p->twins.n > 0 ? qr_kv_twins_find(p, blocks, i) : i;
 }
 
 void qr_kv_prefix_count(struct qr_kv_pool *p, int32_t n_query, int32_t n_hit)
@@ -93,9 +94,9 @@ bool qr_kv_prefix_enter(struct qr_kv_pool *p, int32_t block, int32_t parent, str
     x->hash = qr_kv_chain(p, x->parent, tokens);
     x->parent_uid = parent_uid;
     int32_t same = qr_kv_index_find(p, x->hash, parent_uid, salt, tokens);
-    if (same >= p->n_blocks && qr_kv_at(p, same)->refs == 0) { /* computed again: the slower copy is of no use */
-        qr_kv_index_move(p, same, block);
-        qr_kv_host_free(p, same);
+    if ((same >= p->n_blocks || (same >= 0 && p->twins.n > 0)) && qr_kv_at(p, same)->refs == 0) {
+        qr_kv_index_move(p, same, block); /* computed again: the slower copy, or that of what was no hit for want of twins, is of no use */
+        qr_kv_uncache(p, same);
         return true;
     }
     if (same >= 0) {
@@ -169,13 +170,9 @@ void qr_kv_index_move(struct qr_kv_pool *p, int32_t from, int32_t to)
 static void clear_cached(struct qr_kv_pool *p, int32_t tier)
 {
     while (*qr_kv_n_cached(p, tier) > 0) {
-        int32_t b = qr_kv_at(p, qr_kv_cached_head(p, tier))->next;
-        qr_kv_unlink(p, b);
-        --*qr_kv_n_cached(p, tier);
+        const int32_t b = qr_kv_at(p, qr_kv_cached_head(p, tier))->next;
         qr_kv_index_drop(p, b);
-        qr_kv_note_use(p, b);
-        qr_kv_link_before(p, qr_kv_free_head(p, tier), b);
-        ++*qr_kv_n_free(p, tier);
+        qr_kv_uncache(p, b);
     }
 }
 

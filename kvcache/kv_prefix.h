@@ -17,7 +17,8 @@ struct qr_hash128 qr_kv_chain(const struct qr_kv_pool *p, struct qr_hash128 pare
 /* Finds the longest run of blocks for tokens[0..n_tokens), at most n_max; takes a reference on each and writes their ids to
  * blocks[n_max]. Returns the number found. hashes[n_max] keeps the chain hashes (hash of block i) as far as the search had to
  * look, *n_hashed says how many are valid; entries valid from an earlier call with the same tokens and salt are not computed
- * again. Start with *n_hashed = 0. With a second tier some of the blocks may be its, which are not to be read before qr_kv_bring. */
+ * again. Start with *n_hashed = 0. With a second tier some of the blocks may be its, which are not to be read before qr_kv_bring.
+ * With twins (kv_twin.h) blocks is such a table, with references on those of the last n_kept blocks found. */
 int32_t qr_kv_prefix_find(struct qr_kv_pool *p, int32_t *blocks, int32_t n_max, const int32_t *tokens, int32_t n_tokens,
                           struct qr_hash128 salt, struct qr_hash128 *hashes, int32_t *n_hashed);
 

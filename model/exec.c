@@ -103,6 +103,7 @@ void qr_exec_set_batch(struct qr_exec *x, const struct qr_batch *b)
     x->batch = b;
     if (mem->host)
         return;
+    QR_ASSERT(!x->split); /* what is copied are the first part's arrays */
     const struct qr_step_layout l = qr_step_lay_out(b, qr_repeats(x, b) ? qr_repeat_width(b) : qr_step_table_width(b));
     if (l.total > x->arrays_bytes) {
         mem->sync(x->be->queue); /* as in qr_exec_release */

@@ -436,10 +436,14 @@ static void assert_batch(const struct qr_exec *x, const struct qr_batch *b)
     QR_ASSERT(b->n_tokens > 0 && b->n_seqs > 0 && b->n_logits >= 0 && b->n_hidden >= 0 && b->n_logits + b->n_hidden <= b->n_tokens);
     QR_ASSERT(x->kv != NULL && b->block_tokens == x->kv->block_tokens);
     const int64_t n_slots = (int64_t)x->kv->n_blocks * b->block_tokens;
+    const int32_t n_parts = x->split ? 1 + x->split->n_twins : 1;
     for (int32_t i = 0; i < b->n_tokens; i++) {
         QR_ASSERT((b->ids[i] >= 0 || b->drawn) && b->ids[i] < c->n_vocab);
         QR_ASSERT(b->pos[i] >= 0 && b->pos[i] < c->ctx_max);
-        QR_ASSERT(i < b->n_tokens - b->n_idle ? b->slot[i] >= 0 && b->slot[i] < n_slots : b->slot[i] == -1);
+        for (int32_t part = 0; part < n_parts; part++) {
+            const int32_t slot = b->slot[(part > 0 ? part * x->split->slot_part : 0) + i];
+            QR_ASSERT(i < b->n_tokens - b->n_idle ? slot >= 0 && slot < n_slots : slot == -1);
+        }
     }
     for (int32_t i = 0; i < b->n_logits; i++)
         QR_ASSERT(b->logit_row[i] >= 0 && b->logit_row[i] < b->n_tokens);

@@ -12,6 +12,7 @@
 #include "kernels/backend.h"
 #include "kernels/batch.h"
 #include "loader/model_config.h"
+#include "model/kv_split.h"
 #include "model/ops.h"
 
 enum qr_compute { QR_COMPUTE_AUTO, QR_COMPUTE_F32, QR_COMPUTE_BF16 };
@@ -82,6 +83,7 @@ struct qr_exec {
     struct qr_arena *act;          /* borrowed: the step arena */
     const struct qr_batch *batch;  /* set for each step: arrays where kernels read them */
     const struct qr_kv_view *kv;   /* borrowed */
+    const struct qr_kv_split *split; /* borrowed: batches have tables and slots of all its parts, kv blocks of its layers; NULL: blocks have all layers */
     const struct qr_model *model;  /* borrowed */
     struct qr_ranks *ranks;        /* owned; NULL: this is the only one */
     const struct qr_lora *lora;    /* borrowed, or NULL: no row has an adapter */

@@ -352,6 +352,23 @@ static void serve_feed_experts(struct qr_exec *x, struct qr_tensor *h, const str
 
 /* ---- attention ---- */
 
+/* The batch with the slots and tables of the blocks that a layer is in. */
+static const struct qr_batch *batch_of(const struct qr_exec *x, int32_t layer, struct qr_batch *own)
+{
+    if (!x->split)
+        return x->batch;
+    const int32_t part = x->split->of[layer].part;
+    *own = *x->batch;
+    own->slot += part * x->split->slot_part;
+    own->block_table += part * x->split->table_part;
+    return own;
+}
+
+static int32_t layer_in_block(const struct qr_exec *x, int32_t layer)
+{
+    return x->split ? x->split->of[layer].layer : layer;
+}
+
 /* q [N, H, K] over what the cache has. reader: the weights of the one product that reads the result, which may then be row tiles; or NULL. */
 static struct qr_tensor attend(struct qr_exec *x, const float *q, int64_t q_stride, bool q_bf16, int64_t n_rows, const struct qr_attn_spec *spec,
                                const struct qr_weight *reader)
@@ -362,10 +379,11 @@ static struct qr_tensor attend(struct qr_exec *x, const float *q, int64_t q_stri
     const enum qr_dtype dtype = tiles ? QR_BF16 : QR_F32;
     const int64_t n_cols = (int64_t)spec->n_heads * spec->head_dim;
     const struct qr_tensor out = qr_tensor_2d(make_room(x, n_rows * n_cols, qr_dtype_bytes(dtype)), dtype, n_rows, n_cols);
+    struct qr_batch own;
     const struct qr_attention_args a = {.out = tiles ? NULL : out.data, .out_tiles = tiles ? out.data : NULL, .q = q,
-                                        .batch = x->batch, .kv = x->kv,
+                                        .batch = batch_of(x, spec->layer, &own), .kv = x->kv,
                                         .sinks = spec->sinks ? spec->sinks->t.data : NULL, .out_stride = out.stride[0],
-                                        .q_stride = q_stride, .layer = spec->layer, .n_heads = spec->n_heads,
+                                        .q_stride = q_stride, .layer = layer_in_block(x, spec->layer), .n_heads = spec->n_heads,
                                         .window = spec->window, .scale = spec->scale, .softcap = spec->softcap,
                                         .q_bf16 = q_bf16};
     x->be->k->attention(x->be->queue, &a);
@@ -377,9 +395,11 @@ static struct qr_qkv_args heads_of(struct qr_exec *x, struct qr_tensor *qkv, con
 {
     QR_ASSERT(qkv->n_dims == 2 && qkv->shape[1] == (int64_t)(spec->n_heads + 2 * spec->n_kv_heads) * spec->head_dim);
     const struct qr_tensor *table = spec->local ? &x->local_cos_sin : &x->cos_sin;
+    struct qr_batch own;
     QR_ASSERT(table->n_dims == 3 && qkv->shape[0] == table->shape[0]);
     return (struct qr_qkv_args){.x = qkv->data, .q_norm = w->q_norm ? w->q_norm->t.data : NULL, .k_norm = w->k_norm ? w->k_norm->t.data : NULL,
-                                .cos_sin = table->data, .kv = x->kv, .slot = x->batch->slot, .stride = qkv->stride[0], .layer = spec->layer,
+                                .cos_sin = table->data, .kv = x->kv, .slot = batch_of(x, spec->layer, &own)->slot, .stride = qkv->stride[0],
+                                .layer = layer_in_block(x, spec->layer),
                                 .n_rows = (int32_t)qkv->shape[0], .n_heads = spec->n_heads,
                                 .n_rot = spec->unrotated ? 0 : (int32_t)table->shape[2] * 2, .eps = eps,
                                 .q_bf16 = qr_takes_bf16_queries(x->be->k, x->kv)};

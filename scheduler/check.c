@@ -41,14 +41,30 @@ static const char *check_waiting(const struct qr_sched_slot *x)
     return NULL;
 }
 
-/* Counts the references of x's table. Blocks that will still be written are its own and not in the index. */
+/* Counts the references of a part of q's table. Blocks that will still be written are its own and not in the index. */
+static const char *check_blocks(const struct qr_sched *s, const struct qr_seq *q, int32_t part)
+{
+    for (int32_t i = qr_part_first(s, q, part); i < q->n_blocks; i++) {
+        const int32_t b = *qr_block_at(s, q, part, i);
+        s->count[b]++;
+        if (i >= q->n_computed / s->block_tokens && qr_kv_refs(s->pool, b) != 1)
+            return "a block that will be written is shared";
+        const int32_t *ids = q->ids + (size_t)i * (size_t)s->block_tokens, *held = qr_kv_prefix_tokens(s->pool, b);
+        if (held != NULL && i >= q->n_computed / s->block_tokens)
+            return "a block that will be written is in the index";
+        if (held != NULL && (part == 0 ? memcmp(held, ids, (size_t)s->block_tokens * sizeof *ids) != 0 : held[0] != -part))
+            return "a sequence holds a block of other tokens, or another twin";
+    }
+    return NULL;
+}
+
 static const char *check_running(const struct qr_sched *s, const struct qr_sched_slot *x)
 {
     const struct qr_seq *q = &x->seq;
-    if (x->table < 0 || q->blocks != s->tables + (size_t)x->table * (size_t)s->blocks_max)
+    if (x->table < 0 || q->blocks != s->tables + (size_t)x->table * (size_t)qr_blocks_each(s) * (size_t)s->blocks_max)
         return "a running sequence has no block table";
     if (q->n_blocks < qr_blocks_for(s, q->n_computed) || q->n_blocks > s->blocks_max ||
-        q->n_blocks > qr_blocks_for(s, qr_rows_max(q)) || qr_n_held(q) > s->hold_max)
+        q->n_blocks > qr_blocks_for(s, qr_rows_max(q)) || q->n_blocks - q->n_behind > s->hold_max)
         return "a running sequence has too few or too many blocks";
     if (q->planned && q->n_blocks < qr_blocks_for(s, q->n_ids * (q->n_draft > 0) + q->n_draft))
         return "a planned guess has no block";
@@ -58,18 +74,10 @@ static const char *check_running(const struct qr_sched *s, const struct qr_sched
         return "a reservation is negative or belongs to a sequence that may be preempted";
     if (qr_protected(s, q) && x->reserve != qr_blocks_more(s, q, qr_rows_max(q)))
         return "a protected sequence has not its whole need reserved";
-    for (int32_t i = q->n_behind; i < q->n_blocks; i++) {
-        s->count[q->blocks[i]]++;
-        if (i >= q->n_computed / s->block_tokens && qr_kv_refs(s->pool, q->blocks[i]) != 1)
-            return "a block that will be written is shared";
-        const int32_t *ids = q->ids + (size_t)i * (size_t)s->block_tokens;
-        const int32_t *held = qr_kv_prefix_tokens(s->pool, q->blocks[i]);
-        if (held != NULL && i >= q->n_computed / s->block_tokens)
-            return "a block that will be written is in the index";
-        if (held != NULL && memcmp(held, ids, (size_t)s->block_tokens * sizeof *ids) != 0)
-            return "a sequence holds a block of other tokens";
-    }
-    return NULL;
+    const char *broken = NULL;
+    for (int32_t part = 0; part < qr_blocks_each(s) && broken == NULL; part++)
+        broken = check_blocks(s, q, part);
+    return broken;
 }
 
 static const char *check_slots(const struct qr_sched *s)

@@ -33,8 +33,8 @@ void qr_decode_plan(struct qr_sched *s, int32_t seq, struct qr_plan *plan, struc
 static int32_t place_guesses(struct qr_sched *s, struct qr_sched_slot *x, int32_t n_rows)
 {
     while (x->seq.n_blocks * s->block_tokens < n_rows) {
-        const int32_t spare = qr_kv_pool_available(s->pool) - s->reserved - qr_n_running(s);
-        if (x->reserve == 0 && spare <= s->config.watermark_blocks)
+        const int32_t spare = qr_kv_pool_available(s->pool) - s->reserved - (1 + qr_n_running(s)) * qr_blocks_each(s);
+        if (x->reserve == 0 && spare < s->config.watermark_blocks)
             break;
         qr_seq_take_block(s, x);
     }

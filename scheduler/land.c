@@ -34,7 +34,7 @@ int32_t qr_sched_place(struct qr_sched *s, int32_t seq, int32_t index)
 {
     struct qr_sched_slot *x = qr_slot(s, seq);
     struct qr_seq *q = &x->seq;
-    QR_ASSERT(q->state == QR_SEQ_HELD && !q->prompt_logits);
+    QR_ASSERT(q->state == QR_SEQ_HELD && !q->prompt_logits && s->twins.n == 0);
     QR_ASSERT(index >= 0 && index < (q->n_prompt - 1) / s->block_tokens);
     if (q->n_found < 0 || !qr_kv_tail_holds(s->pool, x->tail))
         qr_sched_find(s, seq);

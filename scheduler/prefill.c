@@ -124,6 +124,7 @@ static void start_from_cache(struct qr_sched *s, struct qr_sched_slot *x)
     q->n_blocks = qr_kv_prefix_find(s->pool, q->blocks, n_max, q->ids, n_max * s->block_tokens, q->salt, s->hashes,
                                     &s->n_hashed);
     q->n_computed = q->n_blocks * s->block_tokens;
+    q->n_behind = s->twins.n > 0 ? qr_blocks_behind(s, q->n_computed) : 0; /* references were taken on the last twins alone */
     qr_seq_leave_behind(s, x);
 }
 
@@ -134,11 +135,11 @@ void qr_sched_find(struct qr_sched *s, int32_t seq)
     int32_t n_hashed = 0;
     const int32_t n_ids = x->seq.prompt_logits ? 1 : x->seq.n_ids, n_max = (n_ids - 1) / s->block_tokens, most = n_max < s->blocks_max ? n_max : s->blocks_max;
     s->hashed_serial = 0; /* no sequence's */
-    int32_t n = qr_kv_prefix_find(s->pool, s->count, most, x->seq.ids, most * s->block_tokens, x->seq.salt, s->hashes, &n_hashed);
+    const int32_t n = qr_kv_prefix_find(s->pool, s->count, most, x->seq.ids, most * s->block_tokens, x->seq.salt, s->hashes, &n_hashed);
     x->seq.n_found = n * s->block_tokens;
     x->tail = qr_kv_tail_of(s->pool, n > 0 ? s->count[n - 1] : -1);
-    while (n > 0)
-        qr_kv_unref(s->pool, s->count[--n]);
+    struct qr_seq found = {.blocks = s->count, .n_blocks = n, .n_behind = s->twins.n > 0 ? qr_blocks_behind(s, x->seq.n_found) : 0};
+    qr_seq_drop_blocks(s, &found);
 }
 
 /* Shares the donor's blocks of the prompt. The block that holds the last prompt token is not shared: that row is computed
@@ -148,14 +149,15 @@ static void start_from_donor(struct qr_sched *s, struct qr_sched_slot *x, const 
     struct qr_seq *q = &x->seq;
     QR_ASSERT(donor->n_computed >= q->n_prompt);
     QR_ASSERT(donor->group == q->group);
-    while (q->n_blocks > q->n_behind)
-        qr_kv_unref(s->pool, q->blocks[--q->n_blocks]);
+    qr_seq_drop_blocks(s, q);
     q->n_computed = q->n_prompt - 1;
     q->n_behind = qr_blocks_behind(s, q->n_computed);
     q->n_blocks = (q->n_prompt - 1) / s->block_tokens;
-    memcpy(q->blocks, donor->blocks, (size_t)q->n_blocks * sizeof *q->blocks);
-    for (int32_t i = q->n_behind; i < q->n_blocks; i++)
-        qr_kv_ref(s->pool, q->blocks[i]);
+    for (int32_t part = 0; part < qr_blocks_each(s); part++) {
+        memcpy(qr_block_at(s, q, part, 0), qr_block_at(s, donor, part, 0), (size_t)q->n_blocks * sizeof *q->blocks);
+        for (int32_t i = qr_part_first(s, q, part); i < q->n_blocks; i++)
+            qr_kv_ref(s->pool, *qr_block_at(s, q, part, i));
+    }
 }
 
 int32_t qr_blocks_promised(const struct qr_sched *s)
@@ -218,6 +220,16 @@ static void bring_blocks(struct qr_sched *s, struct qr_seq *q)
     }
 }
 
+/* A block of its own for x in place of the donor's of that index, which is copied. */
+static void copy_block(struct qr_sched *s, struct qr_sched_slot *x, const struct qr_seq *donor, struct qr_plan *plan)
+{
+    const int32_t i = x->seq.n_blocks;
+    const bool taken = qr_seq_take_block(s, x);
+    QR_ASSERT(taken && i < donor->n_blocks);
+    for (int32_t part = 0; part < qr_blocks_each(s); part++)
+        plan->copy[plan->n_copies++] = (struct qr_plan_copy){.src = *qr_block_at(s, donor, part, i), .dst = *qr_block_at(s, &x->seq, part, i)};
+}
+
 /* Moves a sequence from the queue to the running prompts, or leaves everything as it was. */
 static bool admit(struct qr_sched *s, int32_t seq, int32_t donor, struct qr_plan *plan, int64_t now_us)
 {
@@ -237,11 +249,8 @@ static bool admit(struct qr_sched *s, int32_t seq, int32_t donor, struct qr_plan
     bring_blocks(s, q);
     note_admission(s, x, from_donor, now_us);
     qr_seq_move(s, seq, QR_SEQ_PREFILL);
-    if (from_donor && q->n_computed % s->block_tokens != 0) {
-        int32_t src = s->slot[donor].seq.blocks[q->n_blocks], dst = qr_seq_take_block(s, x);
-        QR_ASSERT(dst >= 0);
-        plan->copy[plan->n_copies++] = (struct qr_plan_copy){.src = src, .dst = dst};
-    }
+    if (from_donor && q->n_computed % s->block_tokens != 0)
+        copy_block(s, x, &s->slot[donor].seq, plan);
     return true;
 }
 

@@ -22,7 +22,8 @@ static int check_config(const struct qr_sched_config *c, const struct qr_kv_stat
         {"ctx_max", c->ctx_max, 1},
         {"preempt_max", c->preempt_max, 0},
         {"watermark_blocks", c->watermark_blocks, 0},
-        {"window", c->window, 0},
+        {"window", c->window, c->n_twins > 0},
+        {"n_twins", c->n_twins, 0},
     };
     for (int i = 0; i < QR_COUNT(at_least); i++) {
         if (at_least[i].value < at_least[i].min)
@@ -46,7 +47,7 @@ static void alloc_queues(struct qr_sched *s, int32_t running_max)
     s->waiting.seq = qr_alloc((size_t)s->n_slots, sizeof *s->waiting.seq);
     s->prefill.seq = qr_alloc((size_t)s->n_slots, sizeof *s->prefill.seq);
     s->decode.seq = qr_alloc((size_t)s->n_slots, sizeof *s->decode.seq);
-    s->tables = qr_alloc((size_t)running_max * (size_t)s->blocks_max, sizeof *s->tables);
+    s->tables = qr_alloc((size_t)running_max * (size_t)qr_blocks_each(s) * (size_t)s->blocks_max, sizeof *s->tables);
     s->free_tables = qr_alloc((size_t)running_max, sizeof *s->free_tables);
     for (int32_t i = 0; i < running_max; i++)
         s->free_tables[s->n_free_tables++] = running_max - 1 - i;
@@ -83,13 +84,18 @@ int qr_sched_new(struct qr_sched **out, const struct qr_sched_config *config, st
     int32_t ctx_blocks = config->ctx_max / s->block_tokens + (config->ctx_max % s->block_tokens != 0);
     s->blocks_max = config->window > 0 || ctx_blocks < stats.n_blocks ? ctx_blocks : stats.n_blocks;
     s->hold_max = config->window > 0 ? qr_sched_window_blocks(config->window, config->step_tokens_max, s->block_tokens) : INT32_MAX;
+    const int32_t n_kept = (config->window + s->block_tokens - 2) / s->block_tokens;
+    s->twins = (struct qr_kv_twins){.n = config->n_twins, .stride = s->blocks_max, .n_kept = n_kept > 1 ? n_kept : 1};
+    if (config->n_twins > 0)
+        qr_kv_twins_open(pool, &s->twins);
     s->n_slots = config->waiting_max + config->running_max;
     s->slot = qr_alloc_aligned((size_t)s->n_slots * sizeof *s->slot, 64);
     for (int32_t i = 0; i < s->n_slots; i++)
         s->slot[i].next_free = i + 1 < s->n_slots ? i + 1 : -1;
     alloc_queues(s, config->running_max);
     s->hashes = qr_alloc((size_t)s->blocks_max, sizeof *s->hashes);
-    s->count = qr_alloc((size_t)(stats.n_blocks > s->blocks_max ? stats.n_blocks : s->blocks_max), sizeof *s->count);
+    const int32_t n_table = qr_blocks_each(s) * s->blocks_max;
+    s->count = qr_alloc((size_t)(stats.n_blocks > n_table ? stats.n_blocks : n_table), sizeof *s->count);
     *out = s;
     return 0;
 }
@@ -309,6 +315,7 @@ static void publish(struct qr_sched *s, struct qr_sched_slot *x, int32_t first)
         const int32_t parent = i > 0 ? q->blocks[i - 1] : -1, *ids = q->ids + (size_t)i * (size_t)s->block_tokens;
         qr_kv_prefix_enter(s->pool, q->blocks[i], parent, q->salt, ids);
         qr_kv_name_enter(s->pool, q->blocks[i], parent, &q->root, ids, q->about);
+        qr_kv_twins_enter(s->pool, q->blocks, i);
     }
     qr_seq_leave_behind(s, x);
 }

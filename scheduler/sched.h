@@ -23,6 +23,7 @@
 #include "base/err.h"
 #include "base/hash.h"
 #include "kvcache/kv_name.h"
+#include "kvcache/kv_twin.h"
 #include "scheduler/fair.h"
 
 enum qr_sched_policy {
@@ -40,7 +41,8 @@ struct qr_sched_config {
     int32_t ctx_max;           /* tokens of one sequence, prompt and output */
     int32_t preempt_max;       /* 4 */
     int32_t watermark_blocks;  /* kept available when a new sequence is admitted */
-    int32_t window;            /* the row at position p reads no row before p - window + 1: blocks wholly before it are given back. 0: rows read all */
+    int32_t window;            /* the row at position p reads no row before p - window + 1: blocks before it are given back. 0: rows read all */
+    int32_t n_twins;           /* twins of each block (kvcache/kv_twin.h), which have the window then: rows read all the blocks themselves have. 0: none */
     enum qr_sched_policy policy;
 };
 
@@ -55,7 +57,7 @@ struct qr_seq {
     int32_t new_max;
     int32_t n_blocks;
     int32_t *ids;              /* borrowed from the request, room for n_prompt + new_max */
-    int32_t *blocks;           /* owned by the scheduler [blocks_max]; only while running */
+    int32_t *blocks;           /* owned by the scheduler [1 + n_twins][blocks_max], as qr_kv_twins has them; only while running */
     uint64_t tenure;           /* of its table of blocks, never given twice: while it is the same, blocks that a plan saw stay and others follow. 0: none */
     int32_t adapter;           /* for engine/lower.c; nothing here depends on it */
     int32_t n_draft;           /* guesses behind the ids: ids[n_ids .. n_ids + n_draft) */
@@ -68,7 +70,8 @@ struct qr_seq {
     int32_t n_cached;          /* rows found in the prefix cache at the first admission */
     int32_t n_found;           /* rows that qr_sched_find saw there; -1: it was not asked */
     int32_t new_min;           /* tokens that it draws in any case; for estimates */
-    int32_t n_behind;          /* of its blocks the first, which are behind the window: given back, their numbers are of blocks that were full */
+    int32_t n_behind;          /* of its blocks, or of their twins where there are any, the first, which are behind the window: given back, their numbers are
+                                * of blocks that were full */
     int32_t priority;          /* smaller runs first, of its key */
     int32_t group;             /* sequences of one request (n > 1) share it; one is its leader */
     int64_t arrived_us, admitted_us; /* admitted_us: first admission, or -1 */

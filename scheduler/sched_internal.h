@@ -13,6 +13,7 @@
  * Windows. Where rows read a window of rows only, a sequence gives back the blocks wholly before it, and holds hold_max blocks
  * at most. A block that others hold as well frees nothing when it is given back, so a protected sequence with a window shares
  * none: it takes no prefix from the cache or a sibling, and enters no block. Then what it gives back it may reserve again.
+ * Where blocks have twins, a block is taken with its twins or not at all, and twins alone are given back. All counts are of the pool's blocks.
  */
 #ifndef QR_SCHEDULER_SCHED_INTERNAL_H
 #define QR_SCHEDULER_SCHED_INTERNAL_H
@@ -44,14 +45,15 @@ struct qr_sched {
     struct qr_sched_config config;
     struct qr_kv_pool *pool; /* borrowed */
     int32_t block_tokens, blocks_max, n_slots;
-    int32_t hold_max;     /* blocks that one sequence holds at most; INT32_MAX without a window */
+    int32_t hold_max;     /* of what has the window, blocks or each block's k-th twins: so many a sequence holds at most; INT32_MAX without a window */
+    struct qr_kv_twins twins; /* as the pool has them; n_kept without twins, too */
     struct qr_sched_slot *slot; /* owned [n_slots] */
     int32_t free_slot;
     struct qr_sched_queue held, waiting, prefill, decode;
     struct qr_fair fair, ahead; /* ahead: order.c's */
     int32_t *order;       /* owned [n_slots]: order.c's */
     int64_t waiting_tokens; /* ids of those that wait, which stay as many until they run */
-    int32_t *tables;      /* owned [running_max * blocks_max] */
+    int32_t *tables;      /* owned [running_max][1 + n_twins][blocks_max] */
     int32_t *free_tables; /* owned [running_max], a stack */
     int32_t n_free_tables;
     int32_t reserved;     /* sum of `reserve` */
@@ -67,7 +69,7 @@ struct qr_sched {
     struct qr_hash128 *hashes;        /* owned [blocks_max]: of the sequence `hashed_serial`, which waits for admission */
     int32_t n_hashed;
     uint64_t hashed_serial;
-    int32_t *count;                   /* owned [n_blocks, and blocks_max]: qr_sched_check's, and where qr_sched_find finds */
+    int32_t *count;                   /* owned [n_blocks, and a table's]: qr_sched_check's, and where qr_sched_find finds */
 };
 
 /* What is left of a step while it is planned. */
@@ -136,22 +138,35 @@ static inline int32_t qr_blocks_for(const struct qr_sched *s, int32_t n_rows)
     return (n_rows + s->block_tokens - 1) / s->block_tokens;
 }
 
-static inline int32_t qr_n_held(const struct qr_seq *q)
+/* Blocks of a table that are taken together: one with its twins. */
+static inline int32_t qr_blocks_each(const struct qr_sched *s)
 {
-    return q->n_blocks - q->n_behind;
+    return 1 + s->twins.n;
+}
+
+static inline int32_t *qr_block_at(const struct qr_sched *s, const struct qr_seq *q, int32_t part, int32_t i)
+{
+    return &q->blocks[part * s->blocks_max + i];
+}
+
+/* The first of a part of its table, 0 the blocks and k + 1 their twins k, that the sequence holds. */
+static inline int32_t qr_part_first(const struct qr_sched *s, const struct qr_seq *q, int32_t part)
+{
+    return part > 0 || s->twins.n == 0 ? q->n_behind : 0;
 }
 
 /* Blocks that a sequence will hold at once at most until it has n_rows rows, beyond those that it holds. */
 static inline int32_t qr_blocks_more(const struct qr_sched *s, const struct qr_seq *q, int32_t n_rows)
 {
-    const int32_t n = qr_blocks_for(s, n_rows) - q->n_blocks, fit = s->hold_max - qr_n_held(q);
-    return n < fit ? n : fit;
+    const int32_t n = qr_blocks_for(s, n_rows) - q->n_blocks, fit = s->hold_max - (q->n_blocks - q->n_behind), windowed = n < fit ? n : fit;
+    return s->twins.n > 0 ? n + s->twins.n * windowed : windowed;
 }
 
-/* Blocks that no row from position pos on reads, but for the last full one: the next to be entered in the prefix index names it. */
+/* Blocks that no row reads from the beginning of pos' block on, but for the last full one: the next to be entered in the prefix index names it. So what a
+ * sequence holds is what a hit of its full blocks needs. */
 static inline int32_t qr_blocks_behind(const struct qr_sched *s, int32_t pos)
 {
-    const int32_t unread = (pos + 1 - s->config.window) / s->block_tokens, full = pos / s->block_tokens - 1, n = unread < full ? unread : full;
+    const int32_t n = pos / s->block_tokens - s->twins.n_kept;
     return s->config.window > 0 && n > 0 ? n : 0;
 }
 
@@ -181,7 +196,8 @@ int32_t qr_waiting_of(const struct qr_sched *s, int32_t user); /* the place of i
 void qr_seq_take_table(struct qr_sched *s, struct qr_sched_slot *x);
 void qr_seq_release_blocks(struct qr_sched *s, struct qr_sched_slot *x); /* blocks last to first, reservation, table */
 void qr_seq_leave_behind(struct qr_sched *s, struct qr_sched_slot *x);   /* blocks behind the window of its next row, last to first */
-int32_t qr_seq_take_block(struct qr_sched *s, struct qr_sched_slot *x);  /* -1: none that is not reserved for another */
+void qr_seq_drop_blocks(struct qr_sched *s, struct qr_seq *q);          /* those that it holds, last to first */
+bool qr_seq_take_block(struct qr_sched *s, struct qr_sched_slot *x);     /* with its twins; false: too few that are not reserved for another */
 
 /* Blocks for rows [0, n_rows). Takes what there is; preempts only while not even one new row has a place. Returns the rows that
  * have one. */

@@ -125,9 +125,20 @@ void qr_seq_take_table(struct qr_sched *s, struct qr_sched_slot *x)
     QR_ASSERT(x->table < 0);
     QR_ASSERT(s->n_free_tables > 0);
     x->table = s->free_tables[--s->n_free_tables];
-    x->seq.blocks = s->tables + (size_t)x->table * (size_t)s->blocks_max;
+    x->seq.blocks = s->tables + (size_t)x->table * (size_t)qr_blocks_each(s) * (size_t)s->blocks_max;
     x->seq.n_blocks = 0;
     x->seq.tenure = ++s->tenure_last;
+}
+
+void qr_seq_drop_blocks(struct qr_sched *s, struct qr_seq *q)
+{
+    QR_ASSERT(s != NULL);
+    QR_ASSERT(q->n_behind <= q->n_blocks);
+    for (int32_t i = q->n_blocks - 1; i >= 0; i--)
+        for (int32_t part = s->twins.n; part >= 0; part--)
+            if (i >= qr_part_first(s, q, part))
+                qr_kv_unref(s->pool, *qr_block_at(s, q, part, i));
+    q->n_blocks = q->n_behind = 0;
 }
 
 void qr_seq_release_blocks(struct qr_sched *s, struct qr_sched_slot *x)
@@ -136,9 +147,7 @@ void qr_seq_release_blocks(struct qr_sched *s, struct qr_sched_slot *x)
         return;
     QR_ASSERT(s->n_free_tables < s->config.running_max);
     QR_ASSERT(s->reserved >= x->reserve);
-    while (x->seq.n_blocks > x->seq.n_behind) /* last to first: tails leave the cache before heads */
-        qr_kv_unref(s->pool, x->seq.blocks[--x->seq.n_blocks]);
-    x->seq.n_blocks = x->seq.n_behind = 0;
+    qr_seq_drop_blocks(s, &x->seq); /* tails leave the cache before heads */
     s->reserved -= x->reserve;
     x->reserve = 0;
     s->free_tables[s->n_free_tables++] = x->table;
@@ -153,7 +162,8 @@ void qr_seq_leave_behind(struct qr_sched *s, struct qr_sched_slot *x)
     const int32_t n = qr_blocks_behind(s, q->n_computed);
     QR_ASSERT(x->table >= 0 && n <= q->n_blocks);
     for (int32_t i = n - 1; i >= q->n_behind; i--)
-        qr_kv_unref(s->pool, q->blocks[i]);
+        for (int32_t part = s->twins.n; part >= (s->twins.n > 0); part--)
+            qr_kv_unref(s->pool, *qr_block_at(s, q, part, i));
     q->n_behind = n > q->n_behind ? n : q->n_behind;
     if (qr_is_apart(s, q)) {
         s->reserved -= x->reserve;
@@ -162,21 +172,26 @@ void qr_seq_leave_behind(struct qr_sched *s, struct qr_sched_slot *x)
     }
 }
 
-int32_t qr_seq_take_block(struct qr_sched *s, struct qr_sched_slot *x)
+bool qr_seq_take_block(struct qr_sched *s, struct qr_sched_slot *x)
 {
+    const int32_t n = qr_blocks_each(s);
     QR_ASSERT(x->table >= 0);
     QR_ASSERT(x->seq.n_blocks < s->blocks_max);
+    QR_ASSERT(x->reserve == 0 || x->reserve >= n);
     if (x->reserve > 0) {
-        x->reserve--;
-        s->reserved--;
-    } else if (qr_kv_pool_available(s->pool) <= s->reserved) {
-        return -1;
+        x->reserve -= n;
+        s->reserved -= n;
+    } else if (qr_kv_pool_available(s->pool) - s->reserved < n) {
+        return false;
     }
-    int32_t b = qr_kv_alloc(s->pool);
-    QR_ASSERT(b >= 0);
-    qr_kv_set_owner(s->pool, b, x->seq.owner);
-    x->seq.blocks[x->seq.n_blocks++] = b;
-    return b;
+    for (int32_t part = 0; part < n; part++) {
+        const int32_t b = qr_kv_alloc(s->pool);
+        QR_ASSERT(b >= 0);
+        qr_kv_set_owner(s->pool, b, x->seq.owner);
+        *qr_block_at(s, &x->seq, part, x->seq.n_blocks) = b;
+    }
+    x->seq.n_blocks++;
+    return true;
 }
 
 /* The last in rank behind x that may be preempted, or -1. One that waits for its sampled token is spared for now. */
@@ -221,7 +236,7 @@ int32_t qr_seq_grow(struct qr_sched *s, int32_t seq, int32_t n_rows, struct qr_p
     QR_ASSERT(n_rows <= qr_rows_max(&x->seq));
     int32_t n_placed;
     while ((n_placed = x->seq.n_blocks * s->block_tokens) < n_rows) {
-        if (qr_seq_take_block(s, x) >= 0)
+        if (qr_seq_take_block(s, x))
             continue;
         if (n_placed > x->seq.n_computed || !preempt_behind(s, x, plan))
             break;

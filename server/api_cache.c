@@ -127,11 +127,7 @@ static void collect(struct qr_call *call, struct qr_choice *choice, const struct
     QR_ASSERT(ev->last);
     call->pin.id = ev->req->id;
     call->pin.expires_s = ev->req->pin.expires_s;
-}
-
-static int64_t block_bytes(const struct qr_engine_limits *l)
-{
-    return l->kv_token_bytes * l->block_tokens;
+    call->pin.n_blocks = ev->req->pin.n_blocks;
 }
 
 static void put_expiry(struct qr_buf *out, int64_t expires_s)
@@ -145,12 +141,12 @@ static void put_expiry(struct qr_buf *out, int64_t expires_s)
 static void write_answer(struct qr_call *call)
 {
     const struct qr_engine_limits *l = qr_engine_limits(call->server->model.engine);
-    const int32_t n_blocks = call->piece[0].n_prompt / l->block_tokens;
+    const int32_t n_tokens = call->piece[0].n_prompt / l->block_tokens * l->block_tokens;
     struct qr_buf *b = &call->reply;
     qr_buf_printf(b, "{\"id\":\"" PREFIX "%016llx\",\"object\":\"cache.pin\",\"model\":", (unsigned long long)call->pin.id);
     qr_json_put_str(b, call->model, strlen(call->model));
     qr_buf_printf(b, ",\"prompt_tokens\":%d,\"cached_tokens\":%d,\"tokens\":%d,\"blocks\":%d,\"bytes\":%lld,\"expires_at\":", call->piece[0].n_prompt,
-                  call->piece[0].n_cached, n_blocks * l->block_tokens, n_blocks, (long long)(n_blocks * block_bytes(l)));
+                  call->piece[0].n_cached, n_tokens, call->pin.n_blocks, (long long)(call->pin.n_blocks * qr_engine_block_bytes(l)));
     put_expiry(b, call->pin.expires_s);
     qr_buf_put_byte(b, '}');
 }
@@ -169,7 +165,7 @@ void qr_api_pins(struct qr_server *s, struct qr_conn *c)
     for (int32_t i = 0; i < n; i++) {
         qr_buf_put_comma(&b);
         qr_buf_printf(&b, "{\"id\":\"" PREFIX "%016llx\",\"object\":\"cache.pin\",\"tokens\":%d,\"blocks\":%d,\"bytes\":%lld,\"owner\":\"%08x\"",
-                      (unsigned long long)pin[i].id, pin[i].n_tokens, pin[i].n_blocks, (long long)(pin[i].n_blocks * block_bytes(l)), pin[i].owner);
+                      (unsigned long long)pin[i].id, pin[i].n_tokens, pin[i].n_blocks, (long long)(pin[i].n_blocks * qr_engine_block_bytes(l)), pin[i].owner);
         qr_buf_printf(&b, ",\"created_at\":%lld,\"expires_at\":", (long long)pin[i].made_s);
         put_expiry(&b, pin[i].expires_s);
         qr_buf_put_byte(&b, '}');

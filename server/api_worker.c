@@ -41,7 +41,7 @@ static void put_load(struct qr_buf *out, struct qr_server *s)
     qr_engine_stats(s->model.engine, &t);
     qr_console_rates(s->console, &t, qr_clock_us(), &rates);
     const int32_t n_waiting = t.sched.n_waiting + t.sched.n_held;
-    const int64_t used = (int64_t)t.kv.n_owned * l->block_tokens, most = (int64_t)l->n_blocks * l->block_tokens;
+    const int64_t used = qr_engine_tokens_of(l, t.kv.n_owned), most = qr_engine_tokens_of(l, l->n_blocks);
     qr_buf_put_byte(out, '{');
     qr_json_put_member_i64(out, "dp_rank", 0);
     qr_json_put_member_i64(out, "num_running_reqs", t.sched.n_prefill + t.sched.n_decode);
@@ -96,7 +96,7 @@ void qr_api_server_info(struct qr_server *s, struct qr_conn *c)
     qr_json_put_member_i64(&b, "dp_size", 1);
     qr_json_put_member_i64(&b, "page_size", l->block_tokens);
     qr_json_put_member_i64(&b, "context_length", l->ctx_max);
-    qr_json_put_member_i64(&b, "max_total_num_tokens", (int64_t)l->n_blocks * l->block_tokens);
+    qr_json_put_member_i64(&b, "max_total_num_tokens", qr_engine_tokens_of(l, l->n_blocks));
     qr_json_put_member_i64(&b, "max_running_requests", l->running_max);
     qr_json_put_member_i64(&b, "max_queued_requests", l->waiting_max);
     qr_json_put_member_i64(&b, "chunked_prefill_size", l->step_tokens_max);

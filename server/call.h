@@ -92,6 +92,7 @@ struct qr_pin_of {
     int64_t ttl_us;
     uint64_t id;                            /* the request's, once it has ended, as the next */
     int64_t expires_s;
+    int32_t n_blocks;
 };
 
 struct qr_call {

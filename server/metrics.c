@@ -195,13 +195,13 @@ static void put_histograms(struct out *o, const struct qr_stats *t)
 static void put_config(struct out *o, const struct qr_engine_limits *l)
 {
     char extra[512];
-    const int64_t tokens = (int64_t)l->n_blocks * l->block_tokens;
+    const int64_t tokens = qr_engine_tokens_of(l, l->n_blocks);
     put_meta(o, "vllm:cache_config_info", "gauge", "The cache as it was set up.");
     snprintf(extra, sizeof extra,
              "block_size=\"%d\",num_gpu_blocks=\"%d\",num_cpu_blocks=\"%d\",cache_dtype=\"%s\",enable_prefix_caching=\"%s\","
              "prefix_caching_hash_algo=\"sha256\",kv_cache_memory_bytes=\"%lld\",kv_cache_size_tokens=\"%lld\",kv_cache_max_concurrency=\"%.4f\"",
              l->block_tokens, l->n_blocks, l->n_host_blocks, qr_dtype_name(l->kv_dtype), l->prefix_cache ? "True" : "False", (long long)l->kv_bytes,
-             (long long)tokens, (double)tokens / l->ctx_max);
+             (long long)tokens, qr_engine_contexts(l));
     put_sample(o, "vllm:cache_config_info", "", extra, 1);
     put_one(o, "vllm:model_weights_memory_bytes", "gauge", "Memory of the weights.", (double)l->weight_bytes);
     put_one(o, "quire_kv_token_bytes", "gauge", "Memory of one token's keys and values, all layers.", (double)l->kv_token_bytes);
@@ -210,7 +210,7 @@ static void put_config(struct out *o, const struct qr_engine_limits *l)
 
 static void put_host_tier(struct out *o, const struct qr_stats *t, const struct qr_engine_limits *l)
 {
-    const double block_bytes = (double)l->kv_token_bytes * l->block_tokens;
+    const double block_bytes = (double)qr_engine_block_bytes(l);
     if (t->kv.n_host == 0)
         return;
     put_one(o, "quire_kv_host_blocks_total", "gauge", "Blocks of the cache's second tier, in the host's memory.", t->kv.n_host);

@@ -124,6 +124,7 @@ static enum qr_finish pin(struct qr_engine *e, struct qr_request *r)
         qr_err_set(&r->err, QR_E_NO_ROOM, "pins hold %d blocks of at most %d", e->stats.kv.n_pinned, e->limits.n_pinned_max);
     else {
         const int64_t now_s = qr_clock_wall_s();
+        r->pin.n_blocks = n;
         r->pin.expires_s = r->pin.ttl_us > 0 ? now_s + r->pin.ttl_us / 1000000 : 0;
         e->pin[e->n_pins++] = (struct qr_pin){.id = r->id, .owner = (uint32_t)qr_hash64(&r->salt, sizeof r->salt, 1), .n_blocks = n,
                                               .n_tokens = n * e->limits.block_tokens, .made_s = now_s, .expires_s = r->pin.expires_s};
@@ -546,6 +547,7 @@ int mock_engine_open(struct qr_engine **out, const struct mock_options *options,
     e->tokenizer = tokenizer;
     e->limits = (struct qr_engine_limits){.ctx_max = options->ctx_max, .vocab = qr_tokenizer_vocab_size(tokenizer), .n_blocks = options->n_blocks,
                                           .block_tokens = 16, .prefix_cache = true, .n_pinned_max = options->n_blocks / 4, .kv_token_bytes = 8,
+                                          .seq_blocks = (options->ctx_max + 15) / 16,
                                           .running_max = options->running_max, .waiting_max = options->waiting_max};
     e->model = (struct qr_model_config){.n_eos = 1, .eos_ids = {qr_tokenizer_eos(tokenizer)}, .n_embd = MOCK_EMBD,
                                          .n_vocab = e->limits.vocab, .ctx_max = options->ctx_max};

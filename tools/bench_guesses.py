@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """bench_guesses.py - what guessed tokens (--speculate auto) are worth beside none, on answers that are known to the id.
 
-    tools/bench_guesses.py --model DIR [--overlap 60-70] [--users 1] [--rounds 7] [--tokens 256] [-- flags for quire serve]
+    tools/bench_guesses.py --model DIR --tokenizer DIR [--overlap 60-100] [--users 1] [--rounds 7] [--tokens 256] [-- flags for quire serve]
 
 The model gets DIR's shape and cost and an answer that is known: its layers add nothing, and its head is the embedding with rows moved, so that token t is
 followed by 5 t + 1. So a prompt can hold any part of what will be said. Which parts it holds comes from edits of this repository's files: the new file is the
-answer, and stretches of it that the old file has are in the prompt; what an edit changed is random there. --overlap picks edits whose answer was in the
-prompt to so many per cent, `none` has a prompt of other ids. Two servers, auto and off, take turns; their ids must be equal. Printed are ratios of tokens/s
+answer, and stretches of it that the old file has are in the prompt; what an edit changed is random there. Lengths are tokens of --tokenizer. --overlap picks
+edits whose answer was in the prompt to so many per cent, `none` has a prompt of other ids. Two servers, auto and off, take turns; their ids must be equal. Printed are ratios of tokens/s
 of a sequence (decoding alone) and of all together (prompts counted).
 
 Standard library only; the program is build/quire or QUIRE_BIN.
@@ -16,7 +16,6 @@ import difflib
 import json
 import os
 import random
-import re
 import statistics
 import struct
 import subprocess
@@ -72,39 +71,46 @@ def make_model(source, out):
             to.write(rows[t * row:(t + 1) * row])
 
 
-def edits(low, high, n_tokens, count):
-    """Stretches [kept, length] of n_tokens pieces of edited files, of which low to high per cent are in the old file."""
+def tokenize(tokenizer, texts):
+    lines = ''.join(json.dumps({'text': t, 'add_special_tokens': False}) + '\n' for t in texts)
+    out = subprocess.run([lib.QUIRE, 'tokenize', tokenizer], input=lines.encode(), capture_output=True, check=True).stdout
+    return [json.loads(line)['ids'] for line in out.splitlines()]
+
+
+def stretches_of(kept):
+    runs = []
+    for k in kept:
+        if not runs or k != runs[-1][0]:
+            runs.append([k, 0])
+        runs[-1][1] += 1
+    return runs
+
+
+def edits(tokenizer, low, high, n_tokens, count):
+    """Stretches [kept, length] of n_tokens tokens of edited files, of which low to high per cent are in the old file: one of a commit."""
     def git(*args):
         return subprocess.run(['git', '-C', ROOT, *args], capture_output=True, check=True).stdout.decode(errors='replace')
-
-    def pieces(text):
-        return re.findall(r'\w{1,5}|\s+|[^\w\s]{1,2}', text)
     draw, found = random.Random(29), []
     commits = git('log', '--no-merges', '--format=%h', '-n', '700').split()
     draw.shuffle(commits)
     for commit in commits:
-        for path in git('diff-tree', '-r', '--no-commit-id', '--diff-filter=M', '--name-only', commit).split('\n'):
-            if not path.endswith(('.c', '.h', '.py', '.md')):
-                continue
-            old, new = pieces(git('show', f'{commit}^:{path}')), pieces(git('show', f'{commit}:{path}'))
-            if len(old) > 2600 or not n_tokens <= len(new) <= 6000:
-                continue
-            kept = [False] * len(new)
-            for m in difflib.SequenceMatcher(None, old, new, autojunk=False).get_matching_blocks():
-                for i in range(m.b, m.b + m.size if m.size >= 4 else m.b):
-                    kept[i] = True
-            windows = [kept[i:i + n_tokens] for i in range(0, len(new) - n_tokens + 1, 32)]
-            window = next((w for w in windows if low <= 100 * sum(w) / n_tokens < high), None)
-            if window:
-                runs = [[window[0], 0]]
-                for k in window:
-                    if k != runs[-1][0]:
-                        runs.append([k, 0])
-                    runs[-1][1] += 1
-                found.append(runs)
-                if len(found) == count:
-                    return found
-            break
+        paths = git('diff-tree', '-r', '--no-commit-id', '--diff-filter=M', '--name-only', commit).split('\n')
+        path = next((p for p in paths if p.endswith(('.c', '.h', '.py', '.md'))), None)
+        if not path:
+            continue
+        old, new = tokenize(tokenizer, [git('show', f'{commit}^:{path}'), git('show', f'{commit}:{path}')])
+        if len(old) > 2600 or not n_tokens <= len(new) <= 6000:
+            continue
+        kept = [False] * len(new)
+        for m in difflib.SequenceMatcher(None, old, new, autojunk=False).get_matching_blocks():
+            for i in range(m.b, m.b + m.size if m.size >= 4 else m.b):
+                kept[i] = True
+        windows = [kept[i:i + n_tokens] for i in range(0, len(new) - n_tokens + 1, 32)]
+        window = next((w for w in windows if low <= 100 * sum(w) / n_tokens < high), None)
+        if window:
+            found.append(stretches_of(window))
+            if len(found) == count:
+                break
     assert found, 'this repository has no such edits: is it a shallow clone?'
     return found
 
@@ -152,14 +158,15 @@ def one_round(server, prompts, n_tokens):
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument('--model', required=True)
-    p.add_argument('--overlap', default='60-70', help='per cent of the answer that the prompt has, LOW-HIGH, or none')
+    p.add_argument('--tokenizer', required=True, help='a directory with tokenizer.json')
+    p.add_argument('--overlap', default='60-100', help='per cent of the answer that the prompt has, LOW-HIGH, or none')
     p.add_argument('--users', type=int, default=1)
     p.add_argument('--rounds', type=int, default=7)
     p.add_argument('--tokens', type=int, default=256)
     p.add_argument('flags', nargs='*')
     o = p.parse_args()
     n_vocab = json.load(open(f'{o.model}/config.json'))['vocab_size']
-    runs = [[[False, o.tokens]]] if o.overlap == 'none' else edits(*map(int, o.overlap.split('-')), o.tokens, 40)
+    runs = [[[False, o.tokens]]] if o.overlap == 'none' else edits(o.tokenizer, *map(int, o.overlap.split('-')), o.tokens, 40)
     own, together = [], []
     with tempfile.TemporaryDirectory() as model:
         make_model(o.model, model)

@@ -185,21 +185,28 @@ Test(engine, answers_of_a_mixture_of_experts_do_not_depend_on_the_batch_chunks_o
 }
 
 /* Blocks behind the window go to others meanwhile. A pool of few blocks holds a context of 256 many times then, and runs out of some all the same. */
-Test(engine, answers_of_a_model_with_a_window_do_not_depend_on_batch_chunks_cache_or_preemption, .timeout = 280)
+Test(engine, answers_of_models_with_a_window_do_not_depend_on_batch_chunks_cache_or_preemption, .timeout = 280)
 {
     NEED_DATA();
-    static const struct way windowed[] = {
-        {"default", 2, 256, 512, 64, 0, true, QR_SCHED_MIXED, 0, GUESS_ANY},
-        {"chunks of 7", 2, 7, 16, 16, 0, true, QR_SCHED_MIXED, 0, GUESS_RIGHT},
-        {"few blocks, preemption", 2, 16, 16, 16, 208, true, QR_SCHED_MIXED, 0, GUESS_ANY},
-    };
-    struct setup s;
-    char dir[64];
-    make_beside_tokenizer(dir, QR_ARCH_MISTRAL, 24);
-    setup_init(&s, MODEL);
-    s.dir = dir;
-    check_ways_of(&s, windowed, QR_COUNT(windowed));
-    remove_model(dir);
+    static const struct {
+        enum qr_arch arch;
+        int32_t window, few_tokens;
+    } models[] = {{QR_ARCH_MISTRAL, 24, 208}, {QR_ARCH_GEMMA3, 24, 400}};
+    for (int i = 0; i < QR_COUNT(models); i++) {
+        const struct way windowed[] = {
+            {"default", 2, 256, 512, 64, 0, true, QR_SCHED_MIXED, 0, GUESS_ANY},
+            {"chunks of 7", 2, 7, 16, 16, 0, true, QR_SCHED_MIXED, 0, GUESS_RIGHT},
+            {"few blocks, preemption", 2, 16, 16, 16, models[i].few_tokens, true, QR_SCHED_MIXED, 0, GUESS_ANY},
+            {"a second tier, beside which blocks have all layers", 2, 16, 16, 16, models[i].few_tokens, true, QR_SCHED_MIXED, 0, GUESS_ANY},
+        };
+        struct setup s;
+        char dir[64];
+        make_beside_tokenizer(dir, models[i].arch, models[i].window);
+        setup_init(&s, MODEL);
+        s.dir = dir;
+        check_ways_of(&s, windowed, QR_COUNT(windowed) - (i == 0));
+        remove_model(dir);
+    }
 }
 
 Test(engine, answers_do_not_depend_on_batch_chunks_cache_or_preemption_with_an_int8_cache, .timeout = 280)

@@ -127,3 +127,40 @@ Test(limits, where_no_block_of_the_cache_fits_the_memory_that_is_missing_is_name
     cr_expect_eq(qr_engine_plan(&l, &c, &p.config, p.kv_dtype, (int64_t)100 << 20, act, act + 4 * block - 1, &err), QR_E_NO_ROOM);
     cr_expect(strstr(err.msg, "--max-len 48 --kv-tokens 48;"), "%s", err.msg);
 }
+
+/* Five of six layers have a window of 40: a sequence holds all runs of 16 tokens of one layer, and 11 at most of five others. */
+Test(limits, a_cache_that_is_split_by_windows_holds_the_longest_sequence_that_its_blocks_can)
+{
+    const int64_t act = (int64_t)1 << 20;
+    struct qr_model_plan p = small_plan();
+    struct qr_engine_config c;
+    struct qr_engine_limits l, again;
+    struct qr_err err = {0};
+    p.config.n_layers = 6;
+    p.config.window = 40;
+    qr_layers_every(p.config.unwindowed, 6, 6);
+    qr_engine_config_init(&c);
+    c.step_tokens_max = c.chunk_tokens_max = c.running_max = c.logit_rows_max = 100;
+    const int64_t block = (int64_t)small_plan().kv_token_bytes / small_plan().config.n_layers * 16;
+    for (int32_t n = 5; n < 6 * 32; n++) {
+        c.ctx_max = 0;
+        c.split = true;
+        c.kv_bytes = n * block;
+        const int rc = qr_engine_plan(&l, &c, &p.config, p.kv_dtype, 0, act, act + c.kv_bytes, &err);
+        cr_assert_eq(rc, n < 6 ? QR_E_NO_ROOM : 0);
+        if (rc != 0)
+            continue;
+        const int32_t runs = l.ctx_max / 16, windowed = runs < 11 ? runs : 11;
+        cr_assert(l.n_twins == 5 && l.n_blocks == n && l.kv_bytes == c.kv_bytes && qr_engine_block_bytes(&l) == block);
+        cr_assert(runs == 32 ? n >= 32 + 5 * 11 : runs + 5 * windowed <= n && runs + 1 + 5 * (runs < 11 ? runs + 1 : 11) > n, "%d blocks, %d runs", n, runs);
+        c.ctx_max = l.ctx_max; /* exactly so long fits, and no token more */
+        cr_assert_eq(qr_engine_plan(&again, &c, &p.config, p.kv_dtype, 0, act, act + c.kv_bytes, &err), 0, "%s", err.msg);
+        cr_assert(again.ctx_max == l.ctx_max && (again.n_twins == 0 || again.seq_blocks == runs + 5 * windowed));
+        c.ctx_max = l.ctx_max + 1;
+        cr_assert(l.ctx_max == 512 || qr_engine_plan(&again, &c, &p.config, p.kv_dtype, 0, act, act + c.kv_bytes, &err) == QR_E_NO_ROOM);
+    }
+    c.split = false;
+    c.ctx_max = 0;
+    cr_assert_eq(qr_engine_plan(&l, &c, &p.config, p.kv_dtype, 0, act, act + c.kv_bytes, &err), 0, "%s", err.msg);
+    cr_expect(l.n_twins == 0 && l.n_blocks == (6 * 32 - 1) / 6 && qr_engine_block_bytes(&l) == 6 * block);
+}

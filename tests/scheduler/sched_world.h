@@ -20,12 +20,11 @@
 
 #define WORLD_CTX_MAX 72
 #define WORLD_SEQS_MAX 64
-#define WORLD_BLOCKS_MAX 128
 #define WORLD_SLOTS_MAX 1280
 #define WORLD_VOCAB 3 /* few tokens: many prefixes are equal by chance */
 
 struct world_row {
-    int32_t token, pos;
+    int32_t token, pos, part;
     uint64_t digest;
 };
 
@@ -115,11 +114,12 @@ static inline void world_draw_config(struct world *w)
     struct qr_sched_config *c = &w->config;
     w->block_tokens = block_tokens[world_below(w, 5)];
     const int32_t window = world_below(w, 2) ? 0 : 1 + (int32_t)world_below(w, world_below(w, 2) ? 6 : WORLD_CTX_MAX);
-    w->n_blocks = 2 + (int32_t)world_below(w, window > 0 && world_below(w, 2) ? 8 : w->block_tokens == 1 ? 100 : 24); /* few: preemptions */
+    const int32_t n_twins = window > 0 && world_below(w, 2) ? 1 + (int32_t)world_below(w, 2) : 0, few = window > 0 && world_below(w, 2) ? 8 : 24;
+    w->n_blocks = (1 + n_twins) * (2 + (int32_t)world_below(w, few == 24 && w->block_tokens == 1 ? 100 : (uint32_t)few)); /* few: preemptions */
     w->prefix_cache = world_below(w, 4) != 0;
     w->zombies_ok = world_below(w, 4) == 0;
     w->guesses = world_below(w, 4) != 0;
-    w->n_host = w->prefix_cache && world_below(w, 2) ? 1 + (int32_t)world_below(w, 2 * (uint32_t)w->n_blocks) : 0;
+    w->n_host = w->prefix_cache && n_twins == 0 && world_below(w, 2) ? 1 + (int32_t)world_below(w, 2 * (uint32_t)w->n_blocks) : 0;
     *c = (struct qr_sched_config){
         .running_max = 1 + (int32_t)world_below(w, 8),
         .waiting_max = 1 + (int32_t)world_below(w, 16),
@@ -129,6 +129,7 @@ static inline void world_draw_config(struct world *w)
         .watermark_blocks = (int32_t)world_below(w, (uint32_t)(w->n_blocks < 5 ? w->n_blocks : 5)),
         .policy = (enum qr_sched_policy)world_below(w, 3),
         .window = window,
+        .n_twins = n_twins,
     };
     c->step_tokens_max = c->running_max + (int32_t)world_below(w, world_below(w, 2) ? 64 : 4);
     c->logit_rows_max = c->running_max + (int32_t)world_below(w, 8);
@@ -148,7 +149,7 @@ static inline void world_init(struct world *w, uint32_t (*draw)(void *, uint32_t
         w->total.forced_collisions = 1;
     }
     qr_kv_pins_open(w->pool, world_below(w, 2) ? (int32_t)world_below(w, (uint32_t)w->n_blocks) : 0);
-    if (w->prefix_cache && world_below(w, 2))
+    if (w->prefix_cache && w->config.n_twins == 0 && world_below(w, 2))
         qr_kv_names_open(w->pool, 16);
     struct qr_err err;
     int rc = qr_sched_new(&w->sched, &w->config, w->pool, &err);
@@ -271,14 +272,14 @@ static inline void world_add(struct world *w)
 /* A pinned prefix is in the first tier, whole. */
 static inline void world_check_pin(struct world *w, const struct world_pin *pin)
 {
-    int32_t blocks[WORLD_CTX_MAX + 1], n_hashed = 0, n_slow = 0;
+    int32_t blocks[3 * WORLD_CTX_MAX], n_hashed = 0, n_slow = 0;
     struct qr_hash128 hashes[WORLD_CTX_MAX + 1];
     const int32_t n = qr_kv_prefix_find(w->pool, blocks, pin->n_blocks, pin->ids, pin->n_blocks * w->block_tokens,
                                         (struct qr_hash128){.lo = pin->salt, .hi = 7}, hashes, &n_hashed);
-    for (int32_t i = n - 1; i >= 0; i--) {
+    for (int32_t i = n - 1; i >= 0; i--)
         n_slow += qr_kv_is_host(w->pool, blocks[i]);
-        qr_kv_unref(w->pool, blocks[i]);
-    }
+    struct qr_seq found = {.blocks = blocks, .n_blocks = n, .n_behind = w->config.n_twins > 0 ? qr_blocks_behind(w->sched, n * w->block_tokens) : 0};
+    qr_seq_drop_blocks(w->sched, &found);
     if (n < pin->n_blocks || n_slow > 0)
         world_fail(w, "a pinned prefix is not found");
 }
@@ -288,7 +289,7 @@ static inline void world_pin(struct world *w, int32_t seq)
 {
     const struct qr_seq *q = qr_sched_seq(w->sched, seq);
     const int32_t n = q->n_computed / w->block_tokens;
-    if (n == 0 || !w->prefix_cache || q->n_behind > 0) /* given back blocks are not its own */
+    if (n == 0 || !w->prefix_cache || (q->n_behind > 0 && w->config.n_twins == 0)) /* given back blocks are not its own */
         return;
     const int32_t pin = qr_kv_pin(w->pool, q->blocks, n, q->ids, q->salt, &q->root, q->adapter);
     if (pin < 0)
@@ -352,33 +353,37 @@ static inline void world_cancel(struct world *w)
 
 /* ---- a step ---- */
 
-static inline struct world_row *world_row_at(struct world *w, const struct qr_seq *q, int32_t pos)
+/* The layers of a part, 0 the blocks and k + 1 their twins k: earlier rows are read back through its table, new rows are written, with their part as well. */
+static inline void world_compute_part(struct world *w, const struct qr_plan_item *item, int32_t part)
 {
-    return &w->kv[q->blocks[pos / w->block_tokens] * w->block_tokens + pos % w->block_tokens];
+    const struct qr_seq *q = qr_sched_seq(w->sched, item->seq);
+    const struct world_seq *x = &w->seq[item->seq];
+    const int32_t *blocks = qr_block_at(w->sched, q, part, 0), size = w->block_tokens;
+    const int32_t window = part > 0 || w->config.n_twins == 0 ? w->config.window : 0, unread = window && item->first >= window ? item->first - window + 1 : 0;
+    uint64_t digest = item->first > 0 ? x->digest[item->first - 1] : world_mix(x->salt, -1);
+    for (int32_t pos = 0; pos < item->first; pos++) {
+        const int32_t b = blocks[pos / size];
+        const struct world_row *row = b >= 0 && b < w->n_blocks ? &w->kv[b * size + pos % size] : NULL;
+        if (!row)
+            world_fail(w, "a number is none of a block that a kernel may touch");
+        else if (pos >= unread && (row->pos != pos || row->token != x->ids[pos] || row->part != part || row->digest != x->digest[pos]))
+            world_fail(w, "a sequence reads a row that is not its own history");
+    }
+    for (int32_t pos = item->first; pos < item->first + item->n_tokens; pos++) {
+        if (qr_kv_refs(w->pool, blocks[pos / size]) != 1)
+            world_fail(w, "a shared block is written");
+        digest = world_mix(digest, x->ids[pos]);
+        w->kv[blocks[pos / size] * size + pos % size] = (struct world_row){.token = x->ids[pos], .pos = pos, .part = part, .digest = digest};
+    }
 }
 
-/* The forward: earlier rows are read back through the table, new rows are written. */
 static inline void world_compute(struct world *w, const struct qr_plan_item *item)
 {
     const struct qr_seq *q = qr_sched_seq(w->sched, item->seq);
     struct world_seq *x = &w->seq[item->seq];
-    const int32_t unread = w->config.window > 0 && item->first >= w->config.window ? item->first - w->config.window + 1 : 0;
-    uint64_t digest = item->first > 0 ? x->digest[item->first - 1] : world_mix(x->salt, -1);
-    for (int32_t pos = 0; pos < unread; pos++) {
-        if (q->blocks[pos / w->block_tokens] < 0 || q->blocks[pos / w->block_tokens] >= w->n_blocks)
-            world_fail(w, "a number behind the window is none of a block that a kernel may touch");
-    }
-    for (int32_t pos = unread; pos < item->first; pos++) {
-        const struct world_row *row = world_row_at(w, q, pos);
-        if (row->pos != pos || row->token != x->ids[pos] || row->digest != x->digest[pos])
-            world_fail(w, "a sequence reads a row that is not its own history");
-        digest = row->digest;
-    }
+    for (int32_t part = 0; part <= w->config.n_twins; part++)
+        world_compute_part(w, item, part);
     for (int32_t pos = item->first; pos < item->first + item->n_tokens; pos++) {
-        if (qr_kv_refs(w->pool, q->blocks[pos / w->block_tokens]) != 1)
-            world_fail(w, "a shared block is written");
-        digest = world_mix(digest, x->ids[pos]);
-        *world_row_at(w, q, pos) = (struct world_row){.token = x->ids[pos], .pos = pos, .digest = digest};
         x->n_logits[pos] += pos >= item->first + item->n_tokens - item->n_logits;
         w->n_recomputed += pos < x->computed_peak;
     }
@@ -458,7 +463,7 @@ static inline void world_check_plan(struct world *w, bool any)
     const struct qr_plan *p = &w->plan;
     int32_t n = qr_plan_items(p), n_tokens = 0, n_logits = 0, n_prompt = 0, n_reads = 0;
     bool seen[WORLD_SEQS_MAX] = {false};
-    if (any != (n > 0) || n > w->config.running_max || p->n_copies > w->config.running_max || (n == 0 && p->n_copies > 0))
+    if (any != (n > 0) || n > w->config.running_max || p->n_copies > w->config.running_max * (1 + w->config.n_twins) || (n == 0 && p->n_copies > 0))
         world_fail(w, "the plan's counts contradict each other");
     for (int32_t k = 0; k < n; k++) {
         world_check_item(w, &p->item[k], k < p->n_prefill ? WORLD_PREFILL : k < p->n_prefill + p->n_checked ? WORLD_CHECKED : WORLD_DECODE);
@@ -699,7 +704,8 @@ static inline void world_land(struct world *w, int32_t seq)
     const struct world_seq *x = &w->seq[seq];
     const int32_t end = (q->n_prompt - 1) / w->block_tokens, found = q->n_found < 0 ? 0 : q->n_found / w->block_tokens;
     int32_t index = world_below(w, 4) ? found : (int32_t)world_below(w, (uint32_t)end + 1), block = QR_PLACE_HAS;
-    for (uint32_t n = world_below(w, 8); n > 0 && index < end && !q->prompt_logits && w->prefix_cache && block != QR_PLACE_NONE; n--, index++) {
+    const bool can = !q->prompt_logits && w->prefix_cache && w->config.n_twins == 0;
+    for (uint32_t n = world_below(w, 8); can && n > 0 && index < end && block != QR_PLACE_NONE; n--, index++) {
         const int32_t available = qr_kv_pool_available(w->pool), spare = qr_sched_spare(w->sched);
         int32_t n_moves;
         block = qr_sched_place(w->sched, seq, index);

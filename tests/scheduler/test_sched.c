@@ -745,3 +745,38 @@ Test(sched, the_order_that_is_foretold_is_that_in_which_turns_are_taken)
     }
     end(s);
 }
+
+/* Of a long sequence: blocks of its own and twins that it holds, in the pool's blocks. */
+Test(sched, a_sequence_holds_twins_of_its_window_alone_however_long_it_gets)
+{
+    enum { WINDOW = 32, TWINS = 5, N_PROMPT = 900, N_NEW = 300 };
+    struct qr_sched_config c = usual();
+    struct qr_kv_stats stats;
+    c.ctx_max = N_PROMPT + N_NEW, c.window = WINDOW, c.n_twins = TWINS;
+    const int32_t runs = c.ctx_max / P, most = runs + TWINS * qr_sched_window_blocks(WINDOW, c.step_tokens_max, P);
+    struct scene *s = begin(most, true, &c);
+    const int32_t seq = add(s, N_PROMPT, N_NEW, 0);
+    const struct qr_seq *q = qr_sched_seq(s->sched, seq);
+    while (q->n_computed < N_PROMPT + N_NEW - 1) {
+        cr_assert(plan(s));
+        const int32_t n_twins = q->n_blocks - q->n_behind, chunk = s->plan.item[0].n_tokens;
+        qr_kv_pool_stats(s->pool, &stats);
+        cr_assert_eq(stats.n_owned, q->n_blocks + TWINS * n_twins);
+        cr_assert_leq(n_twins, (WINDOW + chunk - 1 + P - 1) / P + 2);
+        cr_assert(q->state != QR_SEQ_DECODE || n_twins <= WINDOW / P + 2);
+        commit(s);
+    }
+    qr_kv_pool_stats(s->pool, &stats);
+    cr_assert(stats.n_owned < 2 * runs && q->n_preempted == 0);
+    qr_sched_finish(s->sched, seq);
+    struct qr_sched_add whole = request(s, N_PROMPT + N_NEW - 1, 1, 0);
+    memcpy(whole.ids, s->ids[0], (size_t)whole.n_prompt * sizeof *whole.ids);
+    const int32_t again = add_as(s, whole);
+    step(s);
+    cr_assert_eq(qr_sched_seq(s->sched, again)->n_cached, (N_PROMPT + N_NEW - 2) / P * P);
+    qr_sched_finish(s->sched, again);
+    const int32_t part = add(s, N_PROMPT, 1, 0); /* the blocks are there, but what was given back behind them became others */
+    step(s);
+    cr_assert_eq(qr_sched_seq(s->sched, part)->n_cached, 0);
+    end(s);
+}

@@ -275,7 +275,9 @@ def rain(server, o, n_storm):
     users.end()
     idle = sorted(gaps_ms(users.asked, *marks[:2]) + gaps_ms(users.asked, *marks[2:]))
     ended = [a for a in users.asked if a.usage]
+    worst = {(round((b - marks[1]) * 10), round((b - a) * 1e3)) for one in users.asked for a, b in zip(one.at, one.at[1:]) if marks[1] <= b <= marks[2]}
     return {'idle': idle, 'beside': gaps_ms(users.asked, *marks[1:3]), 'storm': storm, 'seconds': marks[2] - marks[1],
+            'worst': [(at / 10, ms) for at, ms in sorted(worst, key=lambda w: -w[1])[:12]],
             'streams': [a for a in ended if marks[1] <= a.at[-1] <= marks[2]], 'idle streams': [a for a in ended if a.at[-1] <= marks[1]]}
 
 
@@ -304,9 +306,10 @@ def told_storm(r, slo):
     """What a report has of one storm."""
     firsts = sorted(a.ttft() for a in r['storm'])
     good = sum(a.good(slo) for a in r['storm'] + r['streams'])
-    idle, beside = r['idle'], r['beside']
+    idle, beside, tpots = r['idle'], r['beside'], sorted(1e3 * a.tpot() for a in r['streams'])
     return {'idle p99': share(idle, 0.99), 'idle max': share(idle, 1), 'itl p50': share(beside, 0.5), 'itl p99': share(beside, 0.99),
             'itl max': share(beside, 1), 'ttft p50': statistics.median(firsts), 'ttft p99': firsts[-1], 'first tokens s': [round(x, 1) for x in firsts],
+            'tpot p50': share(tpots, 0.5), 'tpot p90': share(tpots, 0.9), 'largest at s': r['worst'],
             'found': statistics.mean(a.cached() for a in r['storm']), 'storm s': r['seconds'], 'good': good, 'good/min': 60 * good / r['seconds']}
 
 
@@ -323,7 +326,7 @@ def check_storm(o, report):
         for name, more in ways.items():
             runs[name].append(told_storm(tried(o, more, o.storm), slo))
             print(f'     {name}: ' + ', '.join(f'{k} {v:.1f}' if isinstance(v, float) else f'{k} {v}' for k, v in runs[name][-1].items()), flush=True)
-    table = {name: {key: statistics.median(r[key] for r in of) for key in of[0] if key != 'first tokens s'} for name, of in runs.items()}
+    table = {name: {key: statistics.median(r[key] for r in of) for key in of[0] if not isinstance(of[0][key], list)} for name, of in runs.items()}
     if 'pair' not in runs:
         return
     for i, r in enumerate(runs['pair']):

@@ -472,8 +472,7 @@ static inline void world_check_plan(struct world *w, bool any)
         if (seen[p->item[k].seq])
             world_fail(w, "a sequence is planned twice");
         seen[p->item[k].seq] = true;
-        n_tokens += p->item[k].n_tokens;
-        n_logits += p->item[k].n_logits;
+        n_tokens += p->item[k].n_tokens, n_logits += p->item[k].n_logits;
     }
     if (n_tokens != p->n_tokens || n_prompt != p->n_prompt || n_tokens > w->config.step_tokens_max)
         world_fail(w, "the plan's tokens do not add up or pass the budget");
@@ -641,10 +640,6 @@ static inline void world_step(struct world *w)
     if (world_below(w, 4) == 0) {
         w->mixed_max = world_below(w, 2) ? INT32_MAX : 1 + (int32_t)world_below(w, (uint32_t)w->config.step_tokens_max);
         qr_sched_limit_mixed(w->sched, w->mixed_max);
-        w->reads_max = world_below(w, 2) ? INT32_MAX : 1 + (int32_t)world_below(w, 400);
-        qr_sched_limit_reads(w->sched, w->reads_max);
-        w->chunk_max = w->config.chunk_tokens_max + (int32_t)world_below(w, 2) * w->config.step_tokens_max;
-        qr_sched_limit_chunk(w->sched, w->chunk_max);
     }
     if (world_below(w, 16) == 0)
         qr_sched_limit_running(w->sched, world_below(w, 2) ? INT32_MAX : 1 + (int32_t)world_below(w, (uint32_t)w->config.running_max));

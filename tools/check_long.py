@@ -58,7 +58,9 @@ def answers(server, prompt):
     for temperature in (1.0, 0.0):
         began = time.monotonic()
         body = {'model': 'model', 'prompt': prompt, 'max_tokens': ANSWER, 'temperature': temperature, 'seed': 7, 'logprobs': 5, 'ignore_eos': True}
-        choices = [c for e in server.stream('/v1/completions', body) for c in e['choices']]
+        events = list(server.stream('/v1/completions', body))
+        assert all('choices' in e for e in events), events[-1]
+        choices = [c for e in events for c in e['choices']]
         values = [(t, v) for c in choices if c['logprobs'] for t, v in zip(c['logprobs']['tokens'], c['logprobs']['top_logprobs'])]
         assert len(values) == ANSWER, choices
         found.append(((''.join(c['text'] for c in choices), values), time.monotonic() - began))

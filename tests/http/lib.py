@@ -1,6 +1,8 @@
 """What the HTTP tests share: a mock server as a child process, raw sockets, requests and event streams. Standard library only."""
+import concurrent.futures
 import functools
 import json
+import multiprocessing
 import os
 import re
 import resource
@@ -16,6 +18,7 @@ import model
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 MODEL = model.make()
+tests = {}  # by name: those of this run
 MINUTE = 240 if "asan" in sys.argv[1] or "tsan" in sys.argv[1] else 60  # what takes as long never ends; a sanitizer build gets more time
 
 
@@ -275,23 +278,29 @@ class Skip(Exception):
     """Raised by a test that cannot run here; the reason is printed."""
 
 
-def run_tests(space):
-    """Runs every function named test_* of a module's globals(); the closing line is added up by tools/count_tests.awk."""
-    passed = failed = skipped = 0
-    chosen = sys.argv[2:]
-    for name, f in list(space.items()):
-        if not name.startswith("test_") or (chosen and name not in chosen):
-            continue
-        begun = time.monotonic()
-        try:
-            f()
-            passed += 1
-            print("ok   %s (%.2f s)" % (name, time.monotonic() - begun), flush=True)
-        except Skip as reason:
-            skipped += 1
-            print("SKIP %s: %s" % (name, reason), flush=True)
-        except (Exception, SystemExit):
-            failed += 1
-            print("FAIL %s\n%s" % (name, traceback.format_exc()), flush=True)
-    print("%d passed, %d failed, %d skipped" % (passed, failed, skipped))
-    sys.exit(1 if failed else 0)
+def run_test(name):
+    """How it ended: passed, failed or skipped."""
+    begun = time.monotonic()
+    try:
+        tests[name]()
+        print("ok   %s (%.2f s)" % (name, time.monotonic() - begun), flush=True)
+        return "passed"
+    except Skip as reason:
+        print("SKIP %s: %s" % (name, reason), flush=True)
+        return "skipped"
+    except (Exception, SystemExit):
+        print("FAIL %s\n%s" % (name, traceback.format_exc()), flush=True)
+        return "failed"
+
+
+def run_tests(space, at_once=1):
+    """Runs every function named test_* of a module's globals(), or those that the command line names; so many at once, each in a process, where they mostly
+    wait. The closing line is added up by tools/count_tests.awk."""
+    tests.update((name, f) for name, f in space.items() if name.startswith("test_") and name in (sys.argv[2:] or [name]))
+    if at_once > 1:
+        with concurrent.futures.ProcessPoolExecutor(at_once, multiprocessing.get_context("fork")) as pool:
+            ends = list(pool.map(run_test, tests))
+    else:
+        ends = [run_test(name) for name in tests]
+    print("%d passed, %d failed, %d skipped" % tuple(ends.count(word) for word in ("passed", "failed", "skipped")))
+    sys.exit(1 if "failed" in ends else 0)

@@ -461,4 +461,4 @@ def test_connections_of_a_proxy_are_counted_by_client():
 
 
 if __name__ == "__main__":
-    run_tests(globals())
+    run_tests(globals(), at_once=3)

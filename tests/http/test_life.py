@@ -668,4 +668,4 @@ def test_sigterm_while_clients_storm_loses_no_answer():
 
 
 if __name__ == "__main__":
-    run_tests(globals())
+    run_tests(globals(), at_once=4)

@@ -420,4 +420,4 @@ def test_every_query_that_vllms_dashboards_have_for_an_engine_finds_its_series()
         assert not any("/metrics" in name or "readyz" in name for name in found)  # probes are not traffic
 
 
-run_tests(globals())
+run_tests(globals(), at_once=3)

@@ -126,7 +126,8 @@ static void finish(const struct product *p, const float *tile, int32_t row, int3
 #include "kernels/cpu/isa/linear/pieces.h"
 #endif
 
-/* Panels [first, end), the first of which lies at w, with all rows. With a gated unit one at a time, and that of its ups w_panel behind it. */
+/* Panels [first, end), the first of which lies at w, with all rows. With a gated unit that of a panel's ups is w_panel behind it; blocks of few rows take
+ * the panels of gates and ups in turns, so that one row reads as many streams as without a unit. */
 static void multiply_panels(const struct product *p, const void *w, size_t w_panel, size_t w_next, int32_t first_panel, int32_t end_panel)
 {
 #ifdef QR_ISA_avx2
@@ -136,26 +137,29 @@ static void multiply_panels(const struct product *p, const void *w, size_t w_pan
     }
 #endif
     const struct qr_linear_args *a = p->a;
-    enum qr_panel_kind kind = p->bf16 ? QR_PANEL_LINEAR_BF16 : QR_PANEL_LINEAR_F32;
+    const enum qr_panel_kind kind = p->bf16 ? QR_PANEL_LINEAR_BF16 : QR_PANEL_LINEAR_F32;
+    const int32_t unit = p->up ? 2 : 1;
     QR_UNINITIALIZED float tile[TILE_ROWS * TILE_PANELS * QR_PANEL];
     for (int32_t b = 0; b < p->n_blocks; b++) {
-        int32_t first = block_first(p, b), mr = block_first(p, b + 1) - first, nr = p->up ? 1 : QR_ISA_NAME(micro_panels)(mr);
+        int32_t first = block_first(p, b), mr = block_first(p, b + 1) - first, nr = QR_ISA_NAME(micro_panels)(mr) / unit;
+        nr = nr > 0 ? nr : 1;
         for (int32_t panel = first_panel; panel < end_panel; panel += nr) {
             int32_t n = nr < end_panel - panel ? nr : end_panel - panel, o = panel * QR_PANEL;
             int32_t n_cols = n * QR_PANEL < a->n_out - o ? n * QR_PANEL : a->n_out - o;
-            bool direct = !a->bias && !a->add && !a->glu && n_cols == n * QR_PANEL;
+            const bool direct = !a->bias && !a->add && !a->glu && n_cols == n * QR_PANEL;
             struct qr_micro_args m = {
                 .c = direct ? a->out + (p->row0 + first) * a->out_stride + o : tile,
                 .x = p->packed + (int64_t)first * p->n_in,
                 .w = (const char *)w + (size_t)(panel - first_panel) * w_next,
                 .c_stride = direct ? a->out_stride : TILE_PANELS * QR_PANEL,
                 .w_panel = w_panel,
+                .w_pair = p->up ? w_next : 0,
                 .w_step = QR_PANEL * 4,
                 .n_steps = p->bf16 ? p->n_in / 2 : p->n_in,
             };
-            QR_ISA_NAME(micro)(kind, mr, p->up ? 2 : n, &m);
-            if (!direct)
-                finish(p, tile, p->row0 + first, mr, panel, n_cols);
+            QR_ISA_NAME(micro)(kind, mr, n * unit, &m);
+            for (int32_t i = 0; i < n && !direct; i += p->up ? 1 : n)
+                finish(p, tile + i * unit * QR_PANEL, p->row0 + first, mr, panel + i, p->up ? QR_PANEL : n_cols);
         }
     }
 }

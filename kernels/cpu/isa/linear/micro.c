@@ -26,14 +26,15 @@ VF_FN vf load_part(const int kind, const char *w, const int second)
     return kind == QR_PANEL_ROWS_BF16 ? vf_load_bf16((const uint16_t *)w) : vf_load((const float *)w);
 }
 
-VF_FN const char *part_at(const int kind, const char *w, size_t w_panel, int j)
+VF_FN const char *part_at(const int kind, const char *w, size_t w_panel, size_t w_pair, int j)
 {
     const size_t part_bytes = kind == QR_PANEL_ROWS_BF16 ? VF_LEN * 2 : VF_LEN * 4;
-    return w + (size_t)(j / PARTS) * w_panel + (size_t)(j % PARTS) * part_bytes;
+    const int panel = j / PARTS;
+    return w + (size_t)(panel / 2) * w_pair + (size_t)(panel % 2) * w_panel + (size_t)(j % PARTS) * part_bytes;
 }
 
 /* A step's k number `second`. Beside the sums registers hold the numbers of x or the vectors of weights, of which there are fewer. */
-VF_FN void block_step(const int kind, const int mr, const int nv, vf *acc, const float *x, const char *w, size_t w_panel, const int second)
+VF_FN void block_step(const int kind, const int mr, const int nv, vf *acc, const float *x, const char *w, size_t w_panel, size_t w_pair, const int second)
 {
     const int x_row = kind == QR_PANEL_LINEAR_F32 || kind == QR_PANEL_LINEAR_BF16 ? 1 : QR_X_ROW;
     QR_UNINITIALIZED vf held[12];
@@ -43,7 +44,7 @@ VF_FN void block_step(const int kind, const int mr, const int nv, vf *acc, const
             held[r] = vf_set1(x[second * mr + r * x_row]);
 #pragma GCC unroll 8
         for (int j = 0; j < nv; j++) {
-            const vf wv = load_part(kind, part_at(kind, w, w_panel, j), second);
+            const vf wv = load_part(kind, part_at(kind, w, w_panel, w_pair, j), second);
 #pragma GCC unroll 12
             for (int r = 0; r < mr; r++)
                 acc[r * nv + j] = vf_fma(held[r], wv, acc[r * nv + j]);
@@ -52,7 +53,7 @@ VF_FN void block_step(const int kind, const int mr, const int nv, vf *acc, const
     }
 #pragma GCC unroll 8
     for (int j = 0; j < nv; j++)
-        held[j] = load_part(kind, part_at(kind, w, w_panel, j), second);
+        held[j] = load_part(kind, part_at(kind, w, w_panel, w_pair, j), second);
 #pragma GCC unroll 12
     for (int r = 0; r < mr; r++) {
         const vf xv = vf_set1(x[second * mr + r * x_row]);
@@ -71,11 +72,11 @@ VF_FN void block(const int kind, const int mr, const int nr, const struct qr_mic
         acc[i] = m->onto ? vf_load(m->c + (i / nv) * m->c_stride + (i % nv) * VF_LEN) : vf_zero();
     const float *x = m->x;
     const char *w = m->w;
-    const size_t w_panel = m->w_panel, w_step = m->w_step;
+    const size_t w_panel = m->w_panel, w_pair = m->w_pair, w_step = m->w_step;
     for (int64_t k = m->n_steps; k > 0; k--) {
-        block_step(kind, mr, nv, acc, x, w, w_panel, 0);
+        block_step(kind, mr, nv, acc, x, w, w_panel, w_pair, 0);
         if (kind == QR_PANEL_LINEAR_BF16)
-            block_step(kind, mr, nv, acc, x, w, w_panel, 1);
+            block_step(kind, mr, nv, acc, x, w, w_panel, w_pair, 1);
         x += x_step;
         w += w_step;
     }
@@ -132,12 +133,12 @@ void QR_ISA_NAME(micro)(enum qr_panel_kind kind, int32_t mr, int32_t n_panels, c
     QR_ASSERT(mr >= 1 && mr <= ROWS_MAX);
     QR_ASSERT(n_panels >= 1 && m->n_steps >= 0);
     struct qr_micro_args part = *m;
-    for (int32_t nr = panels_of[mr]; n_panels > 0;) {
-        while (nr > n_panels)
+    part.w_pair = m->w_pair ? m->w_pair : 2 * m->w_panel;
+    for (int32_t nr = panels_of[mr], at = 0; at < n_panels; at += nr) {
+        while (nr > n_panels - at)
             nr /= 2;
+        part.w = part_at(kind, m->w, part.w_panel, part.w_pair, at * PARTS);
+        part.c = m->c + at * QR_PANEL;
         blocks[kind][mr][nr](&part);
-        part.w = (const char *)part.w + (size_t)nr * part.w_panel;
-        part.c += nr * QR_PANEL;
-        n_panels -= nr;
     }
 }

@@ -39,6 +39,7 @@ struct qr_micro_args {
     const void *w;      /* the first panel at the first k */
     int64_t c_stride;   /* floats */
     size_t w_panel;     /* bytes from one panel to the next */
+    size_t w_pair;      /* bytes from one pair of panels to the next; 0: 2 w_panel */
     size_t w_step;      /* bytes from one k (a pair of k for QR_PANEL_LINEAR_BF16) to the next */
     int64_t n_steps;    /* k's, or pairs of k */
     bool onto;          /* add to c in its order of k, instead of starting from 0 */

@@ -503,8 +503,8 @@ static const struct qr_option table[] = {
     QR_OPTION(struct serve_options, events.topic, STR, "kv-events-topic", .arg = "TEXT", .group = "Routers",
               .help = "What events are labelled with; empty where it is not given, as vllm-router expects it. llm-d wants kv@ADDRESS@MODEL."),
     QR_OPTION(struct serve_options, role, ENUM, "role", .builtin = "both", .choices = "both|prefill|decode", .group = "Peers",
-              .help = "What this process does first, which POST /v1/role may change. decode: prompts are computed by a peer; prefill: for peers; both: "
-                      "here, and peers are asked only for what they have already."),
+              .help = "What this process does first, which POST /v1/role may change. decode: prompts are computed by a peer; prefill: for peers, one after "
+                      "another; both: here, and peers are asked only for what they have already."),
     QR_OPTION(struct serve_options, pair, FLAG, "pair", .builtin = "false", .group = "Peers",
               .help = "Start two processes of this machine: one computes prompts, and is started again when it dies; the other answers. Each has half of the "
                       "processors and of the memory, and a copy of the weights."),

@@ -8,6 +8,7 @@
 #define FULL_ANSWERS 256
 #define FULL_STEPS 4096     /* of sequences */
 #define FULL_LOOK_UPS 65536 /* tokens */
+#define SMALL_ROWS 16       /* of a step that any engine takes */
 #define LATE_MAX 32         /* found in one call: each costs a look */
 
 static void add(struct qr_mean *m, double n, double of, double full)
@@ -236,6 +237,15 @@ double qr_backlog_alone_us(const struct qr_backlog_steps *steps, int32_t n_token
     const int32_t n = n_tokens < steps->tokens_max ? n_tokens : steps->tokens_max;
     const struct qr_step_size size = {.n_prompt = n, .context = {0, n * 0.5e-3 * n_tokens}};
     return n > 0 ? qr_predict_us(steps->predict, &size) * n_tokens / n : 0;
+}
+
+double qr_backlog_alone_most_us(const struct qr_backlog_steps *steps, int32_t n_tokens)
+{
+    QR_ASSERT(steps != NULL);
+    QR_ASSERT(steps->tokens_max >= 1);
+    struct qr_backlog_steps small = *steps;
+    small.tokens_max = small.tokens_max < SMALL_ROWS ? small.tokens_max : SMALL_ROWS;
+    return qr_backlog_alone_us(&small, n_tokens);
 }
 
 double qr_backlog_prompt_token_us(const struct qr_backlog_steps *steps, const struct qr_sched *s)

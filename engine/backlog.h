@@ -57,6 +57,9 @@ int32_t qr_backlog_late(struct qr_backlog *b, struct qr_sched *s, const struct q
 /* The time of n_tokens of a prompt that is computed alone, of which the cache has none. */
 double qr_backlog_alone_us(const struct qr_backlog_steps *steps, int32_t n_tokens);
 
+/* The same in steps of few rows, as any engine has taken some: where long steps never were, they look cheaper than they are. */
+double qr_backlog_alone_most_us(const struct qr_backlog_steps *steps, int32_t n_tokens);
+
 /* The time that a prompt token takes beside what decodes now. */
 double qr_backlog_prompt_token_us(const struct qr_backlog_steps *steps, const struct qr_sched *s);
 

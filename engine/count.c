@@ -3,9 +3,11 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "engine/exchange.h"
 #include "engine/internal.h"
 
 #define BACKLOG_NS 100000000
+#define REST_READS 16384 /* of a step's rows of prompts where peers compute prompts: four rows of what is left of 4,096 tokens */
 
 void qr_count_end(struct qr_engine *e, const struct qr_slot *s, int64_t now)
 {
@@ -75,6 +77,8 @@ void qr_limit_step(struct qr_engine *e)
     QR_ASSERT(e->sched != NULL);
     const int32_t n_decode = qr_sched_n_decode(e->sched);
     qr_sched_limit_mixed(e->sched, qr_pace_tokens(&e->pace, &e->predict, &e->lately, n_decode, qr_sched_prompt_tokens(e->sched)));
+    qr_sched_limit_reads(e->sched, qr_outside_is_fed(e) ? REST_READS : INT64_MAX);
+    qr_sched_limit_chunk(e->sched, qr_engine_role(e) == QR_ROLE_PREFILL ? e->config.step_tokens_max : e->config.chunk_tokens_max);
     qr_sched_limit_running(e->sched, qr_pace_running(&e->pace, &e->predict, &e->lately, e->config.running_max));
 }
 

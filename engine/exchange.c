@@ -25,7 +25,8 @@
 #define BESIDE_BYTES ((int64_t)8 << 20)         /* copied in a turn beside sequences that decode: 2 ms of a slow memory */
 #define GRACE_US 500000                         /* that a request may wait beyond what computing the blocks that came would have taken */
 #define UNMEASURED_US 5000000                   /* what computing may take here, before any prompt was */
-#define SILENCE_US 500000                       /* a peer that computes says so five times in it */
+#define SILENCE_US 500000                       /* a peer that computes says so five times in it. It may be silent for longer by */
+#define SILENCE_SHARE 0.125                     /* this part of what computing here would take: that much longer it all takes if it stands still */
 #define MORE_HOPEFUL 1.1                        /* a file tier, or peers, that were too slow are tried again some time */
 #define TICK_US 5000                            /* an idle engine with blocks on their way looks so often */
 #define STILL_US 100000                         /* a file tier that has not ended so long after a stop stands still */
@@ -498,10 +499,10 @@ static bool has_waited(const struct qr_engine *e, const struct qr_hold *h, int64
     const bool patient = h->asked_peers && (h->req->expected || qr_engine_role(e) == QR_ROLE_DECODE);
     if ((double)(now - h->since_us) <= worth + GRACE_US)
         return false;
-    if (!patient || !atomic_load(&h->fetch->computing) || now - atomic_load(&h->fetch->heard_us) > SILENCE_US)
+    const double alone_us = qr_backlog_alone_most_us(&steps, (h->n - h->first) * e->limits.block_tokens);
+    if (!patient || !atomic_load(&h->fetch->computing) || (double)(now - atomic_load(&h->fetch->heard_us)) > SILENCE_US + SILENCE_SHARE * alone_us)
         return true;
     const int64_t moved_us = atomic_load(&h->fetch->moved_us), idle_us = now - (moved_us > h->asked_us ? moved_us : h->asked_us);
-    const double alone_us = qr_backlog_alone_us(&steps, (h->n - h->first) * e->limits.block_tokens);
     return (double)idle_us > (alone_us > 0 ? alone_us : UNMEASURED_US) + GRACE_US;
 }
 
@@ -643,6 +644,18 @@ void qr_outside_count(struct qr_engine *e, struct qr_request *r)
     r->n_from_peer = n_peer > 0 ? n_peer * n_tokens : 0;
     e->stats.n_from_file += (uint64_t)r->n_from_file;
     e->stats.n_from_peer += (uint64_t)r->n_from_peer;
+}
+
+bool qr_outside_is_fed(const struct qr_engine *e)
+{
+    const struct qr_outside *x = e->outside;
+    struct qr_exchange_stats peers = {0};
+    if (!x || !x->asks || qr_engine_role(e) != QR_ROLE_DECODE)
+        return false;
+    QR_ASSERT(x->peers != NULL);
+    qr_exchange_stats(x->peers, &peers);
+    QR_ASSERT(peers.n_connected >= 0);
+    return peers.n_connected > 0;
 }
 
 /* ---- for other threads ---- */

@@ -18,7 +18,8 @@ int qr_engine_check_outside(const struct qr_engine_config *c, int32_t n_ranks, s
 /* Memory for names, and for blocks on their way, of blocks of block_bytes; 0 where there are none. */
 int64_t qr_engine_outside_bytes(const struct qr_engine_config *c, const struct qr_engine_limits *l, int64_t block_bytes);
 
-/* What this process does first, a hint that may change at any time. DECODE: prompts are asked of peers, which compute what they do not have. */
+/* What this process does first, a hint that may change at any time. DECODE: prompts are asked of peers, which compute what they do not have.
+ * PREFILL: prompts have whole steps, so that they are there one after another. */
 enum qr_side { QR_ROLE_BOTH, QR_ROLE_PREFILL, QR_ROLE_DECODE };
 enum qr_side qr_engine_role(const struct qr_engine *e);
 void qr_engine_set_role(struct qr_engine *e, enum qr_side role);

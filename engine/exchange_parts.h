@@ -29,7 +29,6 @@ struct qr_lending {
     int32_t index, shift;
     uint64_t searched;            /* how many requests had been admitted when one was looked for last */
     int64_t told_us;
-    int32_t told_there;
     bool told_computing;
 };
 

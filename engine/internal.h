@@ -249,6 +249,7 @@ void qr_outside_name(struct qr_engine *e, struct qr_request *r);
 bool qr_outside_enter(struct qr_engine *e, const struct qr_request *r);
 void qr_outside_begin(struct qr_engine *e, struct qr_request *r, int32_t index, int64_t now);
 void qr_outside_look(struct qr_engine *e, int64_t now); /* between steps */
+bool qr_outside_is_fed(const struct qr_engine *e); /* it decodes, and peers that are there compute its prompts */
 int64_t qr_outside_wait_us(const struct qr_engine *e, int64_t wait_us); /* how long an idle engine may sleep, that would sleep wait_us (-1: for ever) */
 
 /* The choice at `index` ends. keeps: not now, as what is in flight still reads its request; it is stopped, and reaping tries again. drop: it has ended. */

@@ -60,10 +60,10 @@ static bool is_inside(const struct qr_engine *e, const struct qr_lending *l)
     return l->req && e->slot[l->index].req == l->req && e->slot[l->index].choice == 0 && l->req->id == l->id;
 }
 
-/* Looks through all requests for the name; their first blocks are tried at the same place first. */
-static void find_request(struct qr_engine *e, struct qr_lending *l)
+/* Looks through all requests for the name of block `at`; their first blocks are tried at the same place first. */
+static void find_request(struct qr_engine *e, struct qr_lending *l, int32_t at)
 {
-    const struct qr_kv_name *name = &l->lend->names[l->lend->next];
+    const struct qr_kv_name *name = &l->lend->names[at];
     l->req = NULL;
     l->searched = e->outside->n_admitted;
     for (int32_t s = 0; s < e->n_slots && !l->req; s++) {
@@ -75,25 +75,23 @@ static void find_request(struct qr_engine *e, struct qr_lending *l)
                 l->req = r;
                 l->id = r->id;
                 l->index = s;
-                l->shift = i - l->lend->next;
+                l->shift = i - at;
             }
             break;
         }
     }
 }
 
-/* Whether the block that is wanted next is being computed here. */
-static bool is_computing(struct qr_engine *e, struct qr_lending *l)
+/* Whether block `at`, the first that is not here, is being computed, or a request that is to compute it is about to come in. */
+static bool is_computing(struct qr_engine *e, struct qr_lending *l, int32_t at, int64_t now)
 {
-    const int32_t next = l->lend->next;
-    if (is_inside(e, l)) {
-        const int32_t i = next + l->shift;
-        if (i < l->req->n_names && same(&l->req->names[i], &l->lend->names[next]) && will_compute(e, l->index, i))
-            return true;
-    } else if (!l->req && l->searched == e->outside->n_admitted)
-        return false; /* nothing has come in since the last search */
-    find_request(e, l);
-    return l->req != NULL;
+    const struct qr_lend *lend = l->lend;
+    const int32_t i = at + l->shift;
+    if (is_inside(e, l) && i < l->req->n_names && same(&l->req->names[i], &lend->names[at]) && will_compute(e, l->index, i))
+        return true;
+    if (l->req || l->searched != e->outside->n_admitted) /* else nothing has come in since the last search */
+        find_request(e, l, at);
+    return l->req || (lend->expected && now - lend->since_us < EXPECT_US);
 }
 
 /* ---- answers ---- */
@@ -140,33 +138,44 @@ static bool copy_out(struct qr_engine *e, struct qr_lend *lend, int64_t *budget)
     return true;
 }
 
+/* The first block that is not here, of those that are looked for. */
+static int32_t find_missing(const struct qr_engine *e, const struct qr_lend *lend)
+{
+    int32_t at = lend->next;
+    while (at < lend->n && at < lend->next + TELL_BLOCKS && qr_kv_name_find(e->pool, &lend->names[at]) >= 0)
+        at++;
+    return at;
+}
+
 static void tell(struct qr_engine *e, struct qr_lending *l, bool computing, int64_t now)
 {
-    const struct qr_lend *lend = l->lend;
-    int32_t there = lend->next;
     if (l->told_us > 0 && now - l->told_us < TELL_US && l->told_computing == computing)
         return;
-    while (there < lend->n && there < lend->next + TELL_BLOCKS && qr_kv_name_find(e->pool, &lend->names[there]) >= 0)
-        there++;
     l->told_us = now;
-    l->told_there = there;
     l->told_computing = computing;
-    qr_exchange_tell(e->outside->peers, l->lend, there, computing);
+    qr_exchange_tell(e->outside->peers, l->lend, find_missing(e, l->lend), computing);
+}
+
+/* Before any is copied: how many there are, and whether more will be. */
+static void tell_first(struct qr_engine *e, struct qr_lending *l, int64_t now)
+{
+    const struct qr_lend *lend = l->lend;
+    const int32_t at = find_missing(e, lend);
+    tell(e, l, at < lend->n && (at == lend->next + TELL_BLOCKS || is_computing(e, l, at, now)), now);
 }
 
 static void serve(struct qr_engine *e, struct qr_lending *l, int64_t *budget, int64_t now)
 {
     struct qr_lend *lend = l->lend;
     const bool early = l->told_us == 0 && lend->prompt.ids; /* the request for its prompt is inside by the next turn, and has to end with the answer */
-    if (l->told_us == 0) /* how many there are, before any is copied */
-        tell(e, l, qr_kv_name_find(e->pool, &lend->names[lend->n - 1]) < 0 && is_computing(e, l), now);
+    if (l->told_us == 0)
+        tell_first(e, l, now);
     if (atomic_load(&lend->gone) && !early) {
         answer(e, l);
         return;
     }
     const bool all = copy_out(e, lend, budget), waits = all && lend->next < lend->n;
-    const bool computing = waits && is_computing(e, l);
-    const bool over = lend->next == lend->n || (waits && !computing && !(lend->expected && !l->req && now - lend->since_us < EXPECT_US));
+    const bool computing = waits && is_computing(e, l, lend->next, now), over = lend->next == lend->n || (waits && !computing);
     if (over && !early)
         answer(e, l);
     else if (!over)

@@ -304,7 +304,7 @@ struct qr_parcel *qr_exchange_parcel(struct qr_exchange *x, struct qr_lend *lend
     const struct qr_loan *l = QR_CONTAINER(lend, struct qr_loan, lend);
     const int32_t n_lending = atomic_load(&x->n_lending), share_max = x->out.n / (n_lending > 0 ? n_lending : 1);
     const bool waited = atomic_exchange(&x->waiting, true); /* before it is looked for: one that comes back meanwhile wakes the engine */
-    struct qr_parcel *p = atomic_load(&l->n_out) < (share_max > 0 ? share_max : 1) ? qr_parcels_take(&x->out) : NULL;
+    struct qr_parcel *p = qr_parcels_take(&x->out, atomic_load(&l->n_out) < (share_max > 0 ? share_max : 1) ? 0 : x->out.n / 2);
     if (p && !waited)
         atomic_store(&x->waiting, false);
     return p;

@@ -100,7 +100,7 @@ void qr_exchange_stop(struct qr_exchange *x, struct qr_fetch *f); /* no more is 
 /* What has come: parcels that arrived (of fetches, in order, checked), fetches that are over, lends that are asked. Appends to the lists; never waits. */
 void qr_exchange_take(struct qr_exchange *x, struct qr_node *arrived, struct qr_node *over, struct qr_node *asked);
 
-struct qr_parcel *qr_exchange_parcel(struct qr_exchange *x, struct qr_lend *lend); /* for a block of it; NULL: wait, it has its share of them */
+struct qr_parcel *qr_exchange_parcel(struct qr_exchange *x, struct qr_lend *lend); /* for a block of it; NULL: wait. The last half are for shares */
 void qr_exchange_send(struct qr_exchange *x, struct qr_parcel *parcel);  /* with lend, index, name; its sum is made here or there */
 void qr_exchange_tell(struct qr_exchange *x, struct qr_lend *lend, int32_t n_there, bool computing); /* for the peer; repeated while a step takes longer */
 void qr_exchange_answered(struct qr_exchange *x, struct qr_lend *lend);  /* no block follows. It is the exchange's again */

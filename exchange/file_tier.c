@@ -124,7 +124,7 @@ static bool read_one(struct qr_file_tier *t)
         end_fetch(t, f, NULL);
         return true;
     }
-    struct qr_parcel *parcel = qr_parcels_take(&t->from_disk);
+    struct qr_parcel *parcel = qr_parcels_take(&t->from_disk, 0);
     if (!parcel)
         return false;
     if (!read_block(t, f, parcel)) {
@@ -270,7 +270,7 @@ bool qr_file_tier_has(const struct qr_file_tier *t, const struct qr_kv_name *nam
 struct qr_parcel *qr_file_tier_parcel(struct qr_file_tier *t)
 {
     QR_ASSERT(t != NULL);
-    return qr_parcels_take(&t->to_disk);
+    return qr_parcels_take(&t->to_disk, 0);
 }
 
 void qr_file_tier_write(struct qr_file_tier *t, struct qr_parcel *parcel)

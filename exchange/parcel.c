@@ -56,12 +56,12 @@ void qr_parcels_close(struct qr_parcels *p)
     qr_free(p->parcel);
 }
 
-struct qr_parcel *qr_parcels_take(struct qr_parcels *p)
+struct qr_parcel *qr_parcels_take(struct qr_parcels *p, int32_t leave)
 {
-    QR_ASSERT(p != NULL);
+    QR_ASSERT(p != NULL && leave >= 0);
     QR_ASSERT(p->parcel != NULL);
     pthread_mutex_lock(&p->lock);
-    struct qr_node *node = qr_list_pop_front(&p->here);
+    struct qr_node *node = p->n_here > leave ? qr_list_pop_front(&p->here) : NULL;
     p->n_here -= node != NULL;
     pthread_mutex_unlock(&p->lock);
     return node ? QR_CONTAINER(node, struct qr_parcel, link) : NULL;

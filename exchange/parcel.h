@@ -43,7 +43,7 @@ struct qr_parcels {
 /* QR_E_NO_ROOM, QR_E_IO. */
 int qr_parcels_open(struct qr_parcels *p, int32_t n, size_t block_bytes, bool shared, struct qr_err *err);
 void qr_parcels_close(struct qr_parcels *p);
-struct qr_parcel *qr_parcels_take(struct qr_parcels *p); /* NULL: all are on their way */
-void qr_parcel_give_back(struct qr_parcel *parcel);      /* with fetch, lend NULL again */
+struct qr_parcel *qr_parcels_take(struct qr_parcels *p, int32_t leave); /* NULL: no more than `leave` are here, the others are on their way */
+void qr_parcel_give_back(struct qr_parcel *parcel);                     /* with fetch, lend NULL again */
 
 #endif

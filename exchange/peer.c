@@ -304,7 +304,7 @@ bool qr_ask_block(struct qr_conn *c, const struct qr_frame *f)
         wrong(c, &x->n_bad_sum, "a block has another name than the one that was wanted");
         return true;
     }
-    struct qr_parcel *p = qr_parcels_take(&x->in);
+    struct qr_parcel *p = qr_parcels_take(&x->in, 0);
     if (!p)
         return false;
     p->fetch = a->f;

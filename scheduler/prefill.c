@@ -27,16 +27,46 @@ static int32_t cut_to_logits(const struct qr_sched_slot *x, int32_t first, int32
     return over > 0 ? n - over : n;
 }
 
+static bool may_admit(const struct qr_sched *s)
+{
+    return s->n_free_tables > 0 && qr_n_running(s) < s->running_limit;
+}
+
+/* The prompt that would have the rest of the step, behind the one that is planned; NULL: none. */
+static const struct qr_seq *next_prompt(struct qr_sched *s, const struct qr_sched_budget *left)
+{
+    if (left->n_behind > 0)
+        return &s->slot[s->prefill.seq[s->prefill.n - left->n_behind]].seq;
+    const int32_t user = may_admit(s) ? qr_fair_next(&s->fair) : -1;
+    return user < 0 ? NULL : &s->slot[s->waiting.seq[qr_waiting_of(s, user)]].seq;
+}
+
+/* Rows that a prompt may have of this step. It leaves some only to one that would end with them: of two that share steps both end late. */
+static int32_t chunk_of(struct qr_sched *s, const struct qr_sched_budget *left)
+{
+    const int32_t least = s->config.chunk_tokens_max, rest = left->prompt - least;
+    const struct qr_seq *next = s->chunk_max > least && rest > 0 ? next_prompt(s, left) : NULL;
+    const int32_t found = next && next->state == QR_SEQ_WAITING && next->n_found > 0 ? next->n_found : 0;
+    return next && qr_rows_known(next) - next->n_computed - found <= rest ? least : s->chunk_max;
+}
+
+/* Cuts n rows, each of which reads those before it, to what the step's rows of prompts may read still. One row may, as long as that is anything. */
+static int32_t cut_to_reads(int32_t first, int32_t n, const struct qr_sched_budget *left)
+{
+    const int64_t fit = left->reads / (first + 1);
+    return n < 1 || fit >= n ? n : fit > 1 ? (int32_t)fit : 1;
+}
+
 void qr_prefill_plan(struct qr_sched *s, int32_t seq, struct qr_plan *plan, struct qr_sched_budget *left)
 {
     struct qr_sched_slot *x = qr_slot(s, seq);
     QR_ASSERT(x->seq.state == QR_SEQ_PREFILL);
     QR_ASSERT(plan->n_prefill < s->config.running_max);
-    int32_t first = x->seq.n_computed, n = qr_rows_known(&x->seq) - first;
-    n = n < s->config.chunk_tokens_max ? n : s->config.chunk_tokens_max;
+    int32_t first = x->seq.n_computed, n = qr_rows_known(&x->seq) - first, chunk = chunk_of(s, left);
+    n = n < chunk ? n : chunk;
     n = n < left->tokens ? n : left->tokens;
     n = n < left->prompt ? n : left->prompt;
-    n = cut_to_logits(x, first, n, left);
+    n = cut_to_logits(x, first, cut_to_reads(first, n, left), left);
     if (n <= 0)
         return;
     n = qr_seq_grow(s, seq, first + n, plan) - first;
@@ -48,7 +78,8 @@ void qr_prefill_plan(struct qr_sched *s, int32_t seq, struct qr_plan *plan, stru
     plan->n_prompt += n;
     plan->n_logits += n_logits;
     left->tokens -= n;
-    left->prompt -= n;
+    left->reads -= left->reads < INT64_MAX ? (int64_t)n * (first + 1) : 0;
+    left->prompt = left->reads > 0 ? left->prompt - n : 0;
     left->logits -= n_logits;
 }
 
@@ -252,8 +283,7 @@ void qr_prefill_admit(struct qr_sched *s, struct qr_plan *plan, struct qr_sched_
     QR_ASSERT(left->n_behind == 0);
     int32_t user, donor;
     qr_fair_begin(&s->fair);
-    while (left->tokens > 0 && left->prompt > 0 && left->logits > 0 && s->n_free_tables > 0 && qr_n_running(s) < s->running_limit &&
-           (user = qr_fair_next(&s->fair)) >= 0) {
+    while (left->tokens > 0 && left->prompt > 0 && left->logits > 0 && may_admit(s) && (user = qr_fair_next(&s->fair)) >= 0) {
         const int32_t seq = find_ready(s, user, &donor);
         if (seq < 0) {
             qr_fair_pass(&s->fair, user);

@@ -77,6 +77,8 @@ int qr_sched_new(struct qr_sched **out, const struct qr_sched_config *config, st
     struct qr_sched *s = qr_alloc(1, sizeof *s);
     s->config = *config;
     s->mixed_max = s->running_limit = INT32_MAX;
+    s->chunk_max = config->chunk_tokens_max;
+    s->mixed_reads = INT64_MAX;
     s->pool = pool;
     s->block_tokens = qr_kv_pool_block_tokens(pool);
     int32_t ctx_blocks = config->ctx_max / s->block_tokens + (config->ctx_max % s->block_tokens != 0);
@@ -204,9 +206,12 @@ static bool plan_parts(struct qr_sched *s, struct qr_plan *plan, int parts, int6
         .logits = s->config.logit_rows_max - n_decode,
     };
     left.prompt = n_decode > 0 && left.tokens > s->mixed_max ? s->mixed_max : left.tokens;
+    left.reads = n_decode > 0 ? s->mixed_reads : INT64_MAX;
     plan_running(s, plan, parts, &left);
     if ((parts & PART_PREFILL) && plan->n_preempted == 0) /* while blocks are short nothing is admitted */
         qr_prefill_admit(s, plan, &left, now_us);
+    if (s->mixed_reads < INT64_MAX)
+        left.logits = plan->n_prompt < left.logits ? left.logits - plan->n_prompt : 0;
     qr_decode_plan_guesses(s, plan, &left);
     qr_decode_write(s, plan);
     return qr_plan_items(plan) > 0;
@@ -217,6 +222,20 @@ void qr_sched_limit_mixed(struct qr_sched *s, int32_t tokens)
     QR_ASSERT(s != NULL);
     QR_ASSERT(tokens >= 1); /* none at all would starve prompts for as long as anything decodes */
     s->mixed_max = tokens;
+}
+
+void qr_sched_limit_reads(struct qr_sched *s, int64_t reads)
+{
+    QR_ASSERT(s != NULL);
+    QR_ASSERT(reads >= 1);
+    s->mixed_reads = reads;
+}
+
+void qr_sched_limit_chunk(struct qr_sched *s, int32_t tokens)
+{
+    QR_ASSERT(s != NULL);
+    QR_ASSERT(tokens >= 1);
+    s->chunk_max = tokens > s->config.chunk_tokens_max ? tokens : s->config.chunk_tokens_max;
 }
 
 void qr_sched_limit_running(struct qr_sched *s, int32_t n)

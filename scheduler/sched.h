@@ -36,7 +36,7 @@ struct qr_sched_config {
     int32_t running_max;       /* sequences in prefill or decode at once */
     int32_t waiting_max;       /* sequences in the queue */
     int32_t step_tokens_max;   /* budget of one step, >= running_max */
-    int32_t chunk_tokens_max;  /* the largest prompt chunk of one sequence in a step */
+    int32_t chunk_tokens_max;  /* the largest prompt chunk of one sequence in a step, but for qr_sched_limit_chunk */
     int32_t logit_rows_max;    /* rows of logits one step may ask for, >= running_max (prompt log-probabilities are cut to it) */
     int32_t ctx_max;           /* tokens of one sequence, prompt and output */
     int32_t preempt_max;       /* 4 */
@@ -145,6 +145,14 @@ int32_t qr_sched_add(struct qr_sched *s, const struct qr_sched_add *add, struct 
 /* Prompt tokens that a step may carry beside decode rows from now on; INT32_MAX (the start): as many as fit. Steps without decode rows are not
  * limited, so PREFILL_FIRST and ALTERNATE do not see it. */
 void qr_sched_limit_mixed(struct qr_sched *s, int32_t tokens);
+
+/* Rows of the cache that rows of prompts may read in a step beside decode rows, but for the last such row; INT64_MAX (the start): as many as they do.
+ * With such a limit these rows take the place of guesses, so that the step is about as long as one without them. */
+void qr_sched_limit_reads(struct qr_sched *s, int64_t reads);
+
+/* Rows of one prompt that a step may carry from now on, at least chunk_tokens_max (the start): more where the next prompt would not end in this step anyway.
+ * So prompts are computed one after another, but for short ones that come by the way. */
+void qr_sched_limit_chunk(struct qr_sched *s, int32_t tokens);
 
 /* Sequences that may run from now on: none is begun while so many do. INT32_MAX (the start): running_max. */
 void qr_sched_limit_running(struct qr_sched *s, int32_t n);

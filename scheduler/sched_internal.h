@@ -59,6 +59,8 @@ struct qr_sched {
     int32_t reserved;     /* sum of `reserve` */
     uint64_t serial_last, tenure_last, rank_last, plan_last;
     int32_t mixed_max;    /* prompt tokens beside decode rows, >= 1 */
+    int64_t mixed_reads;  /* rows of the cache that these may read, >= 1 */
+    int32_t chunk_max;    /* rows of one prompt in a step, >= chunk_tokens_max: prefill.c's chunk_of */
     int32_t running_limit; /* sequences that run while others begin, >= 1 */
     bool prefill_turn;    /* QR_SCHED_ALTERNATE */
     int32_t n_planned;    /* sequences in the plan that is not committed */
@@ -73,7 +75,8 @@ struct qr_sched {
 /* What is left of a step while it is planned. */
 struct qr_sched_budget {
     int32_t tokens;   /* beside one of each sequence that decodes */
-    int32_t prompt;   /* of these, for prompt chunks */
+    int32_t prompt;   /* of these, for prompt chunks, */
+    int64_t reads;    /* which may read so many rows of the cache */
     int32_t logits;
     int32_t n_behind; /* running prompts that come later in this plan: each is left one row of logits */
 };

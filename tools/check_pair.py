@@ -4,14 +4,17 @@
     tools/check_pair.py same [--requests 1000]        through shared memory, TCP, and TCP between network namespaces at 1 Gbit/s (root): the bytes of one process
     tools/check_pair.py kills [--kills 200]           either side is killed at random moments; a proxy flips bits, cuts and stalls: no wrong byte, none 1 s late
     tools/check_pair.py routers [--requests 100]      other people's routers, as they are, in their modes for prefill and decode apart (build/world, as check_routers.py)
-    tools/check_pair.py storm --model DIR [--rounds 2]  16 streams beside prompts of 4,096 tokens: through `serve --pair`, and through one process, in turn
+    tools/check_pair.py storm --model DIR [--rounds 2]  16 streams beside prompts of 4,096 tokens: through `serve --pair`, and through one process, in turn;
+                                                      [--storm 6] of them, [--speculate off], [--slo ttft:40s,tpot:200ms], [--ways pair/one]
     tools/check_pair.py prefix --model DIR            the first token of a prompt of 4,096 tokens that a peer, or the file tier after a kill, has
 
 Each prints what it found beside what is asked for, and exits with 1 where that is missed. Times mean nothing on a machine that does something else.
 Standard library only; the program is build/quire or QUIRE_BIN. Models of a published shape: `quire bench make-model`.
 """
 import argparse
+import concurrent.futures
 import contextlib
+import http.client
 import json
 import os
 import random
@@ -20,10 +23,10 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'tests', 'e2e'))
-import bench_storm  # noqa: E402
 import lib  # noqa: E402
 import mixed  # noqa: E402
 import sides  # noqa: E402
@@ -188,44 +191,153 @@ def check_routers(o, report):
 
 # ---- the storm ----
 
+class Asked:
+    """One prompt of random ids: when it was sent, when each event came, and how many of its tokens were found."""
+
+    def __init__(self, server, rng, n_ids, n_tokens, stop=None):
+        self.sent, self.at, self.usage = time.monotonic(), [], None
+        body = {'prompt': [rng.randrange(400) for _ in range(n_ids)], 'max_tokens': n_tokens, 'temperature': 0, 'ignore_eos': True, 'stream': True,
+                'stream_options': {'include_usage': True}}
+        c = http.client.HTTPConnection('127.0.0.1', server.port, timeout=1800)
+        c.request('POST', '/v1/completions', json.dumps(body), {'Content-Type': 'application/json'})
+        r = c.getresponse()
+        assert r.status == 200, r.read()
+        for line in r:
+            if b'"usage":{' in line:
+                self.usage = json.loads(line[6:])['usage']
+            elif line.startswith(b'data: {'):
+                self.at.append(time.monotonic())
+            if stop and stop.is_set():
+                break
+        c.close()
+
+    def ttft(self):
+        return self.at[0] - self.sent
+
+    def tpot(self):
+        return (self.at[-1] - self.at[0]) / max(1, self.usage['completion_tokens'] - 1)
+
+    def cached(self):
+        return (self.usage.get('prompt_tokens_details') or {}).get('cached_tokens', 0)
+
+    def good(self, slo):
+        return self.ttft() <= slo[0] and self.tpot() <= slo[1]
+
+
+class Users:
+    """Streams without an end: each user asks again when an answer has ended, so that contexts and work are the same at all times. The first answers are cut so
+    that they do not end together."""
+
+    def __init__(self, server, n, stream_len, seed):
+        self.stop, self.asked, self.error = threading.Event(), [], None
+        self.threads = [threading.Thread(target=self.run, args=(server, stream_len, max(8, stream_len * (i + 1) // n), random.Random(seed + i)), daemon=True)
+                        for i in range(n)]
+        for t in self.threads:
+            t.start()
+
+    def run(self, server, stream_len, first_len, rng):
+        n_tokens = first_len
+        try:
+            while not self.stop.is_set():
+                self.asked.append(Asked(server, rng, 32, n_tokens, self.stop))
+                n_tokens = stream_len
+        except Exception as e:  # pylint: disable=broad-except
+            self.error = e
+
+    def end(self):
+        self.stop.set()
+        for t in self.threads:
+            t.join()
+        assert self.error is None, self.error
+
+
+def gaps_ms(asked, since, until):
+    """Between events of one stream, of those that ended within that time."""
+    return sorted((b - a) * 1e3 for one in asked for a, b in zip(one.at, one.at[1:]) if since <= b <= until)
+
+
+def share(values, p):
+    return values[min(len(values) - 1, int(p * len(values)))] if values else 0
+
+
 def rain(server, o, n_storm):
-    """Figures of running streams, and of prompts that come all at once beside them; without a storm of the first alone."""
-    streams = bench_storm.load(server, '--users', o.streams, '--num-requests', o.streams, '--input-len', 32, '--output-len', o.stream_len, '--vocab', 400,
-                               '--slo', f'ttft:{o.ttft_s}s,tpot:{o.tpot_ms}ms')
-    bench_storm.until_all_decode(server, o.streams)
-    began = time.monotonic()
-    storm = n_storm and bench_storm.load(server, '--rate', '1e6', '--users', n_storm, '--num-requests', n_storm, '--input-len', o.storm_len, '--output-len', 4,
-                                         '--seed', 7, '--vocab', 400, '--slo', f'ttft:{o.ttft_s}s,tpot:{o.tpot_ms}ms')
-    b = bench_storm.figures(storm) if storm else None
-    lasted = time.monotonic() - began
-    a = bench_storm.figures(streams)
-    good = [round(f['request_goodput'] * f['duration']) for f in (a, b) if f]
-    return {'itl p50': a['median_itl_ms'], 'itl p99': a['p99_itl_ms'], 'itl max': a['max_itl_ms'], 'ttft p50': b['median_ttft_ms'] if b else 0,
-            'ttft p99': b['p99_ttft_ms'] if b else 0, 'storm s': lasted, 'good': sum(good)}
+    """Streams alone, then beside prompts that come all at once, then alone again."""
+    users = Users(server, o.streams, o.stream_len, o.seed)
+    time.sleep(o.settle_s)
+    marks = [time.monotonic()]
+    time.sleep(o.idle_s)
+    marks.append(time.monotonic())
+    with concurrent.futures.ThreadPoolExecutor(max(1, n_storm)) as pool:
+        storm = list(pool.map(lambda i: Asked(server, random.Random(1000 * o.seed + i), o.storm_len, 4), range(n_storm)))
+    marks.append(time.monotonic())
+    time.sleep(o.idle_s if n_storm else 0)
+    marks.append(time.monotonic())
+    users.end()
+    idle = sorted(gaps_ms(users.asked, *marks[:2]) + gaps_ms(users.asked, *marks[2:]))
+    ended = [a for a in users.asked if a.usage]
+    worst = {(round((b - marks[1]) * 10), round((b - a) * 1e3)) for one in users.asked for a, b in zip(one.at, one.at[1:]) if marks[1] <= b <= marks[2]}
+    return {'idle': idle, 'beside': gaps_ms(users.asked, *marks[1:3]), 'storm': storm, 'seconds': marks[2] - marks[1],
+            'worst': [(at / 10, ms) for at, ms in sorted(worst, key=lambda w: -w[1])[:12]],
+            'streams': [a for a in ended if marks[1] <= a.at[-1] <= marks[2]], 'idle streams': [a for a in ended if a.at[-1] <= marks[1]]}
+
+
+def tried(o, more, n_storm):
+    """One server, one storm."""
+    length = max(o.storm_len, 32 + o.stream_len) + 64
+    flags = ['--speculate', o.speculate, '--max-running', str(o.streams + o.storm), '--max-step-tokens', '512', '--max-len', str(length)]
+    with lib.Server(*flags, *more, model=o.model, env={'QUIRE_THREADS': '0'}) as server:
+        if '--pair' in more:
+            until_peer(server)
+        return rain(server, o, n_storm)
+
+
+def agreed(o):
+    """What requests are promised, as seconds to the first token and a token: as asked, or twice what one process takes that has nothing else to do."""
+    if o.slo:
+        asked = dict(part.split(':') for part in o.slo.split(','))
+        return float(asked['ttft'].rstrip('s')), float(asked['tpot'].removesuffix('ms')) * 1e-3
+    with lib.Server('--speculate', o.speculate, '--max-len', str(o.storm_len + 64), model=o.model, env={'QUIRE_THREADS': '0'}) as server:
+        alone = Asked(server, random.Random(o.seed), o.storm_len, 4).ttft()
+    idle = tried(o, [], 0)
+    return 2 * alone, 2 * statistics.median([a.tpot() for a in idle['idle streams']] or [share(idle['idle'], 0.99) * 1e-3])
+
+
+def told_storm(r, slo):
+    """What a report has of one storm."""
+    firsts = sorted(a.ttft() for a in r['storm'])
+    good = sum(a.good(slo) for a in r['storm'] + r['streams'])
+    idle, beside, tpots = r['idle'], r['beside'], sorted(1e3 * a.tpot() for a in r['streams'])
+    return {'idle p99': share(idle, 0.99), 'idle max': share(idle, 1), 'itl p50': share(beside, 0.5), 'itl p99': share(beside, 0.99),
+            'itl max': share(beside, 1), 'ttft p50': statistics.median(firsts), 'ttft p99': firsts[-1], 'first tokens s': [round(x, 1) for x in firsts],
+            'tpot p50': share(tpots, 0.5), 'tpot p90': share(tpots, 0.9), 'largest at s': r['worst'],
+            'found': statistics.mean(a.cached() for a in r['storm']), 'storm s': r['seconds'], 'good': good, 'good/min': 60 * good / r['seconds']}
+
+
+WAYS = {'pair': ['--pair'], 'one': [], 'one, goal 40ms': ['--itl-goal', '40ms'], 'one, prefill first': ['--policy', 'prefill-first']}
 
 
 def check_storm(o, report):
-    # Random weights say the same again and again, and steps with many guesses are long ones.
-    flags = ['--speculate', 'off', '--max-running', str(o.streams + o.storm), '--max-step-tokens', '512', '--max-len', str(max(o.storm_len, 1024) + 64)]
-    settings = {'threads': '0', 'QUIRE_THREADS': '0'}
-    rows = {'pair, idle': (['--pair'], 0), 'pair': (['--pair'], o.storm), 'one': ([], o.storm), 'one, goal 40ms': (['--itl-goal', '40ms'], o.storm),
-            'one, prefill first': (['--policy', 'prefill-first'], o.storm)}
-    runs = {name: [] for name in rows}
+    ways = {name: WAYS[name] for name in (o.ways.split('/') if o.ways else WAYS)}
+    slo = agreed(o)
+    print(f'{o.streams} streams of {o.stream_len} tokens, {o.storm} prompts of {o.storm_len}, guesses {o.speculate}; good: TTFT {slo[0]:.1f} s, '
+          f'TPOT {slo[1] * 1e3:.0f} ms', flush=True)
+    runs = {name: [] for name in ways}
     for _ in range(o.rounds):
-        for name, (more, n_storm) in rows.items():
-            with lib.Server(*flags, *more, model=o.model, env={k: v for k, v in settings.items() if k.startswith('QUIRE_')}) as server:
-                if '--pair' in more:
-                    until_peer(server)
-                runs[name].append(rain(server, o, n_storm))
-                print(f'     {name}: {runs[name][-1]}', flush=True)
-    table = {name: {key: statistics.median(r[key] for r in of) for key in of[0]} for name, of in runs.items()}
-    print(f'{o.streams} streams of {o.stream_len} tokens, {o.storm} prompts of {o.storm_len}; medians of {o.rounds} rounds, ms; good: TTFT {o.ttft_s} s, TPOT {o.tpot_ms} ms')
-    for name, row in table.items():
-        print(f'  {name:20}' + ''.join(f'{key} {value:8.1f}  ' for key, value in row.items()))
-    idle, pair, best = table['pair, idle'], table['pair'], max((r for n, r in table.items() if n.startswith('one')), key=lambda r: (r['good'], -r['itl p99']))
-    report.say('no gap above one step of its own and 50 ms', pair['itl max'] <= idle['itl max'] + 50, f"{pair['itl max']:.1f} ms, idle {idle['itl max']:.1f} ms")
-    report.say('ITL p99 1.2 times that without the storm (an aim)', pair['itl p99'] <= 1.2 * idle['itl p99'], f"{pair['itl p99'] / idle['itl p99']:.2f}")
-    print(f"     TTFT p50 {pair['ttft p50'] / best['ttft p50']:.2f} times that of the best single process; good requests {pair['good']:.0f} : {best['good']:.0f}")
+        for name, more in ways.items():
+            runs[name].append(told_storm(tried(o, more, o.storm), slo))
+            print(f'     {name}: ' + ', '.join(f'{k} {v:.1f}' if isinstance(v, float) else f'{k} {v}' for k, v in runs[name][-1].items()), flush=True)
+    table = {name: {key: statistics.median(r[key] for r in of) for key in of[0] if not isinstance(of[0][key], list)} for name, of in runs.items()}
+    if 'pair' not in runs:
+        return
+    for i, r in enumerate(runs['pair']):
+        report.say(f'round {i + 1}: no gap above one step of its own and 50 ms', r['itl max'] <= r['idle max'] + 50,
+                   f"{r['itl max']:.1f} ms, idle {r['idle max']:.1f} ms")
+    pair, others = table['pair'], [r for name, r in table.items() if name != 'pair']
+    report.say('ITL p99 1.2 times that without the storm (an aim)', pair['itl p99'] <= 1.2 * pair['idle p99'], f"{pair['itl p99'] / pair['idle p99']:.2f}")
+    if others:
+        best = max(others, key=lambda r: (r['good/min'], -r['itl p99']))
+        shown = (('TTFT p50', 'ttft p50', 's'), ('p99', 'ttft p99', 's'), ('ITL p99', 'itl p99', 'ms'), ('good requests', 'good/min', 'a minute'))
+        print('     beside the best single process: ' + ', '.join(f'{name} {pair[key]:.1f} : {best[key]:.1f} {unit}' for name, key, unit in shown), flush=True)
 
 
 def until_peer(server, seconds=120):
@@ -285,11 +397,14 @@ def main():
     p.add_argument('--kills', type=int, default=200)
     p.add_argument('--rounds', type=int, default=2)
     p.add_argument('--streams', type=int, default=16)
-    p.add_argument('--stream-len', type=int, default=200)
+    p.add_argument('--stream-len', type=int, default=300)
+    p.add_argument('--idle-s', type=float, default=15, help='of streams alone, before the storm and behind it')
+    p.add_argument('--settle-s', type=float, default=5)
+    p.add_argument('--speculate', default='auto', choices=['auto', 'off'])
+    p.add_argument('--ways', help='of ' + '/'.join(WAYS))
     p.add_argument('--storm', type=int, default=6)
     p.add_argument('--storm-len', type=int, default=4096)
-    p.add_argument('--ttft-s', type=float, default=4)
-    p.add_argument('--tpot-ms', type=float, default=40)
+    p.add_argument('--slo', help='ttft:SECONDS,tpot:MS of a good request; else twice what one process takes that does nothing else')
     p.add_argument('--prefix', type=int, default=4096)
     p.add_argument('--threads', type=int, default=2)
     o = p.parse_args()

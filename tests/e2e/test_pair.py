@@ -93,12 +93,17 @@ def started(server):
     return [int(pid) for pid, _ in found], found[0][1] if found else None
 
 
+def begun(server):
+    until(lambda: started(server)[0])
+    return started(server)
+
+
 def test_serve_pair_is_one_service_that_outlives_its_prefill_process():
     todo, expected = Expected.get()
     few, few_expected = todo[:20], expected[:20]
     with lib.Server('--pair', model=sides.TINY) as s:
-        until(lambda: os.path.exists(started(s)[1] + '/http'))
-        pids, directory = started(s)
+        pids, directory = begun(s)
+        until(lambda: os.path.exists(directory + '/http'))
         assert len(pids) == 1 and oct(os.stat(directory).st_mode)[-3:] == '700'
         mixed.same(few, mixed.run(s.port, few), few_expected)
         os.kill(pids[0], signal.SIGKILL)
@@ -123,7 +128,7 @@ def mixed_metrics_or_none(path):
 def test_a_pair_ends_with_the_process_that_decodes_however_that_ends():
     for sig, status in ((signal.SIGKILL, -9), (signal.SIGINT, 0)):
         with lib.Server('--pair', model=sides.TINY) as s:
-            pids, directory = started(s)
+            pids, directory = begun(s)
             keepers = children(s.process.pid)
             s.process.send_signal(sig)
             assert s.process.wait(30 * lib.SLOW) == status, s.stderr()

@@ -95,6 +95,19 @@ Test(backlog, is_what_steps_take_one_after_the_other)
     scene_close(&s);
 }
 
+Test(backlog, a_prompt_that_is_longer_than_any_step_so_far_may_take_as_long_as_short_steps_do)
+{
+    struct scene s;
+    scene_open(&s, false);
+    s.steps.tokens_max = 512;
+    qr_predict_note(&s.predict, &(struct qr_step_size){.n_prompt = 64}, 6400);
+    cr_assert(near(qr_backlog_alone_us(&s.steps, 4096), 8 * 6400), "a step of 512 is not feared");
+    cr_assert(near(qr_backlog_alone_most_us(&s.steps, 4096), 64 * 6400));
+    s.steps.tokens_max = 8;
+    cr_assert_eq(qr_backlog_alone_most_us(&s.steps, 4096), qr_backlog_alone_us(&s.steps, 4096));
+    scene_close(&s);
+}
+
 Test(backlog, what_finds_no_place_waits_until_one_ends)
 {
     struct scene s;

@@ -572,6 +572,85 @@ Test(exchange, what_a_peer_is_expected_to_compute_is_waited_for)
     pair_close(&pair);
 }
 
+/* Stops p between steps: at stage 0 until it goes on, at stage i when its one prompt has i pieces of 8 tokens. */
+struct gate {
+    struct world *w;
+    _Atomic int at, open;
+};
+
+static void gate_fill(void *user, struct qr_draft_ask *ask, int32_t n)
+{
+    struct gate *g = user;
+    int32_t n_prompts;
+    for (int32_t i = 0; i < n; i++)
+        ask[i].n = 0;
+    const int32_t *seq = qr_sched_list(g->w->engine->sched, QR_SEQ_PREFILL, &n_prompts);
+    const int stage = n_prompts > 0 ? qr_sched_seq(g->w->engine->sched, seq[0])->n_computed / 8 : 0;
+    if (stage > 2)
+        return;
+    atomic_store(&g->at, stage);
+    while (atomic_load(&g->open) <= stage)
+        usleep(1000);
+}
+
+static void gate_opens(struct gate *g, int stage)
+{
+    atomic_store(&g->open, stage + 1);
+    for (int i = 0; i < 3000 && atomic_load(&g->at) != stage + 1; i++)
+        usleep(1000);
+    cr_assert_eq(atomic_load(&g->at), stage + 1);
+}
+
+/* p has begun with the prompt when it sees that it is asked for it, and its next step takes long. */
+Test(exchange, a_prompt_that_a_peer_has_begun_is_waited_for)
+{
+    NEEDS_DATA();
+    static struct pair pair;
+    static struct gate gate;
+    struct qr_sampling s;
+    struct qr_exchange_stats asked = {0};
+    struct qr_stats st;
+    struct qr_err err = {0};
+    int32_t prompt[80];
+    base_setup(&pair.of_p);
+    pair.of_d = pair.of_p;
+    gate.w = &pair.p;
+    pair.of_p.config.chunk_tokens_max = 8;
+    pair.of_p.config.draft_tokens = 1;
+    pair.of_p.config.draft_source = (struct qr_draft_source){gate_fill, &gate};
+    pair_open(&pair, false);
+    for (int i = 0; i < 80; i++)
+        prompt[i] = 3 + 19 * i % 450;
+    greedy_of(&s, 20);
+    cr_assert_eq(flight_start(&pair.p, &got[0], &s, prompt + 70, 5, 1, &err), 0, "%s", err.msg);
+    greedy_of(&s, 1);
+    cr_assert_eq(flight_start(&pair.p, &got[1], &s, prompt, 80, 1, &err), 0, "%s", err.msg);
+    gate_opens(&gate, 0);
+    struct flight *f = &got[2];
+    *f = (struct flight){.req = qr_request_new(&s, prompt, 80, 1)};
+    f->req->user = f;
+    f->req->arrived_us = qr_clock_us();
+    f->req->peer = 0;
+    f->req->expected = true;
+    cr_assert_eq(qr_engine_submit(pair.d.engine, f->req, &err), 0, "%s", err.msg);
+    for (int i = 0; i < 3000 && asked.n_lends == 0; i++) {
+        usleep(1000);
+        qr_engine_exchange_stats(pair.p.engine, &asked);
+    }
+    usleep(20000);
+    gate_opens(&gate, 1);
+    usleep(800000);
+    atomic_store(&gate.open, 3);
+    flight_finish(&pair.d, f);
+    cr_assert_eq(f->n_cached, 76, "%d were found", f->n_cached);
+    flight_finish(&pair.p, &got[1]);
+    flight_finish(&pair.p, &got[0]);
+    cr_assert(answers_equal(&got[1].answer[0], &f->answer[0]));
+    settle(&pair.d, &st);
+    cr_assert_eq(st.outside.n_given_up, 0);
+    pair_close(&pair);
+}
+
 /* ---- which processes are peers ---- */
 
 /* The same model but for the lowest bit of its last number. */

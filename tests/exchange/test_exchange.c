@@ -136,6 +136,33 @@ Test(exchange, blocks_of_several_fetches_come_in_turn)
     }
 }
 
+/* Of four that ask one has what is asked: more than its share of the eight parcels is on its way, and half of them are left to the others. */
+Test(exchange, one_with_blocks_has_half_of_the_parcels_while_others_wait)
+{
+    struct pair p;
+    struct rig_fetch f[4];
+    char text[128];
+    unix_address(text, "half");
+    pair_open(&p, text, 8, NULL);
+    p.side[0].n_has = 100;
+    p.side[0].mute = p.side[1].holds = true;
+    for (int i = 0; i < 4; i++)
+        rig_ask(&p.side[1], &f[i], i == 0 ? 0 : 1000, 100, 0);
+    cr_assert(RIG_UNTIL(&p.bell, p.side, 2, p.side[0].n_lends == 4));
+    struct qr_lend *l = QR_CONTAINER(p.side[0].lends.next, struct qr_lend, link);
+    cr_assert(RIG_UNTIL(&p.bell, p.side, 2, (rig_lend(&p.side[0], l), f[0].n_arrived == 8 && l->next >= 8 + 4)), "%d were copied", l->next);
+    for (int i = 0; i < 4; i++) {
+        rig_lend(&p.side[0], l);
+        usleep(1000);
+    }
+    cr_assert_eq(l->next, 8 + 4);
+    p.side[0].mute = p.side[1].holds = false;
+    rig_release(&p.side[1]);
+    cr_assert(RIG_UNTIL(&p.bell, p.side, 2, f[0].over && f[1].over && f[2].over && f[3].over));
+    cr_assert_eq(f[0].n_arrived, 100);
+    pair_close(&p);
+}
+
 Test(exchange, one_that_is_stopped_is_over_and_the_next_one_comes)
 {
     for (int wire = 0; wire < 2; wire++) {

@@ -55,7 +55,7 @@ struct world {
     struct qr_sched_config config;
     int32_t n_blocks, n_host, block_tokens;
     bool prefix_cache, zombies_ok, guesses;
-    int32_t mixed_max; /* prompt tokens beside decode rows */
+    int32_t mixed_max, reads_max, chunk_max; /* beside decode rows prompt tokens, and rows that they read; tokens of one prompt in a step */
     int32_t n_keys, n_users;
     struct qr_kv_pool *pool;
     struct qr_sched *sched;
@@ -155,7 +155,7 @@ static inline void world_init(struct world *w, uint32_t (*draw)(void *, uint32_t
     int rc = qr_sched_new(&w->sched, &w->config, w->pool, &err);
     QR_ASSERT(rc == 0);
     qr_plan_init(&w->plan, &w->config);
-    w->mixed_max = INT32_MAX;
+    w->mixed_max = w->reads_max = INT32_MAX, w->chunk_max = w->config.chunk_tokens_max;
     w->n_keys = 1 + (int32_t)world_below(w, 4);
     w->n_users = 1 + (int32_t)world_below(w, 3);
 }
@@ -407,7 +407,7 @@ static inline void world_check_item(struct world *w, const struct qr_plan_item *
         world_fail(w, "an item stands in the wrong part of the plan");
     if (item->n_tokens < 1 || item->first != q->n_computed || end > q->n_ids || end > q->n_blocks * w->block_tokens)
         world_fail(w, "an item's rows do not continue the sequence, or have no block");
-    if (!decode && item->n_tokens > w->config.chunk_tokens_max)
+    if (!decode && item->n_tokens > w->chunk_max)
         world_fail(w, "a chunk is too long");
     if (decode && (item->n_tokens == 1 && item->n_logits == 1) != (part == WORLD_DECODE))
         world_fail(w, "an item with one row for its next token stands among those with guesses, or the other way round");
@@ -461,25 +461,25 @@ static inline void world_check_progress(struct world *w, bool any)
 static inline void world_check_plan(struct world *w, bool any)
 {
     const struct qr_plan *p = &w->plan;
-    int32_t n = qr_plan_items(p), n_tokens = 0, n_logits = 0, n_prompt = 0;
+    int32_t n = qr_plan_items(p), n_tokens = 0, n_logits = 0, n_prompt = 0, n_reads = 0;
     bool seen[WORLD_SEQS_MAX] = {false};
     if (any != (n > 0) || n > w->config.running_max || p->n_copies > w->config.running_max * (1 + w->config.n_twins) || (n == 0 && p->n_copies > 0))
         world_fail(w, "the plan's counts contradict each other");
     for (int32_t k = 0; k < n; k++) {
         world_check_item(w, &p->item[k], k < p->n_prefill ? WORLD_PREFILL : k < p->n_prefill + p->n_checked ? WORLD_CHECKED : WORLD_DECODE);
         n_prompt += k < p->n_prefill ? p->item[k].n_tokens : 0;
+        n_reads += k < p->n_prefill ? p->item[k].n_tokens * (p->item[k].first + 1) : 0;
         if (seen[p->item[k].seq])
             world_fail(w, "a sequence is planned twice");
         seen[p->item[k].seq] = true;
-        n_tokens += p->item[k].n_tokens;
-        n_logits += p->item[k].n_logits;
+        n_tokens += p->item[k].n_tokens, n_logits += p->item[k].n_logits;
     }
     if (n_tokens != p->n_tokens || n_prompt != p->n_prompt || n_tokens > w->config.step_tokens_max)
         world_fail(w, "the plan's tokens do not add up or pass the budget");
     if (n_logits != p->n_logits || n_logits > w->config.logit_rows_max)
         world_fail(w, "the plan's rows of logits do not add up or pass the budget");
-    if (p->n_checked + p->n_decode > 0 && n_prompt > w->mixed_max)
-        world_fail(w, "a step carries more prompt tokens beside decode rows than it may");
+    if (p->n_checked + p->n_decode > 0 && (n_prompt > w->mixed_max || (n_prompt > 1 && n_reads - p->item[p->n_prefill - 1].first > w->reads_max)))
+        world_fail(w, "a step carries more prompt tokens beside decode rows, or these read more of the cache, than they may");
     if (w->config.policy != QR_SCHED_MIXED && p->n_prefill > 0 && p->n_checked + p->n_decode > 0)
         world_fail(w, "a step mixes what its policy keeps apart");
     for (int32_t k = 0; k < p->n_copies; k++) {

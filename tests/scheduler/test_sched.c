@@ -215,6 +215,75 @@ Test(sched, cuts_prompts_to_the_chunk_limit)
     end(s);
 }
 
+Test(sched, prompts_that_may_have_whole_steps_are_computed_one_after_another_but_for_short_ones)
+{
+    struct qr_sched_config c = usual();
+    struct scene *s = begin(256, true, &c);
+    qr_sched_limit_chunk(s->sched, 64);
+    int32_t a = add(s, 100, 1, 0), b = add(s, 150, 1, 1000);
+    step(s);
+    cr_assert(item_of(s, a)->n_tokens == 64 && item_of(s, b) == NULL);
+    step(s);
+    cr_assert(item_of(s, a)->n_tokens == 36 && item_of(s, b)->n_tokens == 28);
+    int32_t d = add(s, 33, 1, 2000), e = add(s, 100, 1, 3000);
+    step(s);
+    cr_assert(item_of(s, b)->n_tokens == 64 && item_of(s, d) == NULL, "one row too many to end in the rest of the step");
+    qr_sched_finish(s->sched, d);
+    d = add_as(s, (struct qr_sched_add){.ids = s->ids[SEQS_MAX - 1], .n_prompt = 32, .new_max = 1, .group = -1, .priority = -1});
+    step(s);
+    cr_assert(item_of(s, b)->n_tokens + item_of(s, d)->n_tokens == 64 && state(s, d) == QR_SEQ_DECODE && item_of(s, e) == NULL);
+    qr_sched_limit_chunk(s->sched, 1);
+    step(s);
+    cr_assert(item_of(s, b)->n_tokens == 26 && item_of(s, e)->n_tokens == 32, "no more than the chunk limit again");
+    end(s);
+}
+
+Test(sched, beside_decode_rows_prompts_read_no_more_of_the_cache_than_they_may)
+{
+    struct qr_sched_config c = usual();
+    struct scene *s = begin(256, true, &c);
+    int32_t a = add(s, 160, 5, 0);
+    qr_sched_limit_reads(s->sched, 100);
+    for (int32_t i = 0; i < 5; i++) {
+        step(s);
+        cr_assert_eq(item_of(s, a)->n_tokens, 32, "nothing decodes yet");
+    }
+    int32_t b = add(s, 170, 5, 0), d = add(s, 8, 5, 500);
+    step(s);
+    cr_assert(item_of(s, a)->n_tokens == 1 && item_of(s, b)->first == 160 && item_of(s, b)->n_tokens == 1, "one row may read all");
+    cr_assert_null(item_of(s, d), "the rest of the step is behind it");
+    qr_sched_limit_reads(s->sched, 3 * 162 + 5);
+    step(s);
+    cr_assert(item_of(s, b)->n_tokens == 3 && item_of(s, d)->n_tokens == 5);
+    qr_sched_limit_reads(s->sched, 150);
+    step(s);
+    cr_assert(item_of(s, b)->n_tokens == 1 && item_of(s, d) == NULL);
+    qr_sched_limit_reads(s->sched, INT64_MAX);
+    step(s);
+    cr_assert(item_of(s, b)->n_tokens == 5 && item_of(s, d)->n_tokens == 3);
+    end(s);
+}
+
+Test(sched, where_prompts_may_read_little_their_rows_take_the_place_of_guesses)
+{
+    struct qr_sched_config c = usual();
+    struct scene *s = begin(64, true, &c);
+    int32_t a = add(s, 5, 50, 0), n_guesses[2];
+    step(s);
+    for (int i = 0; i < 2; i++) {
+        int32_t prompt = add(s, 6, 1, 100 + 50 * i);
+        if (i > 0)
+            qr_sched_limit_reads(s->sched, 100);
+        qr_sched_draft(s->sched, a, guesses, 20);
+        step(s);
+        cr_assert_eq(item_of(s, prompt)->n_tokens, 6);
+        n_guesses[i] = item_of(s, a)->n_tokens - 1;
+    }
+    cr_assert_eq(n_guesses[0], 14, "rows of logits, but one of the sequence and one of the prompt: %d", n_guesses[0]);
+    cr_assert_eq(n_guesses[1], 14 - 6);
+    end(s);
+}
+
 Test(sched, prefill_first_computes_prompts_alone_while_there_are_any)
 {
     struct qr_sched_config c = usual();

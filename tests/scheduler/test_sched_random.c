@@ -23,6 +23,10 @@ Test(sched, keeps_every_invariant_under_a_million_random_operations)
     for (; ops < n_ops; n_worlds++) {
         struct qr_rng rng = {.seed = seed, .pos = (uint64_t)n_worlds << 32};
         world_init(&w, draw_rng, &rng);
+        w.reads_max = qr_rng_below(&rng, 2) ? INT32_MAX : 1 + (int32_t)qr_rng_below(&rng, 400);
+        w.chunk_max += (int32_t)qr_rng_below(&rng, 2) * w.config.step_tokens_max;
+        qr_sched_limit_reads(w.sched, w.reads_max < INT32_MAX ? w.reads_max : INT64_MAX);
+        qr_sched_limit_chunk(w.sched, w.chunk_max);
         for (int i = 0; i < 2000 && w.broken[0] == '\0'; i++)
             world_op(&w);
         world_drain(&w);

@@ -155,13 +155,13 @@ function(quire_device_check)
     endif()
 endfunction()
 
-# The longest first, so that no core is idle at the end: seconds that a test alone takes in release or under asan, whichever is more. e2e/test_ranks takes two places, and so
-# begins before one is taken. Tests that run alone have none: they come last, when nothing has to end first for them.
+# The longest first, so that no core is idle at the end: seconds that a test alone takes in release or under asan, whichever is more. Those that take two places begin
+# before one is taken. Tests that run alone have none: they come last, when nothing has to end first for them.
 set(QUIRE_TEST_COSTS
-    e2e/test_ranks 60 e2e/test_gpu_script 35 e2e/test_cli 25 e2e/test_train 25 kernels/test_attention 25 e2e/test_budget 23 http/test_life 22
+    e2e/test_ranks 60 e2e/test_pair 60 e2e/test_gpu_script 35 e2e/test_cli 25 e2e/test_train 25 kernels/test_attention 25 e2e/test_budget 23 http/test_life 22
     e2e/test_quantize 21 e2e/test_quantized_files 21 e2e/test_grammar 18 kernels/test_backward_levels 17 engine/test_engine 15 tokenizer/test_cost 15
     model/test_gguf 13 train/test_parallel 12 train/test_trainer 12 http/test_ops 12 e2e/test_balancers 12 e2e/test_tensor_parallel 11 device/test_check 11 tokenizer/test_vectors 10
-    e2e/test_pair 12 e2e/test_serve 10 device/test_cuda_model 10 model/test_fused 9 model/test_quantize 9 model/test_ranks 9 device/test_cuda_ranks 9
+    engine/test_exchange 12 e2e/test_ops 12 engine/test_draft_model 10 e2e/test_warm 10 e2e/test_serve 10 device/test_cuda_model 10 model/test_fused 9 model/test_quantize 9 model/test_ranks 9 device/test_cuda_ranks 9
     server/stress_missing_memory 9 engine/test_bad_files 8 bench/test_sim 8 e2e/test_parse 8 bench/test_device 8 kernels/test_experts 8
     kernels/test_cuda_few 8 kernels/test_rows 7 e2e/test_walks 7 train/test_crash 7 e2e/test_lora 7 engine/test_adapters 7 bench/test_load 7
     kernels/test_linear 7 model/test_damage 6 scheduler/test_sched 6 bench/test_load_sweep 6 e2e/test_embeddings 6 tokenizer/test_bpe 6

@@ -176,7 +176,7 @@ def measured(engine, vocabulary, args, cases):
         theirs.close()
         try:
             if not ours.poll(START_S):
-                raise SystemExit(f"{engine.__name__} has not read {vocabulary} in {START_S} s")
+                raise RuntimeError(f"{engine.__name__} has not read {vocabulary} in {START_S} s")
             ours.recv()
             while goes_on():
                 if not ours.poll(args.limit):
@@ -186,7 +186,7 @@ def measured(engine, vocabulary, args, cases):
         except EOFError:
             results.append({"error": "the process ended"})
             if len(results) == 1:
-                raise SystemExit(f"{engine.__name__} cannot run here") from None
+                raise RuntimeError(f"{engine.__name__} cannot run here") from None
         finally:
             child.kill()
             child.join()

@@ -152,7 +152,7 @@ class Page:
 
     def fill(self, selector, text):
         self.click(selector)
-        self.js(f'document.querySelector({json.dumps(selector)}).select()')
+        self.js(f"(() => {{ const e = document.querySelector({json.dumps(selector)}); e.focus(); e.select(); }})()")  # the page may have moved under the click
         self.type(text) if text else self.do('Input.dispatchKeyEvent', type='keyDown', key='Delete', windowsVirtualKeyCode=46)
         self.js(f"document.querySelector({json.dumps(selector)}).dispatchEvent(new Event('change', {{bubbles: true}}))")
 
@@ -512,7 +512,7 @@ def mock_long_answers_stay_quick(p):
         p.ask('long' + kind)
         took = time.monotonic() - began
         length = p.js(f"document.querySelector('{LAST} .md').textContent.length")
-        work = p.js(f"(() => {{ const t = performance.now(); new Markdown().set(({{stars: '*a ', brackets: '[', ticks: '`a``', lines: 'a\\n', quotes: '> ', word: 'x', pipes: '|a'}}[{json.dumps(kind.strip())}] || 'word ').repeat(1e5).slice(0, 1e5)); return performance.now() - t; }})()")
+        work = p.js(f"Math.min(...[1, 2, 3].map(() => {{ const t = performance.now(); new Markdown().set(({{stars: '*a ', brackets: '[', ticks: '`a``', lines: 'a\\n', quotes: '> ', word: 'x', pipes: '|a'}}[{json.dumps(kind.strip())}] || 'word ').repeat(1e5).slice(0, 1e5)); return performance.now() - t; }}))")
         print(f'     100,000 characters{kind}: {took:.1f} s, the last painting {work:.0f} ms')
         assert took < 20 and work < 1000 and (length > 24000 or kind == ' quotes'), (kind, took, work, length)
 

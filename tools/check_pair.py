@@ -261,7 +261,7 @@ def share(values, p):
 
 
 def rain(server, o, n_storm):
-    """Streams alone, then beside prompts that come all at once, then alone again."""
+    """Streams alone, then beside prompts that come all at once, then alone again, as long: the largest of more gaps is larger."""
     users = Users(server, o.streams, o.stream_len, o.seed)
     time.sleep(o.settle_s)
     marks = [time.monotonic()]
@@ -270,7 +270,7 @@ def rain(server, o, n_storm):
     with concurrent.futures.ThreadPoolExecutor(max(1, n_storm)) as pool:
         storm = list(pool.map(lambda i: Asked(server, random.Random(1000 * o.seed + i), o.storm_len, 4), range(n_storm)))
     marks.append(time.monotonic())
-    time.sleep(o.idle_s if n_storm else 0)
+    time.sleep(max(o.idle_s, marks[2] - marks[1]) if n_storm else 0)
     marks.append(time.monotonic())
     users.end()
     idle = sorted(gaps_ms(users.asked, *marks[:2]) + gaps_ms(users.asked, *marks[2:]))
@@ -398,7 +398,7 @@ def main():
     p.add_argument('--rounds', type=int, default=2)
     p.add_argument('--streams', type=int, default=16)
     p.add_argument('--stream-len', type=int, default=300)
-    p.add_argument('--idle-s', type=float, default=15, help='of streams alone, before the storm and behind it')
+    p.add_argument('--idle-s', type=float, default=15, help='of streams alone before the storm, and at least so long behind it')
     p.add_argument('--settle-s', type=float, default=5)
     p.add_argument('--speculate', default='auto', choices=['auto', 'off'])
     p.add_argument('--ways', help='of ' + '/'.join(WAYS))

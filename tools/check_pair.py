@@ -14,10 +14,10 @@ Standard library only; the program is build/quire or QUIRE_BIN. Models of a publ
 import argparse
 import concurrent.futures
 import contextlib
-import http.client
 import json
 import os
 import random
+import re
 import secrets
 import statistics
 import subprocess
@@ -25,6 +25,7 @@ import sys
 import tempfile
 import threading
 import time
+import types
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'tests', 'e2e'))
 import lib  # noqa: E402
@@ -198,7 +199,7 @@ class Asked:
         self.sent, self.at, self.usage = time.monotonic(), [], None
         body = {'prompt': [rng.randrange(400) for _ in range(n_ids)], 'max_tokens': n_tokens, 'temperature': 0, 'ignore_eos': True, 'stream': True,
                 'stream_options': {'include_usage': True}}
-        c = http.client.HTTPConnection('127.0.0.1', server.port, timeout=1800)
+        c = mixed.connect(server.port, 1800)
         c.request('POST', '/v1/completions', json.dumps(body), {'Content-Type': 'application/json'})
         r = c.getresponse()
         assert r.status == 200, r.read()
@@ -260,17 +261,31 @@ def share(values, p):
     return values[min(len(values) - 1, int(p * len(values)))] if values else 0
 
 
-def rain(server, o, n_storm):
-    """Streams alone, then beside prompts that come all at once, then alone again, as long: the largest of more gaps is larger."""
+def pour(server, o, n_storm, seed):
+    """Prompts that come all at once."""
+    with concurrent.futures.ThreadPoolExecutor(max(1, n_storm)) as pool:
+        return list(pool.map(lambda i: Asked(server, random.Random(1000 * seed + i), o.storm_len, 4), range(n_storm)))
+
+
+def prefill_process(server):
+    """Of a pair, as one to ask by itself."""
+    return types.SimpleNamespace(port=re.search(r'the prefill process starts pid=\d+ http=unix:(\S+)', server.stderr())[1])
+
+
+def rain(server, o, n_storm, pair):
+    """Streams alone, then beside prompts that come all at once, then alone again, as long: the largest of more gaps is larger. Of a pair the process that fills
+    has as many other prompts of its own then, so that the cores, caches and memory that both share are as busy."""
     users = Users(server, o.streams, o.stream_len, o.seed)
     time.sleep(o.settle_s)
     marks = [time.monotonic()]
     time.sleep(o.idle_s)
     marks.append(time.monotonic())
-    with concurrent.futures.ThreadPoolExecutor(max(1, n_storm)) as pool:
-        storm = list(pool.map(lambda i: Asked(server, random.Random(1000 * o.seed + i), o.storm_len, 4), range(n_storm)))
+    storm = pour(server, o, n_storm, o.seed)
     marks.append(time.monotonic())
-    time.sleep(max(o.idle_s, marks[2] - marks[1]) if n_storm else 0)
+    if pair and n_storm:
+        pour(prefill_process(server), o, n_storm, o.seed + 1)
+    else:
+        time.sleep(max(o.idle_s, marks[2] - marks[1]) if n_storm else 0)
     marks.append(time.monotonic())
     users.end()
     idle = sorted(gaps_ms(users.asked, *marks[:2]) + gaps_ms(users.asked, *marks[2:]))
@@ -288,7 +303,7 @@ def tried(o, more, n_storm):
     with lib.Server(*flags, *more, model=o.model, env={'QUIRE_THREADS': '0'}) as server:
         if '--pair' in more:
             until_peer(server)
-        return rain(server, o, n_storm)
+        return rain(server, o, n_storm, '--pair' in more)
 
 
 def agreed(o):

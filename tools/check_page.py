@@ -344,7 +344,7 @@ def real_conversations_stay_in_the_browser(p):
     p.click('[title="Export conversations"]')
     path = os.path.join(folder, 'quire-conversations.json')
     for _ in range(200):
-        if os.path.exists(path):
+        if os.path.exists(path) and os.path.getsize(path) > 0:
             break
         time.sleep(.05)
     with open(path, encoding='utf-8') as f:

@@ -449,7 +449,6 @@ def said_in_a_terminal(columns, *args):
     return text.decode().replace('\r', '')
 
 
-@release_only
 def test_help_of_every_command_fits_into_80_columns():
     for command in COMMANDS:
         lines = said_in_a_terminal(80, *command.split(), '--help').split('\n')
@@ -490,7 +489,6 @@ def test_each_command_has_variables_of_its_own():
     assert rc == 0 and not err and '/models/a' in out and '"b"' not in out, (rc, out, err)
 
 
-@release_only
 def test_a_variable_without_the_name_of_its_command_has_no_effect_and_is_warned_of_once():
     for command in COMMANDS[2:]:
         rc, out, err = run(*command.split(), '--help', env={'QUIRE_MODEL': 'x', 'QUIRE_API_KEY': 'x', 'QUIRE_MAX_LEN': '9', 'QUIRE_LORA': 'a=b', 'QUIRE_TUNE': 'off'})

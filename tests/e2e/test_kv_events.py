@@ -192,7 +192,6 @@ def test_a_subscriber_knows_how_many_tokens_of_a_prompt_are_cached():
     credits_are_the_cached_tokens((), True)
 
 
-@lib.release_only  # how arrays are written, exchange/test_events sees
 def test_it_knows_the_same_from_arrays():
     credits_are_the_cached_tokens(('--kv-events-format', 'arrays'), False)
 

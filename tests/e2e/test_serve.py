@@ -143,7 +143,6 @@ def test_clients_that_vanish_free_their_places_and_the_ledger_balances():
         assert m['vllm:num_requests_running'] == 0 and m['vllm:num_requests_waiting'] == 0, m
 
 
-@release_only
 def test_sigterm_finishes_what_runs_refuses_what_is_new_and_exits_0():
     golden()
     with Server() as s:
@@ -318,7 +317,6 @@ def test_a_model_file_that_is_cut_while_it_is_served_ends_the_server_with_its_na
             assert f'quire: {path}: became shorter while it was in use' in s.stderr(), s.stderr()
 
 
-@release_only
 def test_a_full_queue_answers_429_with_retry_after_at_once():
     golden()
     with Server('--max-running', '1', '--max-waiting', '2') as s:
